@@ -1,0 +1,69 @@
+"""Differentially private federated k-means for Flower.
+
+An algorithm is a list of private-sum rounds, a trust model decides who sees the sum, Flower carries the messages.
+
+==================  ====================================================================
+package or module   what it is for
+==================  ====================================================================
+``estimator``       `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
+``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
+``algorithms``      FastLloyd, GLloyd, SuLloyd, Lloyd as lists of rounds
+``trust``           who adds noise and who sees sums: oblivious, central, distributed
+``rounds``          what a private-sum round is
+``planning``        the public plan, priced before data are touched
+``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report
+``secagg``          masked sums over Z_2^64 without I/O
+``kmeans``          numerics on clean arrays
+``data``            loaders, public bounds, partitions
+``results``         files and picture of a run
+``config``          the one validated configuration
+``errors``          three families: local misuse, peers, budget
+==================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
+    from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
+    from flwr_dpkmeans.flower.client_app import client_app as client_app
+    from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
+    from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
+    from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
+    from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
+    from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
+    from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
+    from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
+
+__version__ = "0.1.0"
+
+# Flower and scikit-learn take a second to import, so names are looked up when they are first used.
+_HOMES = {
+    "FederatedKMeans": "flwr_dpkmeans.estimator",
+    "KMeansClient": "flwr_dpkmeans.flower.client",
+    "client_app": "flwr_dpkmeans.flower.client_app",
+    "secure_aggregation_mod": "flwr_dpkmeans.flower.mod",
+    "FastLloyd": "flwr_dpkmeans.flower.strategy",
+    "GLloyd": "flwr_dpkmeans.flower.strategy",
+    "Lloyd": "flwr_dpkmeans.flower.strategy",
+    "PrivateKMeans": "flwr_dpkmeans.flower.strategy",
+    "SuLloyd": "flwr_dpkmeans.flower.strategy",
+    "PrivacyReport": "flwr_dpkmeans.privacy.report",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

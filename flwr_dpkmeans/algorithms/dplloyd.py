@@ -1,0 +1,111 @@
+"""The baselines on absolute sums: GLloyd (Gaussian), SuLloyd (Laplace, Su et al. 2016) and Lloyd (no noise)."""
+
+from __future__ import annotations
+
+import math
+
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    ERROR_TARGET,
+    MAX_ITERATIONS,
+    RHO,
+    Public,
+    absolute_advance,
+    absolute_sums,
+    iterations,
+    packed_state,
+    total_slack,
+)
+from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.rounds.private_sum import Algorithm, PrivateSum
+
+SULLOYD_CONSTANT = 500.0
+"""Constant of SuLloyd's number of iterations (Su et al. 2016)."""
+
+
+def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
+    """Split sigma into (sigma_S, sigma_C) (FastLloyd paper, equation 31, solved with equation 30).
+
+    Examples
+    --------
+    >>> sums, counts = glloyd_split(1.0, 4)
+    >>> round(1 / sums**2 + 1 / counts**2, 12)
+    1.0
+    """
+    root = math.sqrt(2.0 * RHO + math.sqrt(n_features))
+    return noise_multiplier * root / n_features**0.25, noise_multiplier * root / math.sqrt(2.0 * RHO)
+
+
+def build_glloyd(public: Public) -> Algorithm:
+    """GLloyd: absolute sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (appendix B.1)."""
+    d, k = public.n_features, public.config.n_clusters
+
+    def n_iterations(sigma: float) -> int:
+        n = float(public.known_n_examples)
+        scale = k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2
+        return iterations(public.config, ERROR_TARGET * n**2 / scale)
+
+    def slack(sigma: float) -> float:
+        t = n_iterations(sigma)
+        sums, counts = glloyd_split(sigma * math.sqrt(t), d)
+        return t * total_slack([(sums * math.sqrt(d), k * d), (counts, k)], public.fraction_bits)
+
+    sigma = public.calibrate(slack)
+    t = n_iterations(sigma)
+    sums, counts = glloyd_split(sigma * math.sqrt(t), d)
+    return _build("glloyd", public, t, NoiseShape.GAUSSIAN, sums, counts)
+
+
+def sulloyd_split(n_features: int) -> tuple[float, float]:
+    """Fractions of an iteration's epsilon for sums and counts, in the ratio d : (4 d rho^2)^(1/3).
+
+    Examples
+    --------
+    >>> sum(sulloyd_split(4))
+    1.0
+    """
+    count_part = (4.0 * n_features * RHO**2) ** (1.0 / 3.0)
+    return n_features / (n_features + count_part), count_part / (n_features + count_part)
+
+
+def build_sulloyd(public: Public) -> Algorithm:
+    """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration."""
+    d, k = public.n_features, public.config.n_clusters
+    # A private count before is Gaussian and was calibrated to its own share of epsilon (basic composition).
+    epsilon = public.config.epsilon * (1.0 if public.count_multiplier is None else 1.0 - public.config.count_share)
+    n = float(public.known_n_examples)
+    count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
+    t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
+    sum_share, count_share = sulloyd_split(d)
+    per_iteration = epsilon / t
+    return _build(
+        "sulloyd",
+        public,
+        t,
+        NoiseShape.LAPLACE,
+        1.0 / (per_iteration * sum_share),
+        1.0 / (per_iteration * count_share),
+    )
+
+
+def build_lloyd(public: Public) -> Algorithm:
+    """Lloyd's algorithm without noise: not private, for comparison."""
+    return _build("lloyd", public, iterations(public.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
+
+
+def _build(
+    name: str, public: Public, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
+) -> Algorithm:
+    """T equal iterations on absolute sums of points in [-1, 1]^d."""
+    k, d = public.config.n_clusters, public.n_features
+    norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
+    sums_bound = float(d) if norm is Norm.L1 else math.sqrt(d)
+    unit = PrivacyUnit.RECORD
+    blocks = (
+        Block("sums", (k, d), Sensitivity(norm, sums_bound, unit), noise, sums_multiplier, 1.0),
+        Block("counts", (k,), Sensitivity(norm, 1.0, unit), noise, counts_multiplier, 1.0),
+    )
+    advance = absolute_advance(public.config.post_processing or PostProcessing.NONE)
+    rounds = tuple(PrivateSum(f"lloyd-{i}", blocks, absolute_sums, advance) for i in range(1, n_iterations + 1))
+    return Algorithm(name, rounds, packed_state(public))

@@ -1,0 +1,170 @@
+"""FastLloyd (Diaa, Humphries, Kerschbaum 2025): relative sums of the points within a radius, Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    ERROR_TARGET,
+    Public,
+    iterations,
+    moved_state,
+    packed_state,
+    total_slack,
+)
+from flwr_dpkmeans.config import Schedule
+from flwr_dpkmeans.kmeans.statistics import relative_statistics
+from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, PrivateSum
+
+BOX_BOUND = 1.0
+"""B: data live in [-B, B]^d."""
+
+
+@dataclass(frozen=True)
+class FastLloydParameters:
+    """The paper's derived quantities.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        sigma: the smallest with (1/sigma)-GDP implying (epsilon, delta)-DP.
+    sums_multiplier, counts_multiplier : float
+        sigma_R and sigma_C (equation 7).
+    n_iterations : int
+        T (equation 21, clipped to [2, 7]).
+    radii : tuple of float
+        Radius of each iteration, in scaled units.
+    """
+
+    noise_multiplier: float
+    sums_multiplier: float
+    counts_multiplier: float
+    n_iterations: int
+    radii: tuple[float, ...]
+
+
+def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
+    """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations 22-25).
+
+    Examples
+    --------
+    >>> cluster_radius(0.8, 1, 4)
+    1.6
+    """
+    diagonal = 2.0 * BOX_BOUND * math.sqrt(n_features)
+    return float(alpha * diagonal / (2.0 * n_clusters ** (1.0 / n_features)))
+
+
+def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, float]:
+    """Split sigma into (sigma_R, sigma_C) with 1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2 (equation 7).
+
+    Examples
+    --------
+    >>> sums, counts = split_multiplier(1.0, 4)
+    >>> round(1 / sums**2 + 1 / counts**2, 12)
+    1.0
+    """
+    root = math.sqrt(4.0 * n_features)
+    counts = noise_multiplier * math.sqrt(1.0 + root)
+    return counts / math.sqrt(root), counts
+
+
+def derive_parameters(public: Public) -> FastLloydParameters:
+    """Compute sigma, its split, T and the radii from public values only."""
+    config, d, k = public.config, public.n_features, public.config.n_clusters
+    eta = cluster_radius(config.alpha, k, d)
+
+    def n_iterations(sigma: float) -> int:
+        n = float(public.known_n_examples)
+        scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
+        return iterations(config, ERROR_TARGET * 4.0 * n**2 / scale)
+
+    def slack(sigma: float) -> float:
+        t = n_iterations(sigma)
+        sums, counts = split_multiplier(sigma * math.sqrt(t), d)
+        return t * total_slack([(sums * eta, k * d), (counts, k)], public.fraction_bits)
+
+    sigma = public.calibrate(slack)
+    sums, counts = split_multiplier(sigma, d)
+    t = n_iterations(sigma)
+    first = d**0.5 * BOX_BOUND if config.schedule is Schedule.STEP else eta
+    return FastLloydParameters(sigma, sums, counts, t, (first,) + (eta,) * (t - 1))
+
+
+def build(public: Public) -> Algorithm:
+    """FastLloyd as a list of T private sums.
+
+    Parameters
+    ----------
+    public : Public
+        Public parameters; the unit of privacy is one record.
+
+    Returns
+    -------
+    Algorithm
+        Each round releases ``relative_sums`` (k, d) with L2 sensitivity equal to its radius (Theorem 5.1) and
+        ``counts`` (k,) with L2 sensitivity 1: one record lies in at most one cluster.
+    """
+    parameters = derive_parameters(public)
+    rounds = tuple(
+        _iteration(public, parameters, index, radius) for index, radius in enumerate(parameters.radii, start=1)
+    )
+    return Algorithm("fastlloyd", rounds, packed_state(public))
+
+
+def _iteration(public: Public, parameters: FastLloydParameters, index: int, radius: float) -> PrivateSum:
+    """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
+    k, d, spread = public.config.n_clusters, public.n_features, math.sqrt(parameters.n_iterations)
+    unit = PrivacyUnit.RECORD
+    blocks = (
+        Block(
+            "relative_sums",
+            (k, d),
+            Sensitivity(Norm.L2, radius, unit),
+            NoiseShape.GAUSSIAN,
+            parameters.sums_multiplier * spread,
+            min(radius, 2.0 * BOX_BOUND),
+        ),
+        Block(
+            "counts",
+            (k,),
+            Sensitivity(Norm.L2, 1.0, unit),
+            NoiseShape.GAUSSIAN,
+            parameters.counts_multiplier * spread,
+            1.0,
+        ),
+    )
+    return PrivateSum(f"lloyd-{index}", blocks, _statistic(radius), _advance(public, radius), radius)
+
+
+def _statistic(radius: float) -> Callable[[Array, ClusterState], Sequence[Array]]:
+    """Relative sums and counts of the points within the radius."""
+
+    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        return relative_statistics(points, state.centroids, radius)
+
+    return statistic
+
+
+def _advance(public: Public, radius: float) -> Callable[[ClusterState, ReleasedSum], ClusterState]:
+    """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
+    config = public.config
+    clip_radius = radius if config.radius_clipping else None
+    post_processing = config.post_processing or PostProcessing.FOLD
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        moved = relative_update(
+            state.centroids,
+            released["relative_sums"],
+            released["counts"],
+            clip_radius=clip_radius,
+            post_processing=post_processing,
+        )
+        return moved_state(state, moved, released["counts"])
+
+    return advance

@@ -1,0 +1,131 @@
+"""What FastLloyd, GLloyd, SuLloyd and Lloyd have in common: public parameters, iteration counts, sphere packing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.packing import sphere_packing
+from flwr_dpkmeans.kmeans.statistics import absolute_statistics
+from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
+from flwr_dpkmeans.privacy.accounting import calibrate_gaussian
+from flwr_dpkmeans.privacy.mechanisms import ReleasedSum
+from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack
+from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+
+MIN_ITERATIONS = 2
+MAX_ITERATIONS = 7
+ERROR_TARGET = 0.004
+"""Mean squared error per iteration that the number of iterations aims at (Su et al. 2016)."""
+RHO = 0.225
+"""Su et al.'s estimate of a normalised centroid coordinate, used by SuLloyd and GLloyd."""
+
+
+@dataclass(frozen=True)
+class Public:
+    """Everything public that an algorithm's rounds are computed from.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+        The run's options.
+    n_examples : int or None
+        Declared or privately estimated number of rows, N; None for algorithms that do not need it.
+    n_features : int
+        d.
+    delta : float
+        Of the total guarantee.
+    count_multiplier : float or None
+        Noise multiplier of the private count that was released before, if there was one.
+    reserved_slack : float
+        Slack (total variation) of that count.
+    fraction_bits : int
+        Grid of the ring.
+    """
+
+    config: KMeansConfig
+    n_examples: int | None
+    n_features: int
+    delta: float
+    count_multiplier: float | None
+    reserved_slack: float
+    fraction_bits: int
+
+    @property
+    def known_n_examples(self) -> int:
+        """N, which the caller needs."""
+        if self.n_examples is None:
+            raise PlanError(f"{self.config.algorithm!r} needs the number of rows: declare n_examples.")
+        return self.n_examples
+
+    def calibrate(self, slack: Callable[[float], float]) -> float:
+        """Noise multiplier of the algorithm's own rounds: what the private count leaves of (epsilon, delta).
+
+        Under joint Gaussian accounting the squared reciprocals of the multipliers add up.
+        """
+        total = calibrate_gaussian(
+            self.config.epsilon, self.delta, lambda multiplier: slack(multiplier) + self.reserved_slack
+        )
+        if self.count_multiplier is None:
+            return total
+        left = total**-2 - self.count_multiplier**-2
+        if left <= 0.0:
+            raise PlanError("the private count takes the whole budget: lower count_share.")
+        return left**-0.5
+
+
+def iterations(config: KMeansConfig, estimate: float) -> int:
+    """Floor the paper's estimate and clip it to [2, 7], unless ``max_iter`` overrides it."""
+    if config.max_iter is not None:
+        return config.max_iter
+    if not math.isfinite(estimate):
+        return MAX_ITERATIONS
+    return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
+
+
+def packed_state(public: Public) -> Callable[[int], ClusterState]:
+    """Start from a sphere packing: data-independent, from a seed that everybody knows."""
+    config = public.config
+
+    def initial_state(seed: int) -> ClusterState:
+        generator = np.random.default_rng(seed)
+        centroids = sphere_packing(config.n_clusters, public.n_features, generator, config.packing)
+        return ClusterState(centroids, np.zeros(config.n_clusters))
+
+    return initial_state
+
+
+def absolute_sums(points: Array, state: ClusterState) -> Sequence[Array]:
+    """Statistic of an iteration on absolute sums."""
+    return absolute_statistics(points, state.centroids)
+
+
+def absolute_advance(post_processing: PostProcessing) -> Callable[[ClusterState, ReleasedSum], ClusterState]:
+    """Post-processing of an iteration on absolute sums."""
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        moved = absolute_update(state.centroids, released["sums"], released["counts"], post_processing=post_processing)
+        return moved_state(state, moved, released["counts"])
+
+    return advance
+
+
+def moved_state(state: ClusterState, centroids: Array, counts: Array) -> ClusterState:
+    """Record new centroids, their noisy counts and the largest step."""
+    return ClusterState(centroids, counts, (*state.movements, largest_step(state.centroids, centroids)))
+
+
+def largest_step(before: Array, after: Array) -> float:
+    """Largest Euclidean step of a centroid, in scaled units."""
+    return math.sqrt(max(math.fsum(row) for row in np.square(after - before).tolist()))
+
+
+def total_slack(scales_and_sizes: Sequence[tuple[float, int]], fraction_bits: int) -> float:
+    """Slack of all releases together, from their standard deviations in data units and sizes."""
+    unit = 2.0**fraction_bits
+    return sum(discrete_gaussian_slack(max(1.0, std * unit), size) for std, size in scales_and_sizes)

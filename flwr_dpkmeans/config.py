@@ -1,0 +1,270 @@
+"""The one configuration object of a clustering run; `flwr run`, the estimator, the strategies and Hydra all build it.
+
+Everything in `KMeansConfig` is public: it travels to every client inside the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, TypeVar
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+
+EnumT = TypeVar("EnumT", bound=Enum)
+
+
+class Schedule(Enum):
+    """FastLloyd's radius over the iterations: half the diagonal first, then the radius; or always the radius."""
+
+    STEP = "step"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True)
+class KMeansConfig:
+    """Public parameters of a run.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters, k >= 1.
+    bounds : pair of tuples of float
+        Public lower and upper bounds, each of length 1 (every feature) or n_features.
+    algorithm : str
+        Name of a registered algorithm.
+    epsilon : float
+        Cost of a run without dropouts, > 0.
+    delta : float or None
+        None: 1/(N ln N) if N is declared, else 1e-6.
+    unit : PrivacyUnit
+        Unit of privacy.
+    trust : str
+        Name of a registered trust model.
+    noise : NoiseKind
+        Secure by default.
+    n_examples : int or None
+        Number of rows in all, if it is public; None: estimated with `count_share` of the budget.
+    n_features : int or None
+        Width of the table; None: asked from the clients (it is schema, not data).
+    max_iter : int or None
+        Overrides the algorithm's number of iterations.
+    alpha, schedule, post_processing, radius_clipping
+        FastLloyd's options; `post_processing` None means the algorithm's own default.
+    packing : PackingMethod
+        Sphere packing's search.
+    random_state : int or None
+        Seed of the public randomness (and of the noise, if that is seeded); None: drawn for the run.
+    n_clients : int or None
+        Cohort to wait for; None: whoever is there.
+    min_clients : int
+        Smallest cohort whose sum is released, >= 2.
+    max_silent : int or None
+        Clients that may collude or fall silent; None: 0 up to 32 clients, 20 above.
+    max_retries : int
+        Attempts that may follow a dropout; each one costs.
+    max_epsilon : float or None
+        Refuse a plan whose worst case (all retries used) costs more.
+    count_share : float
+        Share of the budget that the private count takes when `n_examples` is None.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is of the wrong type or out of range.
+
+    Examples
+    --------
+    >>> KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,))).algorithm
+    'fastlloyd'
+    """
+
+    n_clusters: int
+    bounds: tuple[tuple[float, ...], tuple[float, ...]]
+    algorithm: str = "fastlloyd"
+    epsilon: float = 1.0
+    delta: float | None = None
+    unit: PrivacyUnit = PrivacyUnit.RECORD
+    trust: str = "oblivious"
+    noise: NoiseKind = NoiseKind.SECURE
+    n_examples: int | None = None
+    n_features: int | None = None
+    max_iter: int | None = None
+    alpha: float = 0.8
+    schedule: Schedule = Schedule.STEP
+    post_processing: PostProcessing | None = None
+    radius_clipping: bool = True
+    packing: PackingMethod = PackingMethod.BISECT
+    random_state: int | None = None
+    n_clients: int | None = None
+    min_clients: int = 2
+    max_silent: int | None = None
+    max_retries: int = 1
+    max_epsilon: float | None = None
+    count_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name, low, example in _INTEGERS:
+            _require_integer(name, getattr(self, name), low, example)
+        for name, low, high, example in _REALS:
+            _require_real(name, getattr(self, name), low, high, example)
+        for name, kind in _CHOICES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) and not (name == "post_processing" and value is None):
+                raise ConfigurationError(f"{name} is {value!r}, but it must be a {kind.__name__}: use parse_config.")
+        _require_bounds(self.bounds, self.n_features)
+        if self.n_examples is not None and self.n_examples < self.n_clusters:
+            raise ConfigurationError(
+                f"n_examples is {self.n_examples}, but {self.n_clusters} clusters need at least as many rows: "
+                "choose fewer clusters or add data."
+            )
+        if self.delta is not None and self.n_examples is not None and self.delta >= 1.0 / self.n_examples:
+            raise ConfigurationError(
+                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / self.n_examples:g} or a run may publish "
+                "whole rows: leave delta unset for 1/(N ln N)."
+            )
+        if self.n_clients is not None and self.n_clients < self.min_clients:
+            raise ConfigurationError(
+                f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
+                "start more clients or lower min_clients."
+            )
+
+
+_INTEGERS: tuple[tuple[str, int, int], ...] = (
+    ("n_clusters", 1, 10),
+    ("n_examples", 1, 1000),
+    ("n_features", 1, 2),
+    ("max_iter", 1, 5),
+    ("random_state", 0, 7),
+    ("n_clients", 2, 10),
+    ("min_clients", 2, 2),
+    ("max_silent", 0, 1),
+    ("max_retries", 0, 1),
+)
+_REALS: tuple[tuple[str, float, float, str], ...] = (
+    ("epsilon", 0.0, math.inf, "1.0"),
+    ("delta", 0.0, 1.0, "1e-6"),
+    ("alpha", 0.0, math.inf, "0.8"),
+    ("max_epsilon", 0.0, math.inf, "2.0"),
+    ("count_share", 0.0, 0.5, "0.02"),
+)
+_CHOICES: dict[str, type[Enum]] = {
+    "unit": PrivacyUnit,
+    "noise": NoiseKind,
+    "schedule": Schedule,
+    "post_processing": PostProcessing,
+    "packing": PackingMethod,
+}
+_OPTIONAL = frozenset(
+    ("delta", "n_examples", "n_features", "max_iter", "random_state", "n_clients", "max_silent", "max_epsilon")
+)
+
+
+def parse_config(**values: Any) -> KMeansConfig:
+    """Build a configuration from plain values: strings for choices, any real for a float.
+
+    Parameters
+    ----------
+    **values
+        Fields of `KMeansConfig`; unknown names are refused with the nearest valid one.
+
+    Returns
+    -------
+    KMeansConfig
+
+    Raises
+    ------
+    ConfigurationError
+        With one sentence that names the value, the bound and the mend.
+
+    Examples
+    --------
+    >>> parse_config(n_clusters=3, bounds=((0,), (1,)), unit="record").unit
+    <PrivacyUnit.RECORD: 'record'>
+    """
+    known = {field.name for field in fields(KMeansConfig)}
+    for name in values:
+        if name not in known:
+            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, known)}")
+    converted = dict(values)
+    for name, kind in _CHOICES.items():
+        if name in converted and converted[name] is not None:
+            converted[name] = choice(name, converted[name], kind)
+    for name, *_ in _REALS:
+        value = converted.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            converted[name] = float(value)
+    for name, *_ in _INTEGERS:
+        if name in converted and converted[name] is not None and not isinstance(converted[name], bool):
+            converted[name] = _as_integer(converted[name])
+    return KMeansConfig(**converted)
+
+
+def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for member in kind:
+        if member.value == value:
+            return member
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+
+
+def _as_integer(value: object) -> object:
+    """Accept NumPy integers and whole floats (a TOML or Hydra number) as integers."""
+    index = getattr(value, "__index__", None)
+    if index is not None:
+        return index()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _require_integer(name: str, value: object, low: int, example: int) -> None:
+    """One sentence for a count that is not an integer of at least `low`."""
+    if value is None and name in _OPTIONAL:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
+
+
+def _require_real(name: str, value: object, low: float, high: float, example: str) -> None:
+    """One sentence for a number outside the open interval (low, high)."""
+    if value is None and name in _OPTIONAL:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
+        bound = f"greater than {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number {bound}: give {example}.")
+
+
+def _require_bounds(bounds: object, n_features: int | None) -> None:
+    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
+    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
+        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
+    lower, upper = bounds
+    if len(lower) != len(upper) or not lower:
+        raise ConfigurationError(
+            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
+        )
+    if n_features is not None and len(lower) not in (1, n_features):
+        raise ConfigurationError(
+            f"there are bounds for {len(lower)} features, but the table has {n_features}: give one pair for all "
+            "features or one pair for each."
+        )
+    for feature, (low, high) in enumerate(_pairs(lower, upper)):
+        if not (math.isfinite(low) and math.isfinite(high)) or not low < high:
+            raise ConfigurationError(
+                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
+                "and below the upper one: swap or widen them, and leave out a constant column."
+            )
+
+
+def _pairs(lower: Iterable[float], upper: Iterable[float]) -> Iterable[tuple[float, float]]:
+    """Zip two bound tuples of equal length."""
+    return zip(lower, upper, strict=True)

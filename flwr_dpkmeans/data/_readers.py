@@ -1,0 +1,221 @@
+"""Read one file format each into columns, before any choice about labels or missing values is made."""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import DataError
+
+# Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
+_MIN_NUMBERED_HEADER = 3
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers."""
+
+    name: str
+    values: NDArray[np.float64] | None
+    n_unparsable: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """The columns of a file; `named` is False if the names were made up here.
+
+    `other_arrays` holds the names of the arrays of an archive which are not the points.
+    """
+
+    columns: tuple[RawColumn, ...]
+    named: bool
+    other_arrays: tuple[str, ...] = ()
+
+
+def _is_value(cell: str) -> bool:
+    """Tell whether a cell of the first row is a number or a truth value, so that it cannot be a column name."""
+    if cell.lower() in ("true", "false"):
+        return True
+    try:
+        # NaN does not count: "Na" or "nan" may be a name (sodium), and "inf" is no value for clustering.
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _has_index(first_row: list[str]) -> bool:
+    """Tell whether the first column of a header is the unnamed index that pandas writes."""
+    return len(first_row) > 1 and first_row[0] == ""
+
+
+def _is_header(first_row: list[str]) -> bool:
+    """Tell whether the first row holds names: none of its cells is a number, or pandas numbered the columns."""
+    names = first_row[1:] if _has_index(first_row) else first_row
+    if len(names) >= _MIN_NUMBERED_HEADER and names == [str(index) for index in range(len(names))]:
+        return True
+    return not any(_is_value(name) for name in names)
+
+
+def _first_row(path: Path) -> tuple[list[str], str]:
+    """Return the cells of the first row that is not blank (none in an empty file), and the separator."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        line = next((line for line in lines if line.strip()), "")
+    separator = next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
+    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    return [cell.strip() for cell in cells], separator
+
+
+def _number(cell: Any) -> float:
+    """Parse a cell that pandas did not take for a number; NaN if it is none (pandas.to_numeric reads "1_000" as 1)."""
+    if isinstance(cell, str) and "_" in cell:
+        return math.nan
+    try:
+        return float(cell)
+    except OverflowError:  # an integer beyond the floating-point range
+        return math.inf
+    except ValueError:
+        return math.nan
+
+
+def _csv_column(name: str, series: Any) -> RawColumn:
+    """Decide between numbers and text: text is a column without a single number."""
+    if series.dtype.kind in "biuf":
+        return RawColumn(name, series.to_numpy(dtype=np.float64))
+    present = series.notna().to_numpy(dtype=bool)
+    values = np.full(len(series), np.nan)
+    values[present] = [_number(cell) for cell in series[present]]
+    is_number = ~np.isnan(values)
+    if present.any() and not is_number.any():
+        return RawColumn(name, None)
+    return RawColumn(name, values, int((present & ~is_number).sum()))
+
+
+def _read_csv(path: Path) -> RawTable:
+    import pandas as pd
+
+    first_row, separator = _first_row(path)
+    if not first_row:
+        return RawTable((), named=False)
+    header = _is_header(first_row)
+    with warnings.catch_warnings():
+        # Rows that are all longer than the header would only raise a warning and lose their last cells.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            frame = pd.read_csv(
+                path,
+                sep=separator,
+                header=0 if header else None,
+                index_col=False,
+                skipinitialspace=True,
+                low_memory=False,
+                encoding="utf-8-sig",
+            )
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            raise DataError(
+                f"the rows of {str(path)!r} do not all have the {len(first_row)} cells of the first row, but a table "
+                "needs equally long rows: correct the longer rows, or quote the cells which contain the separator "
+                f"{separator!r}."
+            ) from error
+    if header and _has_index(first_row):
+        frame = frame.iloc[:, 1:]
+    names = [str(name).strip() if header else f"x{index}" for index, name in enumerate(frame.columns)]
+    columns = (_csv_column(name, frame.iloc[:, index]) for index, name in enumerate(names))
+    return RawTable(tuple(columns), named=header)
+
+
+def _array_table(array: NDArray[Any], path: Path, other_arrays: tuple[str, ...] = ()) -> RawTable:
+    """Turn a 2-D array of numbers or truth values into columns x0, x1, ..."""
+    if array.ndim != 2:
+        raise DataError(
+            f"the array of {str(path)!r} has {array.ndim} dimensions, but it must have 2 (rows and features): "
+            "save it after array.reshape(n_rows, -1)."
+        )
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"the array of {str(path)!r} has dtype {array.dtype}, but it must hold real numbers: "
+            "save it after array.astype('float64')."
+        )
+    values = array.astype(np.float64)
+    columns = tuple(RawColumn(f"x{index}", values[:, index]) for index in range(values.shape[1]))
+    return RawTable(columns, named=False, other_arrays=other_arrays)
+
+
+def _read_npy(path: Path) -> RawTable:
+    with path.open("rb") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return _array_table(array, path)
+
+
+def _matrices(archive: Any) -> list[str]:
+    """Name the 2-D arrays of an archive, leaving out arrays of Python objects, which are not loaded."""
+    names = []
+    for name in archive.files:
+        try:
+            if archive[name].ndim == 2:
+                names.append(name)
+        except ValueError:
+            continue
+    return names
+
+
+def _read_npz(path: Path) -> RawTable:
+    with np.load(path, allow_pickle=False) as archive:
+        matrices = ["X"] if "X" in archive.files else _matrices(archive)
+        if len(matrices) != 1:
+            raise DataError(
+                f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "
+                "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
+            )
+        others = tuple(name for name in archive.files if name != matrices[0])
+        return _array_table(archive[matrices[0]], path, others)
+
+
+def _parquet_values(column: Any) -> NDArray[np.float64] | None:
+    """Return the numbers of a column by its stored type, or None if the type is no number."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):  # not one value: missing rather than text
+        return np.full(len(column), np.nan)
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not numeric:
+        return None
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _read_parquet(path: Path) -> RawTable:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Not pq.read_table, which adds columns from directory names such as "client=3".
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    columns = (
+        RawColumn(name, _parquet_values(table.column(index)))
+        for index, name in enumerate(table.column_names)
+        if not name.startswith("__index_level_")  # the index of a pandas frame
+    )
+    return RawTable(tuple(columns), named=True)
+
+
+READERS: Mapping[str, Callable[[Path], RawTable]] = MappingProxyType(
+    {".csv": _read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+)
+
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)

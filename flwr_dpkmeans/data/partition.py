@@ -1,0 +1,159 @@
+"""Split the rows of one table among the virtual nodes of a simulation."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+
+
+class Partition(StrEnum):
+    """How rows are assigned to parts."""
+
+    IID = "iid"
+    """At random; the sizes differ by at most one."""
+    SHARDS = "contiguous"
+    """Runs of neighbouring rows in the order of the file; the sizes differ by at most one."""
+    BY_VALUE = "by_value"
+    """Runs of rows in the order of a column; the sizes differ by at most one."""
+    DIRICHLET = "dirichlet"
+    """Each value of a column (a label) is spread by its own draw from a Dirichlet distribution."""
+
+
+def partition_indices(
+    n_rows: int,
+    n_parts: int,
+    part: int,
+    *,
+    seed: int,
+    kind: Partition | str = Partition.IID,
+    column_values: ArrayLike | None = None,
+    alpha: float = 0.5,
+) -> NDArray[np.int64]:
+    """Return the rows of one part.
+
+    The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows. They follow from the
+    arguments alone, so that every process finds the same split without communication.
+
+    Parameters
+    ----------
+    n_rows : int
+        The number of rows of the table, at least 0.
+    n_parts : int
+        The number of parts, at least 1; more parts than rows leave some parts empty.
+    part : int
+        The part to return, from 0 to n_parts - 1.
+    seed : int
+        The seed of the random kinds, at least 0. It is no secret.
+    kind : Partition or str
+        How rows are assigned.
+    column_values : array-like, shape (n_rows,), optional
+        The column to sort by (``by_value``) or to spread (``dirichlet``); the other kinds ignore it.
+    alpha : float
+        The concentration of ``dirichlet``, above 0: large values make the parts alike, small values give
+        each part few of the labels [1]_.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Row indices in ascending order.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range or the kind is unknown.
+    DataError
+        If the kind needs ``column_values`` and they are missing or of another length.
+
+    References
+    ----------
+    .. [1] T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical data distribution for
+       federated visual classification", 2019, section 3.
+
+    Examples
+    --------
+    >>> [partition_indices(5, 2, part, seed=0, kind="contiguous").tolist() for part in range(2)]
+    [[0, 1, 2], [3, 4]]
+    >>> partition_indices(4, 2, 0, seed=0, kind="by_value", column_values=[9, 1, 7, 3]).tolist()
+    [1, 3]
+    """
+    _check_integer("n_rows", n_rows, 0)
+    _check_integer("n_parts", n_parts, 1)
+    _check_integer("part", part, 0, n_parts - 1)
+    _check_integer("seed", seed, 0)
+    chosen = _to_kind(kind)
+    rng = np.random.default_rng(seed)
+    if chosen is Partition.SHARDS:
+        return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)
+    if chosen is Partition.IID:
+        return _run(rng.permutation(n_rows), n_parts, part)
+    column = _to_column(column_values, n_rows, chosen)
+    if chosen is Partition.BY_VALUE:
+        return _run(np.argsort(column, kind="stable"), n_parts, part)
+    if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
+        raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
+    return _dirichlet(column, n_parts, part, float(alpha), rng)
+
+
+def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:
+    """Cut an order of the rows into runs whose lengths differ by at most one."""
+    size, n_longer = divmod(len(order), n_parts)
+    start = part * size + min(part, n_longer)
+    return np.sort(order[start : start + size + (part < n_longer)]).astype(np.int64)
+
+
+def _dirichlet(
+    labels: NDArray[np.generic], n_parts: int, part: int, alpha: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Cut the rows of each label, in random order, by shares from a Dirichlet distribution."""
+    chosen = [np.empty(0, dtype=np.int64)]
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(n_parts, alpha))
+        # The last cut is set, not computed: rounding must not lose a row.
+        cuts = [0, *np.floor(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64).clip(0, len(rows)), len(rows)]
+        chosen.append(rows[cuts[part] : cuts[part + 1]])
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def _to_kind(kind: Partition | str) -> Partition:
+    """Find the kind by its value."""
+    try:
+        return Partition(kind)
+    except ValueError:
+        hint = nearest(kind, [known.value for known in Partition])
+        raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}") from None
+
+
+def _to_column(column_values: ArrayLike | None, n_rows: int, kind: Partition) -> NDArray[np.generic]:
+    """Check that there is one value per row, none of them NaN."""
+    if column_values is None:
+        raise DataError(
+            f"column_values is None, but the partition kind {kind.value!r} needs one value per row: give the column, "
+            "or choose 'iid'."
+        )
+    column: NDArray[np.generic] = np.asarray(column_values)
+    if column.shape != (n_rows,):
+        raise DataError(
+            f"column_values has the shape {column.shape}, but it must be ({n_rows},): give one value for each row."
+        )
+    if column.dtype.kind == "f" and np.isnan(column).any():
+        raise DataError(
+            f"column_values has {int(np.isnan(column).sum())} missing values, but every row must have one: "
+            "fill in these values or remove the rows."
+        )
+    return column
+
+
+def _check_integer(name: str, value: int, smallest: int, largest: int | None = None) -> None:
+    """Refuse what is no integer in the range."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < smallest or (largest is not None and value > largest):
+        bound = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
+        raise ConfigurationError(
+            f"{name} is {value!r}, but it must be an integer {bound}: give for example {smallest}."
+        )

@@ -1,0 +1,289 @@
+"""Load one client's table and check arrays that a caller hands over."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data._files import locate_file
+from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable
+from flwr_dpkmeans.errors import DataError, DPKMeansError, nearest
+
+_logger = logging.getLogger("flwr_dpkmeans.data")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Points with one name per feature.
+
+    Attributes
+    ----------
+    points : ndarray of float64, shape (n, d)
+        Finite values in the units of the file; n may be 0.
+    feature_names : tuple of str, length d
+        The names of the columns; ``x0``, ``x1``, ... if the file has none.
+    """
+
+    points: NDArray[np.float64]
+    feature_names: tuple[str, ...]
+
+
+def load_table(path: str | Path, *, label_column: str = "") -> Table:
+    """Load the numeric columns of a file.
+
+    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a
+    warning of the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both
+    numbers and text is an error, so that one mistyped cell never changes the number of features.
+
+    The formats are
+
+    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. The first row is a header if none of its
+      cells is a number (or if it is the ``0,1,2,...`` that pandas writes for unnamed columns). An unnamed
+      first column of a header is the index that pandas writes, and is left out. A header without rows
+      is an empty client: then every column counts as a feature, as there is no cell to judge it by.
+    * ``.npy``: one array of shape (n, d).
+    * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
+    * ``.parquet``: the stored type of a column decides whether it is numeric.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; a relative path is resolved from the working directory of the process.
+    label_column : str
+        The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no
+        names. An ``.npz`` file may also give the name of its label array, which is ignored in any case.
+
+    Returns
+    -------
+    Table
+        Points of shape (n, d) with d >= 1 and n >= 0.
+
+    Raises
+    ------
+    DataError
+        If the file is missing or unreadable, the label column is unknown, no numeric column remains, or
+        a value is missing, infinite or not a number. No message contains a value of a cell.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "people.csv"
+    ...     _ = file.write_text("age,member,group\\n31,True,a\\n47,False,b\\n")
+    ...     table = load_table(file, label_column="group")
+    >>> table.feature_names
+    ('age', 'member')
+    >>> table.points.tolist()
+    [[31.0, 1.0], [47.0, 0.0]]
+    """
+    located = locate_file(path, "table", DataError)
+    raw = _read(located)
+    if not raw.columns:
+        raise DataError(
+            f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
+        )
+    kept = _without_label(raw, label_column, located)
+    text = [column.name for column in kept if column.values is None]
+    if text:
+        _logger.warning("%s: left out %s, which hold no numbers.", located, ", ".join(repr(name) for name in text))
+    return _to_table([column for column in kept if column.values is not None], located)
+
+
+def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
+    """Check points given by a caller and return them as float64 rows.
+
+    Parameters
+    ----------
+    points : array-like, shape (n, d)
+        An array, nested sequences, or a data frame with the method ``to_numpy``; n may be 0, d may not.
+    n_features : int, optional
+        The number of features that is required.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, d), C-contiguous
+        The array itself if it has this form already, otherwise a copy. The argument is never changed.
+
+    Raises
+    ------
+    DataError
+        If there are not 2 dimensions, a value is no finite real number, or the width is wrong.
+
+    Examples
+    --------
+    >>> validate_points([[1, 2], [3, 4]], n_features=2)
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    array = _as_array(points)
+    if array.ndim != 2:
+        raise DataError(
+            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
+            "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
+        )
+    if n_features is not None and array.shape[1] != n_features:
+        raise DataError(
+            f"the points have {array.shape[1]} features, but {n_features} are needed: "
+            "give the same features in the same order as before."
+        )
+    if array.shape[1] == 0:
+        raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
+    values = np.ascontiguousarray(_as_real(array), dtype=np.float64)
+    bad_rows = ~np.isfinite(values).all(axis=1)
+    if bad_rows.any():
+        column = int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])
+        raise DataError(
+            f"the points have {int(bad_rows.sum())} rows with a missing or infinite value (the first such feature is "
+            f"{column}), but every value must be finite: fill in the values or remove the rows."
+        )
+    return values
+
+
+def _read(path: Path) -> RawTable:
+    """Choose the reader by the suffix, and turn its failures into one sentence."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(
+            f"the table {str(path)!r} has the suffix {path.suffix!r}, but only .csv, .npy, .npz and .parquet can be "
+            "read: convert the file to one of these."
+        )
+    try:
+        return reader(path)
+    except DPKMeansError:
+        raise
+    except UnicodeDecodeError:
+        problem = f"the table {str(path)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
+    except UNREADABLE as error:
+        problem = (
+            f"the table {str(path)!r} cannot be read as {path.suffix.lower()} ({type(error).__name__}), but its "
+            "content must match its suffix: check that the file is complete, readable by this user and holds no "
+            "pickled objects."
+        )
+    # Outside of the handlers: the chained error could carry the bytes of a cell.
+    raise DataError(problem)
+
+
+def _without_label(raw: RawTable, label_column: str, path: Path) -> list[RawColumn]:
+    """Leave out the label column, found by name or, without names, by index."""
+    names = [column.name for column in raw.columns]
+    if not label_column or label_column in raw.other_arrays:
+        return list(raw.columns)
+    if label_column in names:
+        index = names.index(label_column)
+    elif raw.named:
+        raise DataError(
+            f"label_column is {label_column!r}, but the table {str(path)!r} has no such column: "
+            f"{nearest(label_column, names)}"
+        )
+    else:
+        index = _column_index(label_column, len(names), path)
+    return [column for position, column in enumerate(raw.columns) if position != index]
+
+
+def _column_index(label_column: str, n_columns: int, path: Path) -> int:
+    """Read the index of a column; negative ones count from the end."""
+    try:
+        index = int(label_column)
+    except ValueError:
+        index = n_columns
+    if not -n_columns <= index < n_columns:
+        raise DataError(
+            f"label_column is {label_column!r}, but the table {str(path)!r} has no column names and {n_columns} "
+            f"columns: give an index from '0' to '{n_columns - 1}'."
+        )
+    return index % n_columns
+
+
+def _to_table(columns: list[RawColumn], path: Path) -> Table:
+    """Stack numeric columns after the checks that need their names."""
+    if not columns:
+        raise DataError(
+            f"the table {str(path)!r} has 0 numeric columns, but clustering needs at least 1: "
+            "encode the text columns as numbers."
+        )
+    _refuse(
+        [(column.name, column.n_unparsable) for column in columns],
+        path,
+        "that is not a number among numbers",
+        "correct these cells, or remove the column from the file",
+    )
+    points = np.ascontiguousarray(np.stack([_values(column) for column in columns], axis=1))
+    n_bad = (~np.isfinite(points)).sum(axis=0)
+    _refuse(
+        [(column.name, int(count)) for column, count in zip(columns, n_bad, strict=True)],
+        path,
+        "that is missing or infinite",
+        "fill in these cells, or remove the rows or the column",
+    )
+    return Table(points, tuple(column.name for column in columns))
+
+
+def _values(column: RawColumn) -> NDArray[np.float64]:
+    """Return the values of a column that is known to be numeric."""
+    assert column.values is not None
+    return column.values
+
+
+def _refuse(counts: list[tuple[str, int]], path: Path, problem: str, mend: str) -> None:
+    """Raise for the first column with bad cells, and say how many more columns have some."""
+    bad = [(name, count) for name, count in counts if count]
+    if not bad:
+        return
+    name, count = bad[0]
+    more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
+    raise DataError(
+        f"the column {name!r} of {str(path)!r} has {count} rows with a value {problem}{more}, "
+        f"but every value must be a finite number: {mend}."
+    )
+
+
+def _as_array(points: object) -> NDArray[Any]:
+    """Turn array-likes and frames into an array of any dtype."""
+    if isinstance(points, np.ma.MaskedArray):
+        plain = np.asarray(points.data)
+        # Only numbers can be marked as missing; other types are refused afterwards in any case.
+        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
+    if hasattr(points, "to_numpy"):
+        return np.asarray(points.to_numpy())
+    if hasattr(points, "toarray"):
+        raise DataError(
+            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray()."
+        )
+    try:
+        return np.asarray(points)
+    except ValueError:
+        pass
+    raise DataError(
+        "the points have rows of different lengths, but each row must have the same features: "
+        "give an array of shape (n, d)."
+    )
+
+
+def _as_real(array: NDArray[Any]) -> NDArray[Any]:
+    """Accept real numbers and truth values; a frame with both has dtype object."""
+    if array.dtype.kind in "biuf":
+        return array
+    if array.dtype.kind != "O":
+        raise DataError(
+            f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
+            "points.astype('float64')."
+        )
+    for index, column in enumerate(array.T):
+        if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
+            raise DataError(
+                f"the points have values in feature {index} which are no numbers, but all must be real numbers: "
+                "leave the feature out, or encode it as numbers and fill in what is missing."
+            )
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        pass
+    raise DataError(
+        "the points have an integer beyond the range of float64, but every value must be finite: rescale it."
+    )

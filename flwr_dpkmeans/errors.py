@@ -1,0 +1,69 @@
+"""Every error of the package, in three families.
+
+A caller who catches ``DPKMeansError`` catches everything that this package raises on purpose:
+
+* ``LocalMisuseError``: the person at this machine asked for something that cannot be done; nothing was
+  sent and no budget was spent.
+* ``PeerError``: a message from elsewhere was malformed, replayed or hostile, or too few peers answered.
+* ``BudgetError``: what was asked would cost more privacy than this party allows.
+
+Each message is one sentence with the value, the bound and the mend.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DPKMeansError(Exception):
+    """Base of every error that the package raises on purpose."""
+
+
+class LocalMisuseError(DPKMeansError, ValueError):
+    """The request cannot be carried out as it was made on this machine."""
+
+
+class ConfigurationError(LocalMisuseError):
+    """A parameter is unknown, of the wrong type or out of its range."""
+
+
+class DataError(LocalMisuseError):
+    """The data on this machine cannot be used as they are."""
+
+
+class PlanError(LocalMisuseError):
+    """The parameters are valid one by one, but no sound plan follows from them."""
+
+
+class PeerError(DPKMeansError):
+    """Something that another party sent (or did not send) stops the run."""
+
+
+class ProtocolError(PeerError):
+    """A message does not fit the protocol: malformed, late, replayed, or of another plan."""
+
+
+class CohortError(PeerError):
+    """Too few clients are taking part."""
+
+
+class DisagreementError(PeerError):
+    """The clients' states differ although they must be equal."""
+
+
+class RefusalError(PeerError):
+    """A client refused the plan; its reason is in the message."""
+
+
+class BudgetError(DPKMeansError):
+    """The plan costs more than the policy or the ledger of this party allows."""
+
+
+def nearest(value: object, valid: Iterable[str]) -> str:
+    """Say which valid name is nearest to `value`, as the tail of an error sentence."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "choose one of " + ", ".join(repr(name) for name in names) + "."

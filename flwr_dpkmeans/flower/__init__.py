@@ -1,0 +1,1 @@
+"""The only importer of Flower: records, client, mod, strategies, apps and the in-process grid."""

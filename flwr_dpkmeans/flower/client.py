@@ -1,0 +1,185 @@
+"""The NumPyClient: it holds one client's points and computes what the plan asks for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+from flwr.client import NumPyClient
+from numpy.typing import ArrayLike, NDArray
+
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.tables import validate_points
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.records import load_plan
+from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.planning import Plan, build_algorithm
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.rounds.private_sum import ClusterState
+
+logger = logging.getLogger("flwr_dpkmeans.client")
+
+Array = NDArray[np.float64]
+Scalar = bool | bytes | float | int | str
+
+
+class Task(Enum):
+    """What the mod asks of the wrapped client."""
+
+    DESCRIBE = "describe"
+    COUNT = "count"
+    STATISTIC = "statistic"
+
+
+class KMeansClient(NumPyClient):
+    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of the own points.
+
+    The statistic is exact: put `secure_aggregation_mod` around this client, or it leaves the machine unprotected.
+
+    Parameters
+    ----------
+    X : array-like, (n_examples, n_features)
+        This client's rows, in the caller's units; may be empty, may not have NaN.
+    output_dir : path, optional
+        Where ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are written.
+    image_shape : tuple of int, optional
+        Draw centroids as images of this shape.
+    feature_names : sequence of str, optional
+        For the picture.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray, (n_clusters, n_features)
+        After the run, in the caller's units.
+    counts_ : ndarray, (n_clusters,)
+        Noisy counts of the last release.
+    privacy_ : PrivacyReport
+        What the run guaranteed.
+
+    Examples
+    --------
+    >>> client = KMeansClient([[0.0, 1.0], [2.0, 3.0]])
+    >>> client.fit([], {"task": "describe"})[2]
+    {'n_features': 2}
+    """
+
+    def __init__(
+        self,
+        X: ArrayLike,
+        *,
+        output_dir: str | Path | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        feature_names: Sequence[str] = (),
+    ) -> None:
+        self._points = validate_points(X)
+        self._output_dir = None if output_dir is None else Path(output_dir)
+        self._image_shape = image_shape
+        self._feature_names = tuple(feature_names)
+        self._scaled: tuple[Bounds, Array] | None = None
+        self.cluster_centers_: Array | None = None
+        self.counts_: Array | None = None
+        self.movements_: tuple[float, ...] = ()
+        self.privacy_: PrivacyReport | None = None
+
+    def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
+        """Answer one task of the mod.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            For a statistic: centroids (k, d), counts (k,) and movements so far, in scaled units.
+        config : dict
+            ``task``; for a statistic also ``plan`` (bytes) and ``round`` (int).
+
+        Returns
+        -------
+        list of ndarray
+            The statistic's arrays; empty for ``describe``.
+        int
+            Always 0: the number of examples is private.
+        dict
+            For ``describe``: ``n_features``.
+        """
+        task = Task(str(config.get("task", "")))
+        if task is Task.DESCRIBE:
+            return [], 0, {"n_features": int(self._points.shape[1])}
+        if task is Task.COUNT:
+            return [np.array([float(len(self._points))])], 0, {}
+        plan = _plan(config)
+        algorithm = build_algorithm(plan)
+        state = _state(parameters)
+        statistic = algorithm.rounds[int(config["round"]) - 1].statistic
+        return list(statistic(self._grid_points(plan), state)), 0, {}
+
+    def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
+        """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
+
+        Parameters
+        ----------
+        parameters : list of ndarray
+            Final centroids, counts and movements, in scaled units.
+        config : dict
+            ``plan`` (bytes) and ``report`` (JSON).
+
+        Returns
+        -------
+        tuple
+            ``(0.0, 0, {})``: nothing that depends on data is reported back.
+        """
+        plan = _plan(config)
+        state = _state(parameters)
+        self.cluster_centers_ = _bounds(plan, state.centroids.shape[1]).unscale(state.centroids)
+        self.counts_ = state.counts
+        self.movements_ = state.movements
+        self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
+        if self._output_dir is not None:
+            from flwr_dpkmeans.results.writer import RunResult, write_results
+
+            paths = write_results(
+                self._output_dir,
+                RunResult(
+                    self.cluster_centers_,
+                    self.counts_,
+                    self.movements_,
+                    self.privacy_,
+                    self._image_shape,
+                    self._feature_names,
+                ),
+            )
+            for path in paths:
+                logger.info("wrote %s", path)
+        return 0.0, 0, {}
+
+    def _grid_points(self, plan: Plan) -> Array:
+        """The points in [-1, 1]^d on the grid; computed once per bounds."""
+        bounds = _bounds(plan, self._points.shape[1])
+        if self._scaled is None or self._scaled[0] != bounds:
+            outside = bounds.count_outside(self._points)
+            if outside:
+                logger.warning("%d rows have values outside the bounds and are clipped (seen on this node only)", outside)
+            self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
+        return self._scaled[1]
+
+
+def _plan(config: dict[str, Scalar]) -> Plan:
+    """The plan in a task's configuration."""
+    blob = config.get("plan")
+    if not isinstance(blob, bytes):
+        raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")
+    return load_plan(blob)
+
+
+def _state(parameters: Sequence[Array]) -> ClusterState:
+    """The clustering state in a task's parameters."""
+    centroids, counts, movements = parameters
+    return ClusterState(centroids, counts, tuple(float(m) for m in movements))
+
+
+def _bounds(plan: Plan, n_features: int) -> Bounds:
+    """The plan's public bounds, one pair per feature."""
+    lower, upper = plan.config.bounds
+    return Bounds(lower, upper).for_features(n_features)

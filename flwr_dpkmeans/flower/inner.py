@@ -1,0 +1,107 @@
+"""Calls from the mod to the wrapped client, in the record layout that Flower's NumPyClient wrapper understands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.client import KMeansClient, Task
+from flwr_dpkmeans.flower.memory import ClientMemory
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.rounds.private_sum import ClusterState
+
+NextCall = Callable[[Message, Context], Message]
+_EMPTY_TENSOR = "_empty"
+_OK = 0
+
+
+def describe(message: Message, context: Context, call_next: NextCall) -> int:
+    """Ask the wrapped client for the width of its table."""
+    reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
+    metrics = reply.config_records.get("fitres.metrics") or {}
+    width = metrics.get("n_features")
+    if not isinstance(width, int):
+        raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
+    return width
+
+
+def ask_statistic(
+    message: Message, context: Context, call_next: NextCall, memory: ClientMemory, index: int
+) -> list[NDArray[np.float64]]:
+    """Ask the wrapped client for the exact statistic of one round."""
+    if index == 0:
+        reply = _call(message, context, call_next, "fit", [], {"task": Task.COUNT.value})
+    else:
+        config = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        reply = _call(message, context, call_next, "fit", _parameters(memory.clusters), config)
+    record = reply.array_records.get("fitres.parameters") or {}
+    return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
+
+
+def deliver_result(
+    message: Message, context: Context, call_next: NextCall, memory: ClientMemory, report: PrivacyReport
+) -> None:
+    """Hand the final centroids and the report to the wrapped client."""
+    config = {"plan": memory.plan_blob, "report": json.dumps(report.to_dict())}
+    _call(message, context, call_next, "evaluate", _parameters(memory.clusters), config)
+
+
+def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
+    """Serve one inner call with a NumPyClient; the inverse of the calls above."""
+    content = message.content
+    kind = "fit" if "fitins.parameters" in content.array_records else "evaluate"
+    parameters = [array.numpy() for array in content.array_records[f"{kind}ins.parameters"].values()]
+    config: Any = dict(content.config_records[f"{kind}ins.config"])
+    reply = RecordDict()
+    if kind == "fit":
+        arrays, _, metrics = client.fit(parameters, config)
+        reply.array_records["fitres.parameters"] = _array_record(arrays)
+        reply.config_records["fitres.metrics"] = ConfigRecord(dict(metrics))
+    else:
+        client.evaluate(parameters, config)
+    return reply
+
+
+def _parameters(clusters: ClusterState | None) -> list[NDArray[np.float64]]:
+    """A clustering state as NumPyClient parameters."""
+    if clusters is None:
+        raise LocalMisuseError("a statistic was asked for before the plan was final.")
+    return [clusters.centroids, clusters.counts, np.asarray(clusters.movements, dtype=np.float64)]
+
+
+def _call(
+    message: Message,
+    context: Context,
+    call_next: NextCall,
+    kind: str,
+    arrays: Sequence[NDArray[np.float64]],
+    config: dict[str, Any],
+) -> RecordDict:
+    """Call the wrapped app with content of our own and return its reply's content."""
+    content = RecordDict()
+    content.array_records[f"{kind}ins.parameters"] = _array_record(arrays)
+    content.config_records[f"{kind}ins.config"] = ConfigRecord(config)
+    # The inner call borrows the message, whose metadata only Flower can make, and puts its content back.
+    original = message.content
+    message.content = content
+    try:
+        reply = call_next(message, context)
+    finally:
+        message.content = original
+    if reply.has_error() or not reply.has_content():
+        raise LocalMisuseError("the wrapped client answered with an error.")
+    status = reply.content.config_records.get(f"{kind}res.status")
+    if status is not None and status.get("code", _OK) != _OK:
+        raise LocalMisuseError(f"the wrapped client failed: {status.get('message', '')}")
+    return reply.content
+
+
+def _array_record(arrays: Sequence[NDArray[np.float64]]) -> ArrayRecord:
+    """Arrays under consecutive keys, as Flower stores NumPyClient parameters."""
+    return ArrayRecord({str(i): Array(np.ascontiguousarray(array)) for i, array in enumerate(arrays)})

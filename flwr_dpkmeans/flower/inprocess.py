@@ -1,0 +1,212 @@
+"""An in-process Flower Grid: the same strategy, ClientApp, mod and records, without processes or sockets.
+
+It behaves like the real transports where it matters: messages are copied, each node has its own ``context.state`` that
+survives only successful calls, exceptions become Flower errors, and replies may be missing, late or repeated (which
+tests ask for through `Faults`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+logger = logging.getLogger("flwr_dpkmeans.inprocess")
+
+FIRST_NODE_ID = 2
+"""Node 1 is the SuperLink itself."""
+_SERVER_NODE_ID = 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """One virtual client.
+
+    Parameters
+    ----------
+    app : ClientApp
+        What it runs.
+    node_config : mapping
+        Its own configuration.
+    """
+
+    app: ClientApp
+    node_config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Faults:
+    """What a test does to the traffic.
+
+    Parameters
+    ----------
+    on_request : callable
+        ``on_request(message) -> bool``: False loses the request.
+    on_reply : callable
+        ``on_reply(reply) -> list of messages`` to deliver instead (none, one, several, or changed ones).
+    extra : list of Message
+        Delivered with the next batch of replies: late ones, forged ones.
+    """
+
+    on_request: Callable[[Message], bool] = lambda _: True
+    on_reply: Callable[[Message], list[Message]] = lambda reply: [reply]
+    extra: list[Message] = field(default_factory=list)
+
+
+class InProcessGrid(Grid):
+    """A Grid over ClientApps in this process.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Node ids count up from 2.
+    run_id : int
+        Flower's run id.
+    run_config : mapping, optional
+        Every ClientApp's run configuration.
+    faults : Faults, optional
+        For tests.
+
+    Notes
+    -----
+    Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
+    the duration and put back afterwards.
+    """
+
+    is_complete = True
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        run_id: int = 1,
+        run_config: Mapping[str, Any] | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
+        self._run = Run.create_empty(run_id)
+        self._faults = faults or Faults()
+        self._contexts = {
+            node_id: Context(
+                run_id=run_id,
+                node_id=node_id,
+                node_config=dict(node.node_config),
+                state=RecordDict(),
+                run_config=dict(run_config or {}),
+            )
+            for node_id, node in self._nodes.items()
+        }
+        self._ids = itertools.count(1)
+        self._pending: dict[str, list[Message]] = {}
+        self.received: list[Message] = []
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self._run
+
+    def set_run(self, run: Run) -> None:
+        """Replace the run."""
+        self._run = run
+
+    @contextmanager
+    def running(self) -> Iterator[InProcessGrid]:
+        """Set Flower's task identity for the duration of a run."""
+        saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, _SERVER_NODE_ID
+        try:
+            yield self
+        finally:
+            TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = saved
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message (Flower's deprecated way)."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Node ids."""
+        return list(self._nodes)
+
+    def context_of(self, node_id: int) -> Context:
+        """One node's context, for tests."""
+        return self._contexts[node_id]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Deliver messages and keep the replies until they are pulled."""
+        ids = []
+        for message in messages:
+            message_id = f"message-{next(self._ids)}"
+            message.metadata.__dict__["_message_id"] = message_id
+            ids.append(message_id)
+            self._pending[message_id] = self._deliver(message)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Hand out the replies to the given messages, and whatever arrived late."""
+        replies = [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
+        extra, self._faults.extra = self._faults.extra, []
+        replies += extra
+        self.received += replies
+        return replies
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Deliver and collect; nothing is waited for, a lost message simply has no reply."""
+        del timeout
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, message: Message) -> list[Message]:
+        """Run one node's app on a copy of a message."""
+        node_id = message.metadata.dst_node_id
+        if not self._faults.on_request(message):
+            return []
+        if node_id not in self._nodes:
+            error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
+            return [self._stamped(Message(error, reply_to=message))]
+        context = self._contexts[node_id]
+        trial = Context(
+            context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config
+        )
+        sent = Message(metadata=message.metadata, content=copied(message.content))
+        try:
+            reply = self._nodes[node_id].app(sent, trial)
+        except Exception as exception:
+            logger.debug("node %d raised", node_id, exc_info=True)
+            reason = f"{type(exception)}:<'{exception}'>"
+            reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
+        else:
+            self._contexts[node_id] = trial
+        return self._faults.on_reply(self._stamped(reply))
+
+    def _stamped(self, reply: Message) -> Message:
+        """Give a reply an id of its own."""
+        reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
+        return reply
+
+
+def copied(content: RecordDict) -> RecordDict:
+    """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
+    copy = RecordDict()
+    for name, config in content.config_records.items():
+        copy.config_records[name] = ConfigRecord(dict(config))
+    for name, arrays in content.array_records.items():
+        copy.array_records[name] = ArrayRecord(dict(arrays))
+    for name, metrics in content.metric_records.items():
+        copy.metric_records[name] = metrics
+    return copy

@@ -1,0 +1,349 @@
+"""The secure-aggregation mod: between Flower and the NumPyClient, so that no exact statistic leaves the node.
+
+It answers the key phase itself, asks the wrapped client for exact statistics, clips nothing and trusts nothing that
+comes from the server: every request is checked against the plan, the node's policy and its ledger first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+
+from flwr_dpkmeans.errors import BudgetError, DPKMeansError, PeerError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
+from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
+from flwr_dpkmeans.flower.node import NodeSettings, node_settings
+from flwr_dpkmeans.flower.records import (
+    KeysReply,
+    Stage,
+    Status,
+    failure_content,
+    load_plan,
+    parse_finish_request,
+    parse_sum_request,
+    plan_blob,
+    reply_content,
+    stage_of,
+)
+from flwr_dpkmeans.planning import (
+    Plan,
+    build_algorithm,
+    counted_examples,
+    make_noise_source,
+    require_successor,
+    verify_plan,
+)
+from flwr_dpkmeans.privacy.ledger import LedgerEntry
+from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.policy import PlanSummary
+from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource
+from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
+from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
+from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
+from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.trust.base import Shares
+
+logger = logging.getLogger("flwr_dpkmeans.mod")
+
+NextCall = Callable[[Message, Context], Message]
+INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
+
+
+class SecureAggregation:
+    """A Flower mod; `secure_aggregation_mod` is the instance with the default settings.
+
+    Parameters
+    ----------
+    settings : callable, optional
+        ``settings(context) -> NodeSettings``; by default read from the node's configuration.
+
+    Notes
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply carries a fixed code and a
+    sentence of public values, and the detail stays in the client's log.
+    """
+
+    def __init__(self, settings: Callable[[Context], NodeSettings] = node_settings) -> None:
+        self._settings = settings
+
+    def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
+        """Answer a message of the protocol; anything else is passed on untouched."""
+        try:
+            stage = stage_of(message.content) if message.has_content() else None
+            if stage is None:
+                return call_next(message, context)
+            content = self._answer(stage, message, context, call_next)
+        except PeerError as error:
+            logger.warning("refused: %s", error)
+            content = failure_content(Status.REFUSED, type(error).__name__, str(error))
+        except DPKMeansError as error:
+            # The sentence may describe local data, so only its kind travels.
+            logger.error("cannot answer: %s", error)
+            content = failure_content(Status.FAILED, type(error).__name__, INTERNAL_SENTENCE)
+        except Exception:
+            logger.exception("cannot answer")
+            content = failure_content(Status.FAILED, "InternalError", INTERNAL_SENTENCE)
+        return Message(content, reply_to=message)
+
+    def _answer(self, stage: Stage, message: Message, context: Context, call_next: NextCall) -> RecordDict:
+        """Dispatch on the phase; the memory changes only when the whole transition has succeeded."""
+        settings = self._settings(context)
+        if stage is Stage.KEYS:
+            memory, content = _agree(message, context, call_next, settings)
+        elif stage is Stage.SUM:
+            memory, content = _sum(message, context, call_next, settings)
+        else:
+            memory, content = _finish(message, context, call_next)
+        remember(context, memory)
+        return content
+
+
+secure_aggregation_mod = SecureAggregation()
+"""The mod with settings from the node's configuration."""
+
+
+def _agree(
+    message: Message, context: Context, call_next: NextCall, settings: NodeSettings
+) -> tuple[ClientMemory, RecordDict]:
+    """Check the plan against the policy, look at the own data, and answer with a fresh public key."""
+    if recall(context) is not None:
+        raise ProtocolError(f"a second plan was sent in run {context.run_id}: it is replayed and refused.")
+    blob = plan_blob(message.content)
+    if blob is None:
+        raise ProtocolError("the key phase carries no plan: use the same version of flwr-dpkmeans everywhere.")
+    plan = load_plan(blob)
+    if plan.run_id != context.run_id:
+        raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {context.run_id}: it is replayed.")
+    _approve(plan, settings, context)
+    n_features = describe(message, context, call_next)
+    _require_width(plan, n_features)
+    private_key = generate_private_key()
+    plan_digest = hashlib.sha256(blob).digest()
+    protocol = ClientState(
+        run_id=plan.run_id,
+        node_id=context.node_id,
+        private_key=private_key,
+        min_cohort=max(plan.config.min_clients, settings.policy.min_cohort, 2),
+        max_silent=plan.max_silent,
+        authored=trust_model(plan.config.trust).blinded,
+        plan_digest=plan_digest,
+    )
+    memory = ClientMemory(protocol, blob, plan_digest, _initial_clusters(plan), (), n_features)
+    return memory, reply_content(KeysReply(public_key_of(private_key), plan_digest, n_features))
+
+
+def _sum(
+    message: Message, context: Context, call_next: NextCall, settings: NodeSettings
+) -> tuple[ClientMemory, RecordDict]:
+    """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
+    memory = _remembered(context)
+    request = parse_sum_request(message.content)
+    protocol = admit(memory.protocol, request, memory.plan.first_round)
+    memory = replace(memory, protocol=protocol)
+    counted = None
+    if request.release is not None:
+        released = _read(memory.plan, protocol, request.release)
+        if request.release.round_index == 0:
+            counted = counted_examples(float(released["count"][0]), memory.plan.config)
+        else:
+            memory = replace(memory, clusters=_advance(memory, request.release.round_index, released))
+    memory = _with_final_plan(memory, message.content, counted, settings, context)
+    memory, content = _contribute(memory, request, message, context, call_next, settings)
+    return memory, content
+
+
+def _contribute(
+    memory: ClientMemory,
+    request: SumRequest,
+    message: Message,
+    context: Context,
+    call_next: NextCall,
+    settings: NodeSettings,
+) -> tuple[ClientMemory, RecordDict]:
+    """The sending half of `_sum`."""
+    plan, index = memory.plan, request.round_index
+    planned = plan.round_at(index)
+    trust = trust_model(planned.trust)
+    run = str(plan.run_id)
+    if settings.ledger.has_attempt(run, index, request.attempt):
+        raise ProtocolError(
+            f"round {index}, attempt {request.attempt} of run {run} stands in this client's ledger already: the request "
+            "is a replay and stays unanswered."
+        )
+    arrays = ask_statistic(message, context, call_next, memory, index)
+    flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
+    if flat.shape != (vector_length(planned.blocks),):
+        raise ProtocolError(
+            f"the wrapped client returned {flat.size} entries, but the plan's round {index} has "
+            f"{vector_length(planned.blocks)}: return the plan's statistic."
+        )
+    shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
+    vector = trust.contribute(
+        encode(flat, plan.fraction_bits), planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request)
+    )
+    protocol, reply = answer(
+        memory.protocol,
+        request,
+        FixedPointVector(vector.values),
+        blinded=trust.blinded,
+        state_digest=_digest(memory.clusters),
+    )
+    attempts = (*memory.attempts, (index, request.attempt))
+    _charge(memory, attempts, settings, planned.name)
+    return replace(memory, protocol=protocol, attempts=attempts), reply_content(reply)
+
+
+def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[ClientMemory, RecordDict]:
+    """Take the last release in, hand the result to the wrapped client and tag the state."""
+    memory = _remembered(context)
+    request = parse_finish_request(message.content)
+    protocol = admit_finish(memory.protocol, request)
+    index = request.release.round_index
+    if index != memory.plan.last_round:
+        raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
+    released = _read(memory.plan, protocol, request.release)
+    clusters = _advance(memory, index, released)
+    memory = replace(memory, protocol=protocol, clusters=clusters)
+    deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts))
+    tag = state_tag(protocol, index + 1, protocol.attempt, clusters.digest())
+    return memory, reply_content(FinishReply(tag))
+
+
+def _remembered(context: Context) -> ClientMemory:
+    """The memory of this run, which must exist."""
+    memory = recall(context)
+    if memory is None:
+        raise ProtocolError(
+            f"run {context.run_id} is unknown to this client (it may have restarted): leave it out or start a new run."
+        )
+    return memory
+
+
+def _with_final_plan(
+    memory: ClientMemory, content: RecordDict, counted: int | None, settings: NodeSettings, context: Context
+) -> ClientMemory:
+    """Put the final plan in force, if it comes with this message."""
+    blob = plan_blob(content)
+    if blob is None:
+        if counted is not None:
+            raise ProtocolError("the private count was released, but no final plan came with it: stop the run.")
+        return memory
+    final = load_plan(blob)
+    if memory.plan.is_final:
+        raise ProtocolError("another plan came although the final one is in force: stop the run.")
+    require_successor(memory.plan, final)
+    if counted is not None and final.n_examples != counted:
+        raise ProtocolError(
+            f"the final plan has N = {final.n_examples}, but the private count released {counted}: stop the run."
+        )
+    _approve(final, settings, context)
+    _require_width(final, memory.n_features)
+    protocol = memory.protocol.with_plan(hashlib.sha256(blob).digest())
+    return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(final))
+
+
+def _approve(plan: Plan, settings: NodeSettings, context: Context) -> None:
+    """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
+    verify_plan(plan)
+    private = is_private_plan(plan) if plan.is_final else True
+    config = plan.config
+    epsilon = plan.epsilon if plan.is_final else config.epsilon
+    worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
+    summary = PlanSummary(
+        algorithm=config.algorithm,
+        trust=config.trust,
+        unit=config.unit.value,
+        epsilon=epsilon if private else float("inf"),
+        epsilon_worst_case=worst if private else float("inf"),
+        delta=plan.delta,
+        n_clients=plan.n_clients,
+        min_clients=config.min_clients,
+        noise=config.noise.value,
+        bounds_lower=config.bounds[0],
+        bounds_upper=config.bounds[1],
+    )
+    spent = settings.ledger.spent(settings.data_id, excluding_run=str(context.run_id))
+    try:
+        settings.policy.check(summary, spent)
+    except BudgetError as error:
+        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+        raise RefusalError(str(error)) from error
+
+
+def _require_width(plan: Plan, n_features: int) -> None:
+    """Refuse a plan for tables of another width; the width is schema, so it may be named."""
+    lengths = len(plan.config.bounds[0])
+    if plan.n_features not in (None, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
+            "on every client."
+        )
+    if lengths not in (1, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
+            "all features or one pair for each."
+        )
+
+
+def _initial_clusters(plan: Plan) -> ClusterState | None:
+    """The data-independent start, once the plan is final."""
+    return build_algorithm(plan).initial_state(plan.seed) if plan.is_final else None
+
+
+def _read(plan: Plan, protocol: ClientState, release: Release) -> ReleasedSum:
+    """Unblind a release and accept it as what the plan says it is."""
+    planned = plan.round_at(release.round_index)
+    if release.values.shape != (vector_length(planned.blocks),):
+        raise ProtocolError(
+            f"the release of round {release.round_index} has {release.values.size} entries, but the plan has "
+            f"{vector_length(planned.blocks)}: stop the run."
+        )
+    trust = trust_model(planned.trust)
+    aggregate = unblind(protocol, release, blinded=trust.blinded)
+    return trust.read(aggregate, planned.blocks, plan.fraction_bits)
+
+
+def _advance(memory: ClientMemory, index: int, released: ReleasedSum) -> ClusterState:
+    """Post-process one release."""
+    if memory.clusters is None:
+        raise ProtocolError("a release came before the plan was final: stop the run.")
+    return build_algorithm(memory.plan).rounds[index - 1].advance(memory.clusters, released)
+
+
+def _digest(clusters: ClusterState | None) -> bytes:
+    """What the tag of a reply covers."""
+    return b"" if clusters is None else clusters.digest()
+
+
+def _noise(plan: Plan, context: Context, request: SumRequest) -> NoiseSource:
+    """This client's noise for its share; a seeded run derives a stream of its own for every aggregation."""
+    return make_noise_source(plan, "client", context.node_id, request.round_index, request.attempt)
+
+
+def _charge(
+    memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
+) -> None:
+    """Write the release into the ledger, before it is sent."""
+    plan = memory.plan
+    index, attempt = attempts[-1]
+    cost = epsilon_after(plan, attempts)
+    entry = LedgerEntry(
+        run_id=str(plan.run_id),
+        data_id=settings.data_id,
+        plan_digest=memory.agreed_digest.hex(),
+        round_index=index,
+        attempt=attempt,
+        release=release_name,
+        # Seeded noise protects nobody, so it is charged like none.
+        epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
+        delta=plan.delta,
+    )
+    settings.ledger.charge(entry, settings.policy.max_epsilon_total)

@@ -1,0 +1,98 @@
+"""What one node brings to a run from its own side: policy, ledger, output folder, name of its data set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.privacy.ledger import FileLedger, Ledger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+
+HOME_FOLDER = "flwr-dpkmeans"
+LEDGER_FILE = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """A node's own decisions; nothing here can be set by the server of a deployment.
+
+    Parameters
+    ----------
+    policy : ClientPolicy
+        Held against the plan before anything leaves.
+    ledger : Ledger
+        Charged before a statistic is sent.
+    data_id : str
+        Name of the data set in the ledger.
+    """
+
+    policy: ClientPolicy
+    ledger: Ledger
+    data_id: str
+
+
+def is_simulation() -> bool:
+    """Whether this process is a worker of Flower's Ray simulation, by a sign that no message can forge."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def output_folder(context: Context) -> Path:
+    """Folder of one client's results.
+
+    In a deployment it comes from the node's own configuration (``output``) or is below the home folder; a path sent by
+    the server would be an arbitrary write. In simulation the run's ``output`` is used.
+    """
+    own = context.node_config.get("output")
+    if own:
+        return Path(str(own)).expanduser().absolute()
+    root = str(context.run_config.get("output", "")) if is_simulation() else ""
+    return run_folder(root, context.run_id) / f"client-{context.node_id}"
+
+
+def run_folder(output: str, run_id: int) -> Path:
+    """Folder of a run: `output`, or ``~/flwr-dpkmeans/run-<run id>``."""
+    if output:
+        return Path(output).expanduser().absolute()
+    return Path.home() / HOME_FOLDER / f"run-{run_id}"
+
+
+def node_settings(context: Context) -> NodeSettings:
+    """Read a node's settings from its node configuration.
+
+    Parameters
+    ----------
+    context : Context
+        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``data-path``,
+        ``data-id``, ``output``.
+
+    Returns
+    -------
+    NodeSettings
+
+    Raises
+    ------
+    ConfigurationError
+        If the policy file is missing or malformed.
+    """
+    config: Mapping[str, Any] = context.node_config
+    policy = ClientPolicy()
+    if config.get("policy"):
+        path = Path(str(config["policy"])).expanduser()
+        if not path.is_file():
+            raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
+        policy = ClientPolicy.from_toml(path)
+    if config.get("ledger"):
+        ledger = Path(str(config["ledger"])).expanduser()
+    else:
+        # A simulated client's ledger is its own; the nodes of one host share theirs and name their data sets in it.
+        ledger = (output_folder(context) if is_simulation() else Path.home() / HOME_FOLDER) / LEDGER_FILE
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+    data_id = str(config.get("data-id") or config.get("data-path") or "default")
+    return NodeSettings(policy, FileLedger(ledger), data_id)

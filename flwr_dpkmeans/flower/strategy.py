@@ -1,0 +1,386 @@
+"""Flower strategies: one for every algorithm, all with the same loop over private-sum rounds."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from flwr_dpkmeans.config import KMeansConfig, parse_config
+from flwr_dpkmeans.data.bounds import parse_bounds
+from flwr_dpkmeans.errors import CohortError, ConfigurationError
+from flwr_dpkmeans.flower.server_run import ServerRun, Step
+from flwr_dpkmeans.flower.waiting import wait_for_nodes
+from flwr_dpkmeans.privacy.report import PrivacyReport
+
+logger = logging.getLogger("flwr_dpkmeans.server")
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Bounds on waiting, in seconds.
+
+    Parameters
+    ----------
+    joining, round, run : float
+        For the cohort to join; for the replies of one aggregation; for the whole run.
+    """
+
+    joining: float = 120.0
+    round: float = 600.0
+    run: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        for name in ("joining", "round", "run"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"the {name} timeout is {getattr(self, name)!r} s, but it must be positive.")
+
+
+@dataclass
+class KMeansResult(Result):
+    """Flower's `Result` with the privacy report.
+
+    Attributes
+    ----------
+    privacy : PrivacyReport or None
+        What the run guaranteed.
+    confirmed : tuple of int
+        Nodes that confirmed having the result.
+    node_ids : tuple of int
+        Nodes in the last aggregation.
+    """
+
+    privacy: PrivacyReport | None = None
+    confirmed: tuple[int, ...] = ()
+    node_ids: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = field(default=())
+
+
+class PrivateKMeans(Strategy):
+    """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    bounds : pair, optional
+        Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature).
+    n_features : int, optional
+        d; asked from the clients if left out.
+    epsilon, delta : float
+        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or 1e-6 without `n_examples`.
+    n_examples : int, optional
+        Number of rows in all, if public; otherwise a private count takes 2% of the budget.
+    n_clients : int, optional
+        Cohort to wait for; None: whoever is there.
+    timeouts : Timeouts, optional
+        Bounds on waiting.
+    on_step : callable, optional
+        Told a `Step` after each aggregation; by default it is logged as one line.
+    **options
+        Any other field of `flwr_dpkmeans.config.KMeansConfig`, such as ``trust``, ``noise``, ``max_iter``.
+
+    Raises
+    ------
+    ConfigurationError
+        At once, if a value is out of range or unknown.
+    """
+
+    algorithm: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        n_clusters: int,
+        *,
+        bounds: Any = (-1.0, 1.0),
+        n_features: int | None = None,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        n_examples: int | None = None,
+        n_clients: int | None = None,
+        timeouts: Timeouts | None = None,
+        on_step: Callable[[Step], None] | None = None,
+        **options: Any,
+    ) -> None:
+        parsed = parse_bounds(bounds)
+        options.setdefault("algorithm", self.algorithm)
+        self.config = parse_config(
+            n_clusters=n_clusters,
+            bounds=(parsed.lower, parsed.upper),
+            n_features=n_features,
+            epsilon=epsilon,
+            delta=delta,
+            n_examples=n_examples,
+            n_clients=n_clients,
+            **options,
+        )
+        self.timeouts = timeouts or Timeouts()
+        self._on_step = on_step or log_step
+        self._run: ServerRun | None = None
+        self._steps: list[Step] = []
+        self._confirmed: tuple[int, ...] = ()
+
+    @classmethod
+    def from_config(
+        cls, config: KMeansConfig, *, timeouts: Timeouts | None = None, on_step: Callable[[Step], None] | None = None
+    ) -> PrivateKMeans:
+        """Build the strategy from a validated configuration."""
+        strategy = cls(config.n_clusters, bounds=config.bounds, timeouts=timeouts, on_step=on_step)
+        strategy.config = config
+        return strategy
+
+    @property
+    def run(self) -> ServerRun:
+        """The run in progress, or the last one."""
+        if self._run is None:
+            raise ConfigurationError("no run has been started: call start(grid=grid) first.")
+        return self._run
+
+    def summary(self) -> None:
+        """Log what is about to be run, before anything is sent."""
+        plan, config = self.run.plan, self.config
+        n = config.n_examples if config.n_examples is not None else "private count"
+        logger.info(
+            "%s: k = %d, N = %s, %d clients, trust %r, %s noise",
+            config.algorithm,
+            config.n_clusters,
+            n,
+            plan.n_clients,
+            config.trust,
+            config.noise.value,
+        )
+        if plan.is_final:
+            logger.info(
+                "plan: %d rounds, epsilon %.4g at delta %.3g per %s (with all %d retries: %.4g)",
+                plan.last_round,
+                plan.epsilon,
+                plan.delta,
+                config.unit.value,
+                config.max_retries,
+                plan.epsilon_worst_case,
+            )
+        for warning in self.run.report.warnings:
+            logger.warning("NOT PRIVATE: %s", warning)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Ask every client of the roster for its masked vector; the arguments but the round are not used."""
+        del arrays, config, grid
+        if self.run.session.round_index != server_round:
+            self.run.open_round(server_round)
+        return self.run.sum_messages()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Add the vectors up; ``(None, None)`` means that clients were missing and a new attempt is due."""
+        del server_round
+        step = self.run.take_sums(replies)
+        if step is None:
+            return None, None
+        self._steps.append(step)
+        self._on_step(step)
+        return self._arrays(), _step_metrics(step)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Send the last release out."""
+        del server_round, arrays, config, grid
+        return self.run.finish_messages()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Check that all clients ended with the same state."""
+        del server_round
+        self._confirmed = self.run.take_finish(replies)
+        return MetricRecord({"clients-confirmed": len(self._confirmed)})
+
+    def start(  # type: ignore[override]
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> KMeansResult:
+        """Run the whole protocol: keys, private count if N is not declared, T rounds, last release.
+
+        Parameters
+        ----------
+        grid : Grid
+            Flower's grid.
+        initial_arrays : ArrayRecord, optional
+            Must be left out: the start is a sphere packing from a public seed.
+        num_rounds : int, optional
+            Overrides the algorithm's own number of iterations (``max_iter``).
+        timeout : float, optional
+            Seconds to wait for the replies of one aggregation.
+        train_config, evaluate_config : ConfigRecord, optional
+            Not sent: clients act on the plan only.
+        evaluate_fn : callable, optional
+            ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
+
+        Returns
+        -------
+        KMeansResult
+            Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid.
+
+        Raises
+        ------
+        DPKMeansError
+            One sentence; before the key phase nothing has been sent.
+        """
+        del train_config, evaluate_config
+        if initial_arrays is not None and len(initial_arrays):
+            raise ConfigurationError("initial_arrays were given, but the start is a public sphere packing: leave them out.")
+        if num_rounds is not None:
+            self.config = replace(self.config, max_iter=num_rounds)
+        if timeout is not None:
+            self.timeouts = replace(self.timeouts, round=timeout)
+        deadline = time.monotonic() + self.timeouts.run
+        self._steps = []
+        self._open(grid)
+        if evaluate_fn is not None and self.run.clusters is None and self.run.plan.is_final:
+            raise ConfigurationError(
+                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to evaluate: "
+                "leave it out, or use trust 'central'."
+            )
+        self.run.take_keys(self._exchange(grid, self.run.keys_messages(), deadline))
+        result = KMeansResult()
+        index = self.run.plan.first_round
+        while True:
+            arrays, metrics = self._round(grid, index, deadline)
+            result.train_metrics_clientapp[index] = metrics
+            if arrays is not None:
+                result.arrays = arrays
+                evaluated = evaluate_fn(index, arrays) if evaluate_fn is not None else None
+                if evaluated is not None:
+                    result.evaluate_metrics_serverapp[index] = evaluated
+            if index >= self.run.plan.last_round and self.run.plan.is_final:
+                break
+            index += 1
+        return self._finish(grid, index, deadline, result)
+
+    def _open(self, grid: Grid) -> None:
+        """Wait for the cohort and make the plan; nothing has been sent when this fails."""
+        config = self.config
+        nodes = wait_for_nodes(
+            grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info
+        )
+        seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+        self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes)
+        self.summary()
+
+    def _round(self, grid: Grid, index: int, deadline: float) -> tuple[ArrayRecord | None, MetricRecord]:
+        """One aggregation, repeated with the survivors as often as the plan allows."""
+        while True:
+            messages = self.configure_train(index, ArrayRecord(), ConfigRecord(), grid)
+            arrays, metrics = self.aggregate_train(index, self._exchange(grid, messages, deadline))
+            if metrics is not None:
+                return arrays, metrics
+
+    def _finish(self, grid: Grid, index: int, deadline: float, result: KMeansResult) -> KMeansResult:
+        """Send the last release out and put the report into the result."""
+        messages = self.configure_evaluate(index, ArrayRecord(), ConfigRecord(), grid)
+        metrics = self.aggregate_evaluate(index, self._exchange(grid, messages, deadline))
+        if metrics is not None:
+            result.evaluate_metrics_clientapp[index] = metrics
+        result.privacy = self.run.report
+        result.confirmed = self._confirmed
+        result.node_ids = self.run.session.roster.node_ids
+        result.steps = tuple(self._steps)
+        return result
+
+    def _exchange(self, grid: Grid, messages: Sequence[Message], deadline: float) -> list[Message]:
+        """Send and wait, within the round's and the run's bounds."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise CohortError(f"the run took longer than {self.timeouts.run:g} s: raise the run timeout.")
+        return list(grid.send_and_receive(messages, timeout=min(self.timeouts.round, left)))
+
+    def _arrays(self) -> ArrayRecord | None:
+        """Centroids in the caller's units, where the server may know them."""
+        clusters, plan = self.run.clusters, self.run.plan
+        if clusters is None:
+            return None
+        bounds = parse_bounds(plan.config.bounds).for_features(clusters.centroids.shape[1])
+        return ArrayRecord(
+            {
+                "centroids": Array(np.ascontiguousarray(bounds.unscale(clusters.centroids))),
+                "counts": Array(np.ascontiguousarray(clusters.counts)),
+            }
+        )
+
+
+class FastLloyd(PrivateKMeans):
+    """FastLloyd (Diaa, Humphries, Kerschbaum 2025); parameters as in `PrivateKMeans`.
+
+    Examples
+    --------
+    >>> strategy = FastLloyd(n_clusters=10, n_features=64, epsilon=2.0, n_examples=1797, bounds=(0, 16))
+    >>> strategy.config.trust
+    'oblivious'
+    """
+
+    algorithm = "fastlloyd"
+
+
+class GLloyd(PrivateKMeans):
+    """DP-Lloyd on absolute sums with Gaussian noise; parameters as in `PrivateKMeans`."""
+
+    algorithm = "glloyd"
+
+
+class SuLloyd(PrivateKMeans):
+    """DP-Lloyd with Laplace noise (Su et al. 2016); parameters as in `PrivateKMeans`."""
+
+    algorithm = "sulloyd"
+
+
+class Lloyd(PrivateKMeans):
+    """Lloyd's algorithm without noise: not private; parameters as in `PrivateKMeans`."""
+
+    algorithm = "lloyd"
+
+
+STRATEGIES: dict[str, type[PrivateKMeans]] = {cls.algorithm: cls for cls in (FastLloyd, GLloyd, SuLloyd, Lloyd)}
+
+
+def log_step(step: Step) -> None:
+    """Log one plain line for one aggregation."""
+    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
+    parts = [
+        f"round {step.round_index}/{step.n_rounds} ({step.name})",
+        f"{step.n_clients} clients",
+        f"epsilon so far {step.epsilon:.4g}",
+        f"noise per cluster: {noise}",
+    ]
+    if step.radius is not None:
+        parts.append(f"radius {step.radius:.3g}")
+    if step.attempt:
+        parts.append(f"attempt {step.attempt}")
+    if step.movement is not None:
+        parts.append(f"largest movement {step.movement:.3g}")
+    logger.info("%s", "; ".join(parts))
+
+
+def _step_metrics(step: Step) -> MetricRecord:
+    """One aggregation's public numbers as Flower metrics."""
+    metrics: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": step.n_clients, "attempt": step.attempt}
+    metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
+    if step.radius is not None:
+        metrics["radius"] = step.radius
+    if step.movement is not None:
+        metrics["movement"] = step.movement
+    return MetricRecord(metrics)

@@ -1,0 +1,75 @@
+"""Bounded waiting for the cohort."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from flwr.serverapp import Grid
+
+from flwr_dpkmeans.errors import CohortError
+
+_POLL_SECONDS = 0.5
+_SETTLED_SECONDS = 3.0
+
+
+def wait_for_nodes(
+    grid: Grid,
+    n_clients: int | None,
+    min_clients: int,
+    timeout: float,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[int]:
+    """Wait until the expected nodes have joined.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's grid.
+    n_clients : int or None
+        Exactly this many take part (the lowest node ids if there are more); None: all that are there once their number
+        has not changed for 3 s.
+    min_clients : int
+        With `n_clients` None, the least number.
+    timeout : float
+        Seconds.
+    say : callable
+        Told what is being waited for.
+    clock, sleep : callable
+        For tests.
+
+    Returns
+    -------
+    list of int
+        Ascending node ids.
+
+    Raises
+    ------
+    CohortError
+        If too few joined in time.
+    """
+    start = clock()
+    wanted = n_clients or min_clients
+    last: list[int] = []
+    changed = start
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        now = clock()
+        if len(nodes) != len(last):
+            last, changed = nodes, now
+            if len(nodes) < wanted:
+                say(f"waiting for {wanted} clients: {len(nodes)} joined so far")
+        if n_clients is not None and len(nodes) >= n_clients:
+            return nodes[:n_clients]
+        settled = now - changed >= _SETTLED_SECONDS or getattr(grid, "is_complete", False)
+        if n_clients is None and len(nodes) >= min_clients and settled:
+            return nodes
+        if now - start >= timeout:
+            raise CohortError(
+                f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
+                f'--federation-config "num-supernodes={wanted}"), or lower num-clients.'
+            )
+        sleep(_POLL_SECONDS)

@@ -1,0 +1,259 @@
+"""The nearest centroid of each point, in blocks that fit the processor's caches.
+
+The nearest centroid maximises the score ``x . c - |c|^2 / 2``. One matrix product gives the scores of a chunk as a
+(n_clusters, chunk) array. ``argmax`` over that array is slow, because NumPy has no vector code for it along the first
+axis; ``max`` has. So the index of the centroid is stored in the lowest bits of the score before the maximum is taken
+(`_LabelCode`), and one pass gives both the best score and its label. Data for which the bits do not suffice take
+the plain way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import DataError
+
+FloatArray = npt.NDArray[np.float64]
+LabelArray = npt.NDArray[np.int32]
+
+# Scores per matrix product: 256 KiB, so that they stay in a second-level cache together with an array of constants.
+_CHUNK_SCORES = 1 << 15
+_MINIMUM_CHUNK = 64
+# Points per block: labels are decoded and sums are formed once per block.
+_BLOCK_POINTS = 1 << 15
+_GRID = 2.0**16
+# On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
+_SCORE_RESOLUTION = 2.0**-33
+
+
+@dataclass(frozen=True)
+class AssignedBlock:
+    """Consecutive points with their labels and the scores ``x . c - |c|^2 / 2`` of their nearest centroids."""
+
+    start: int
+    points: FloatArray
+    labels: LabelArray
+    scores: FloatArray
+
+    @property
+    def stop(self) -> int:
+        """Index after the last point of this block."""
+        return self.start + len(self.points)
+
+    def squared_distances(self) -> FloatArray:
+        """Return |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it."""
+        squared_norms = np.asarray(np.einsum("ij,ij->i", self.points, self.points), dtype=np.float64)
+        squared_norms -= 2.0 * self.scores
+        np.maximum(squared_norms, 0.0, out=squared_norms)
+        return squared_norms
+
+
+@dataclass(frozen=True)
+class _LabelCode:
+    """How a score is moved into one binade with its label in the lowest bits.
+
+    3 * 2^exponent + score lies in [2^(exponent + 1), 2^(exponent + 2)), where floats are multiples of `unit`. A
+    score on the grid is a multiple of unit * 2^label_bits, so adding label code * unit changes only free bits. Lower
+    indices have the larger code: they win ties.
+    """
+
+    exponent: int
+    label_bits: int
+
+    @classmethod
+    def of(cls, centroids: FloatArray, offsets: FloatArray) -> _LabelCode | None:
+        """Return the code for these centroids, or None when float64 has too few bits for it."""
+        # Points of the box have |x_i| <= 1, so |x . c| <= |c|_1.
+        bound = float(np.max(np.abs(centroids).sum(axis=1) - offsets))
+        if not bound < 2.0**20:
+            return None
+        code = cls(max(math.frexp(bound)[1], 0), (len(centroids) - 1).bit_length())
+        return code if code.unit * 2.0**code.label_bits <= _SCORE_RESOLUTION else None
+
+    @property
+    def unit(self) -> float:
+        """Spacing of floats in the binade."""
+        return 2.0 ** (self.exponent - 51)
+
+    @property
+    def centre(self) -> float:
+        """Middle of the binade."""
+        return 3.0 * 2.0**self.exponent
+
+    @property
+    def rounding_shift(self) -> float:
+        """Number whose addition rounds a score to a multiple of unit * 2^label_bits."""
+        return self.centre * 2.0**self.label_bits
+
+    def terms(self, n_clusters: int) -> FloatArray:
+        """Return what to add to the score of each centroid to move it to the binade and to label it."""
+        codes = (2.0**self.label_bits - 1.0) - np.arange(n_clusters)
+        terms: FloatArray = np.asarray(self.centre + codes * self.unit, dtype=np.float64)
+        return terms
+
+    def covers(self, best: FloatArray) -> bool:
+        """Say whether every maximum lies in the binade; false for points far outside the box and for NaN."""
+        return bool(best.min() >= 2.0 ** (self.exponent + 1) and best.max() < 2.0 ** (self.exponent + 2))
+
+    def decode(self, best: FloatArray) -> tuple[LabelArray, FloatArray]:
+        """Split the coded maxima into labels and scores."""
+        mask = (1 << self.label_bits) - 1
+        bits = best.view(np.int64)
+        labels = np.bitwise_and(bits, mask).astype(np.int32)
+        np.subtract(mask, labels, out=labels)
+        scores: FloatArray = np.bitwise_and(bits, ~mask).view(np.float64)
+        scores -= self.centre
+        return labels, scores
+
+
+class _BlockAssigner:
+    """The buffers and constants of one call, shared by all its blocks."""
+
+    def __init__(self, centroids: FloatArray, n_points: int) -> None:
+        n_clusters, n_features = centroids.shape
+        self._centroids = centroids
+        self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
+        self._chunk = max(1, min(n_points, max(_MINIMUM_CHUNK, _CHUNK_SCORES // n_clusters)))
+        self._code = _LabelCode.of(centroids, self._offsets)
+        if self._code is None:
+            return
+        self._scores = np.empty((n_clusters, self._chunk))
+        # Looking at every coordinate pays when it saves two additions per score.
+        self._look_for_grid = 2 * n_features <= n_clusters and _is_on_grid(centroids)
+        self._columns: dict[bool, list[FloatArray]] = {}
+
+    def _constants(self, code: _LabelCode, on_grid: bool) -> list[FloatArray]:
+        """Return what to add to the scores, as full matrices: twice as fast to add as a broadcast column."""
+        if on_grid not in self._columns:
+            terms = code.terms(len(self._centroids))
+            columns = [self._offsets + terms] if on_grid else [self._offsets + code.rounding_shift, terms]
+            self._columns[on_grid] = [np.repeat(column[:, None], self._chunk, axis=1) for column in columns]
+        return self._columns[on_grid]
+
+    def assign(self, points: FloatArray) -> tuple[LabelArray, FloatArray]:
+        """Return the labels and best scores of one block."""
+        if self._code is not None:
+            best = self._coded_maxima(points, self._code)
+            if self._code.covers(best):
+                return self._code.decode(best)
+        return self._plain(points)
+
+    def _coded_maxima(self, points: FloatArray, code: _LabelCode) -> FloatArray:
+        """Return for each point the largest coded score."""
+        best = np.empty(len(points))
+        on_grid = self._look_for_grid and _is_on_grid(points)
+        first, *rest = self._constants(code, on_grid)
+        for start in range(0, len(points), self._chunk):
+            part = points[start : start + self._chunk]
+            size = len(part)
+            # A slice of the buffer would not be contiguous: the last, shorter chunk gets its own.
+            scores = self._scores if size == self._chunk else np.empty((len(self._centroids), size))
+            np.matmul(self._centroids, part.T, out=scores)
+            scores += first[:, :size]
+            # Off the grid the bits for the label must be cleared before it is added: the first constant rounded.
+            for labels in rest:
+                scores -= code.rounding_shift
+                scores += labels[:, :size]
+            np.maximum.reduce(scores, axis=0, out=best[start : start + size])
+        return best
+
+    def _plain(self, points: FloatArray) -> tuple[LabelArray, FloatArray]:
+        """Return labels and scores without the code, for data far from the box or with too many features."""
+        labels = np.empty(len(points), dtype=np.int32)
+        best = np.empty(len(points))
+        for start in range(0, len(points), self._chunk):
+            part = points[start : start + self._chunk]
+            scores = part @ self._centroids.T
+            scores += self._offsets
+            chosen = scores.argmax(axis=1)
+            labels[start : start + len(part)] = chosen
+            best[start : start + len(part)] = scores[np.arange(len(part)), chosen]
+        return labels, best
+
+
+def _is_on_grid(values: FloatArray) -> bool:
+    """Say whether all values are multiples of 2^-16."""
+    scaled = values * _GRID
+    return bool((np.rint(scaled) == scaled).all())
+
+
+def iterate_assigned_blocks(points: npt.ArrayLike, centroids: npt.ArrayLike) -> Iterator[AssignedBlock]:
+    """Yield the points in blocks with the nearest centroid of each; the arrays are not copied as a whole.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        Zero points give no blocks.
+    centroids : array of shape (n_clusters, n_features)
+
+    Raises
+    ------
+    DataError
+        The shapes do not fit each other, or there is no centroid.
+    """
+    points = np.asarray(points)
+    centroids = np.ascontiguousarray(centroids, dtype=np.float64)
+    _check_shapes(points, centroids)
+    assigner = _BlockAssigner(centroids, len(points))
+    for start in range(0, len(points), _BLOCK_POINTS):
+        block = np.ascontiguousarray(points[start : start + _BLOCK_POINTS], dtype=np.float64)
+        labels, scores = assigner.assign(block)
+        yield AssignedBlock(start, block, labels, scores)
+
+
+def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[LabelArray, FloatArray]:
+    """Find the nearest centroid of each point and the squared distance to it.
+
+    Exact on the 2^-16 grid inside [-1, 1]^d, where ties go to the lowest index. For other data, centroids whose
+    squared distances differ by less than about 2^-32 count as tied.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        In data units; zero points are fine.
+    centroids : array of shape (n_clusters, n_features)
+
+    Returns
+    -------
+    labels : int32 array of shape (n_points,)
+    squared_distances : float64 array of shape (n_points,)
+
+    Raises
+    ------
+    DataError
+        The shapes do not fit each other, or there is no centroid.
+
+    Examples
+    --------
+    >>> labels, squared_distances = nearest_centroids([[0.0], [0.5], [1.0]], [[0.0], [1.0]])
+    >>> labels.tolist(), squared_distances.tolist()
+    ([0, 0, 1], [0.0, 0.25, 0.0])
+    """
+    points = np.asarray(points)
+    labels = np.empty(len(points), dtype=np.int32)
+    squared_distances = np.empty(len(points))
+    for block in iterate_assigned_blocks(points, centroids):
+        labels[block.start : block.stop] = block.labels
+        squared_distances[block.start : block.stop] = block.squared_distances()
+    return labels, squared_distances
+
+
+def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> None:
+    """Refuse arrays that are not two tables of equal width."""
+    for name, array in (("points", points), ("centroids", centroids)):
+        if array.ndim != 2:
+            raise DataError(
+                f"{name} has {array.ndim} dimensions, but it must have 2: give an array of shape (rows, features)."
+            )
+    if points.shape[1] != centroids.shape[1]:
+        raise DataError(
+            f"points have {points.shape[1]} features, but the centroids have {centroids.shape[1]}: "
+            "give both the same number of columns."
+        )
+    if len(centroids) == 0:
+        raise DataError("the number of centroids is 0, but it must be at least 1: give at least one centroid.")

@@ -1,0 +1,153 @@
+"""Data-independent first centroids by sphere packing (Su et al. 2016; FastLloyd, section 5.3.1).
+
+Centroids are drawn at random such that each is at least `a` away from the walls of the box [-1, 1]^d and at least
+2a away from those before it. A radius `a` counts as infeasible after 100 candidates in a row were rejected. All
+clients call this with equally seeded generators and must get equal centroids, so candidates are put on the 2^-16 grid
+before they are tested: the squared distances are then exact and no machine rounds them differently.
+
+How a candidate is drawn matters. It is uniform in the inner box [-1 + a, 1 - a]^d, so that only the distances to
+other centroids cause rejections. Drawing from the whole box and rejecting what is near a wall also fits the
+yardstick, but in many dimensions nearly every candidate is near a wall, which forces `a` toward 0.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import ConfigurationError
+
+FloatArray = npt.NDArray[np.float64]
+
+_ATTEMPTS_PER_CENTROID = 100
+# Candidates drawn and compared at once; more would make OpenBLAS start threads for a tiny matrix product.
+_POOL_SIZE = 64
+_BISECTION_STEPS = 6
+_GRID = 2.0**16
+# Below half a grid step a radius has no meaning on the grid.
+_SMALLEST_RADIUS = 2.0**-17
+
+
+class PackingMethod(enum.Enum):
+    """How the packing radius is searched."""
+
+    BISECT = "bisect"
+    HALVE = "halve"
+
+
+def sphere_packing(
+    n_clusters: int, n_features: int, generator: np.random.Generator, method: PackingMethod
+) -> FloatArray:
+    """Draw well-separated centroids in [-1, 1]^d without looking at data.
+
+    `HALVE` starts with the radius 1 and halves it until all centroids can be placed; the FastLloyd code does this.
+    `BISECT` goes on from there: 6 bisection steps between that radius and its double, keeping the packing with the
+    largest radius found. Its radius is hence never below that of `HALVE` with an equal generator, and within
+    2^-6 of its own size from the largest that this random search finds feasible. When even radii below half a grid
+    step fail (more centroids than grid cells), the radius becomes 0 and centroids may coincide.
+
+    Parameters
+    ----------
+    n_clusters, n_features : int
+        At least 1.
+    generator : numpy.random.Generator
+        Equal states give equal centroids on all machines. Needs no secrecy.
+    method : PackingMethod
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
+
+    Raises
+    ------
+    ConfigurationError
+        `n_clusters` or `n_features` is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sphere_packing(3, 2, np.random.default_rng(0), PackingMethod.BISECT).shape
+    (3, 2)
+    """
+    for name, value in (("n_clusters", n_clusters), ("n_features", n_features)):
+        if value < 1:
+            raise ConfigurationError(f"{name} is {value}, but it must be at least 1: give a positive whole number.")
+    radius = 1.0
+    centroids = _packed(n_clusters, n_features, radius, generator)
+    while centroids is None:
+        radius = radius / 2.0 if radius > _SMALLEST_RADIUS else 0.0
+        centroids = _packed(n_clusters, n_features, radius, generator)
+    if method is PackingMethod.HALVE or radius in (0.0, 1.0):
+        return centroids
+    return _bisected(centroids, radius, generator)
+
+
+def _bisected(centroids: FloatArray, radius: float, generator: np.random.Generator) -> FloatArray:
+    """Search between a feasible radius and its infeasible double."""
+    n_clusters, n_features = centroids.shape
+    feasible, infeasible = radius, 2.0 * radius
+    for _ in range(_BISECTION_STEPS):
+        middle = (feasible + infeasible) / 2.0
+        packed = _packed(n_clusters, n_features, middle, generator)
+        if packed is None:
+            infeasible = middle
+        else:
+            feasible, centroids = middle, packed
+    return centroids
+
+
+def _packed(n_clusters: int, n_features: int, radius: float, generator: np.random.Generator) -> FloatArray | None:
+    """Place all centroids at this radius, or return None after 100 rejections in a row.
+
+    Equivalent to drawing one candidate at a time; only the drawing and the distances are done pool by pool.
+    """
+    if n_clusters > 1 and radius**2 > (1.0 - radius) ** 2 * n_features:
+        return None  # No two points of the inner box are 2 * radius apart.
+    chosen = np.empty((n_clusters, n_features))
+    n_chosen = 0
+    rejections = 0
+    smallest_square = (2.0 * radius) ** 2
+    while rejections < _ATTEMPTS_PER_CENTROID:
+        pool = _candidates(n_features, radius, generator)
+        blocked = np.asarray(_are_nearer(pool, chosen[:n_chosen], smallest_square).any(axis=1))
+        if blocked.all():
+            rejections += len(pool)
+            continue
+        conflicts = _are_nearer(pool, pool, smallest_square)
+        position = 0
+        while position < len(pool):
+            free = position + int(blocked[position:].argmin())
+            if blocked[free]:
+                rejections += len(pool) - position
+                break
+            rejections += free - position
+            if rejections >= _ATTEMPTS_PER_CENTROID:
+                return None
+            chosen[n_chosen] = pool[free]
+            n_chosen += 1
+            if n_chosen == n_clusters:
+                return chosen
+            rejections = 0
+            position = free + 1
+            blocked |= conflicts[free]
+    return None
+
+
+def _candidates(n_features: int, radius: float, generator: np.random.Generator) -> FloatArray:
+    """Draw a pool of grid points at least `radius` away from the walls."""
+    reach = (1.0 - radius) * _GRID
+    # Rounding toward zero keeps the distance to the walls.
+    drawn: FloatArray = np.trunc((2.0 * generator.random((_POOL_SIZE, n_features)) - 1.0) * reach) / _GRID
+    return drawn
+
+
+def _are_nearer(candidates: FloatArray, others: FloatArray, smallest_square: float) -> npt.NDArray[np.bool_]:
+    """Say for each pair whether it is nearer than allowed; exact on the grid."""
+    squares = candidates @ others.T
+    squares *= -2.0
+    squares += np.einsum("ij,ij->i", candidates, candidates)[:, None]
+    squares += np.einsum("ij,ij->i", others, others)
+    nearer: npt.NDArray[np.bool_] = squares < smallest_square
+    return nearer

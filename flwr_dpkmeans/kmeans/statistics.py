@@ -1,0 +1,133 @@
+"""What a client sums in one Lloyd round: per-cluster sums and counts, relative or absolute.
+
+On the 2^-16 grid the sums are exact while no absolute sum reaches 2^37, that is for more than 10^11 points of the box.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, iterate_assigned_blocks
+
+# Up to here one pass per feature costs less than setting up a sparse matrix.
+_FEW_FEATURES = 4
+
+
+def relative_statistics(
+    points: npt.ArrayLike, centroids: npt.ArrayLike, radius: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """Sum the points of each cluster relative to its centroid, without the points beyond the radius.
+
+    FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid (ties: the lowest index) and
+    dropped when its distance is greater than `radius`. Adding or removing one point therefore changes one row of
+    the sums by a vector of norm at most `radius`, and one count by 1. The bound has no rounding slack on the grid.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        On the 2^-16 grid inside [-1, 1]^d; zero points are fine.
+    centroids : array of shape (n_clusters, n_features)
+        On the 2^-16 grid.
+    radius : float or None
+        In data units; None drops no point.
+
+    Returns
+    -------
+    relative_sums : float64 array of shape (n_clusters, n_features)
+        Row j is the sum of x - centroid_j over the points kept in cluster j.
+    counts : float64 array of shape (n_clusters,)
+        How many points were kept in each cluster; 0 for an empty one.
+
+    Raises
+    ------
+    ConfigurationError
+        The radius is negative or not a number.
+    DataError
+        The shapes do not fit each other, or there is no centroid.
+
+    Examples
+    --------
+    >>> sums, counts = relative_statistics([[0.25], [0.5], [-1.0]], [[0.0], [0.75]], radius=0.5)
+    >>> sums.tolist(), counts.tolist()
+    ([[0.25], [-0.25]], [1.0, 1.0])
+    """
+    centroids = np.asarray(centroids, dtype=np.float64)
+    sums, counts = _summed(points, centroids, None if radius is None else _largest_kept_square(radius))
+    return sums - counts[:, None] * centroids, counts
+
+
+def absolute_statistics(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Sum the points of each cluster, as plain Lloyd, SuLloyd and GLloyd do.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        On the 2^-16 grid inside [-1, 1]^d; zero points are fine.
+    centroids : array of shape (n_clusters, n_features)
+        On the 2^-16 grid.
+
+    Returns
+    -------
+    sums : float64 array of shape (n_clusters, n_features)
+    counts : float64 array of shape (n_clusters,)
+
+    Raises
+    ------
+    DataError
+        The shapes do not fit each other, or there is no centroid.
+
+    Examples
+    --------
+    >>> sums, counts = absolute_statistics([[0.25], [0.5], [-1.0]], [[0.0], [0.75]])
+    >>> sums.tolist(), counts.tolist()
+    ([[-0.75], [0.5]], [2.0, 1.0])
+    """
+    return _summed(points, np.asarray(centroids, dtype=np.float64), None)
+
+
+def _summed(
+    points: npt.ArrayLike, centroids: FloatArray, largest_square: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
+    n_rows = len(centroids) + 1
+    sums = np.zeros((n_rows, *centroids.shape[1:]))
+    counts = np.zeros(n_rows)
+    for block in iterate_assigned_blocks(points, centroids):
+        labels = block.labels
+        if largest_square is not None:
+            # Negated, so that a distance that is not a number drops its point as well.
+            labels[~(block.squared_distances() <= largest_square)] = len(centroids)
+        sums += _sum_by_label(block.points, labels, n_rows)
+        counts += np.bincount(labels, minlength=n_rows)
+    return sums[:-1], counts[:-1]
+
+
+def _sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+    """Return the (n_rows, n_features) sums over the points with each label."""
+    n_points, n_features = points.shape
+    if n_features <= _FEW_FEATURES:
+        columns = [np.bincount(labels, weights=points[:, j], minlength=n_rows) for j in range(n_features)]
+        return np.stack(columns, axis=1) if columns else np.zeros((n_rows, 0))
+    from scipy.sparse import csc_array
+
+    # A sparse matrix with one entry per column: column i says in which row point i is summed.
+    starts = np.arange(n_points + 1, dtype=np.int32)
+    sums: FloatArray = csc_array((np.ones(n_points), labels, starts), shape=(n_rows, n_points)) @ points
+    return sums
+
+
+def _largest_kept_square(radius: float) -> float:
+    """Return the largest float64 that is at most radius^2, so that rounding never keeps a point beyond the radius."""
+    if not radius >= 0.0:
+        raise ConfigurationError(
+            f"radius is {radius!r}, but it must be at least 0: give a distance in data units, or None to drop no point."
+        )
+    square = float(radius) * float(radius)
+    if math.isfinite(square) and Fraction(square) > Fraction(radius) ** 2:
+        square = math.nextafter(square, 0.0)
+    return square

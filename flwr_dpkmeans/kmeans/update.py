@@ -1,0 +1,311 @@
+"""From noisy sums and counts to the next centroids.
+
+Under the `oblivious` trust model every client computes its own copy of the centroids, and the copies must be equal
+bit for bit. So everything here is elementwise IEEE arithmetic, the only reduction (the norm of a step) does not
+depend on the order of summation, and every update ends on the fixed-point grid.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+
+FloatArray = npt.NDArray[np.float64]
+
+GRID_BITS = 16
+_BOX_BOUND = 1.0
+_SATURATION = 2.0**31
+# The relative error of a computed and rescaled norm stays below 2^-50: four roundings of 2^-53 each.
+_NORM_SLACK = 2.0**-50
+
+
+class PostProcessing(enum.Enum):
+    """What happens to centroids outside the box [-1, 1]^d (FastLloyd, section 5.3.5 and appendix B)."""
+
+    FOLD = "fold"
+    TRUNCATE = "truncate"
+    NONE = "none"
+
+
+def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
+    """Round to the nearest multiple of 2^-fraction_bits, halves to the even multiple.
+
+    Parameters
+    ----------
+    values : array of any shape
+    fraction_bits : int
+        From 0 to 52.
+
+    Returns
+    -------
+    float64 array of the same shape
+
+    Raises
+    ------
+    ConfigurationError
+        `fraction_bits` is out of its range.
+
+    Examples
+    --------
+    >>> round_to_grid([0.3, -0.3], fraction_bits=2).tolist()
+    [0.25, -0.25]
+    """
+    if not 0 <= fraction_bits <= 52:
+        raise ConfigurationError(
+            f"fraction_bits is {fraction_bits!r}, but it must be between 0 and 52: give a number of bits such as 16."
+        )
+    scale = 2.0**fraction_bits
+    rounded: FloatArray = np.rint(np.asarray(values, dtype=np.float64) * scale) / scale
+    return rounded
+
+
+def fold(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
+    """Reflect values at the walls -bound and bound until they lie between them.
+
+    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2 * bound, which would mirror values that
+    are inside already (0.5 to -0.5); the period of a reflection is 4 * bound, and that is what its code uses.
+
+    Parameters
+    ----------
+    values : array of any shape
+        Finite.
+    bound : float
+        Greater than 0.
+
+    Returns
+    -------
+    float64 array of the same shape, in [-bound, bound]; values inside are unchanged
+
+    Raises
+    ------
+    ConfigurationError
+        `bound` is not a positive finite number.
+
+    Examples
+    --------
+    >>> fold([0.5, 1.25, -1.25, 3.5]).tolist()
+    [0.5, 0.75, -0.75, -0.5]
+    """
+    _check_bound(bound)
+    original = np.asarray(values, dtype=np.float64)
+    remainder = np.mod(original + bound, 4.0 * bound)
+    reflected = np.where(remainder > 2.0 * bound, 4.0 * bound - remainder, remainder) - bound
+    return np.where(np.abs(original) <= bound, original, reflected)
+
+
+def truncate(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
+    """Move values outside [-bound, bound] to the nearer wall.
+
+    Parameters
+    ----------
+    values : array of any shape
+    bound : float
+        Greater than 0.
+
+    Returns
+    -------
+    float64 array of the same shape
+
+    Raises
+    ------
+    ConfigurationError
+        `bound` is not a positive finite number.
+
+    Examples
+    --------
+    >>> truncate([0.5, 1.25, -3.5]).tolist()
+    [0.5, 1.0, -1.0]
+    """
+    _check_bound(bound)
+    clipped: FloatArray = np.clip(np.asarray(values, dtype=np.float64), -bound, bound)
+    return clipped
+
+
+def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
+    """Scale every row whose Euclidean norm exceeds the radius down to the radius.
+
+    FastLloyd, section 5.3.5 ("radius clipping"). The norms of the returned rows, in exact arithmetic, are at most
+    `radius`; rows that are short enough come back unchanged. Norms are correctly rounded sums (`math.fsum`), hence
+    equal on all machines.
+
+    Parameters
+    ----------
+    steps : array of shape (n_clusters, n_features)
+        Finite, in data units.
+    radius : float
+        At least 0, in data units.
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features)
+
+    Raises
+    ------
+    ConfigurationError
+        The radius is negative or not a number.
+    DataError
+        A step is not finite.
+
+    Examples
+    --------
+    >>> clip_steps([[3.0, 4.0], [30.0, 40.0]], radius=5.0).round(6).tolist()
+    [[3.0, 4.0], [3.0, 4.0]]
+    """
+    if not radius >= 0.0:
+        raise ConfigurationError(f"radius is {radius!r}, but it must be at least 0: give a distance in data units.")
+    clipped = np.array(steps, dtype=np.float64)
+    _check_finite("steps", clipped)
+    for row in clipped:
+        # A power of two, so that scaling is exact and squares neither overflow nor vanish.
+        exponent = math.frexp(max(float(np.max(np.abs(row), initial=0.0)), radius))[1]
+        scaled = np.ldexp(row, -exponent)
+        limit = math.ldexp(radius, -exponent)
+        norm = math.sqrt(math.fsum((scaled * scaled).tolist()))
+        if _is_longer(scaled, norm, limit):
+            row[:] = np.ldexp(scaled * (limit / norm * (1.0 - _NORM_SLACK)), exponent)
+    return clipped
+
+
+def relative_update(
+    centroids: npt.ArrayLike,
+    noisy_relative_sums: npt.ArrayLike,
+    noisy_counts: npt.ArrayLike,
+    *,
+    clip_radius: float | None,
+    post_processing: PostProcessing,
+) -> FloatArray:
+    """Move each centroid by its noisy relative sum over its noisy count (FastLloyd, Algorithm 1, lines 18 to 20).
+
+    As in the paper, the sum is divided by the noisy count whatever its sign. Where the count is 0, or so small that
+    the quotient is not finite, the centroid stays.
+
+    Parameters
+    ----------
+    centroids, noisy_relative_sums : arrays of shape (n_clusters, n_features)
+        In data units.
+    noisy_counts : array of shape (n_clusters,)
+    clip_radius : float or None
+        Longest step before post-processing, in data units; None does not clip.
+    post_processing : PostProcessing
+        With NONE, coordinates are saturated at -2^31 and 2^31 so that the grid stays exact.
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
+
+    Raises
+    ------
+    ConfigurationError
+        The radius is negative or not a number.
+    DataError
+        The shapes do not fit each other, or a value is not finite.
+
+    Examples
+    --------
+    >>> relative_update([[0.0], [0.5]], [[2.0], [3.0]], [4.0, 4.0],
+    ...                 clip_radius=0.5, post_processing=PostProcessing.FOLD).tolist()
+    [[0.5], [1.0]]
+    """
+    current, sums, counts = _checked_inputs(centroids, noisy_relative_sums, noisy_counts)
+    steps, _ = _quotients(sums, counts)
+    if clip_radius is not None:
+        steps = clip_steps(steps, clip_radius)
+    return _finish(current + steps, post_processing)
+
+
+def absolute_update(
+    centroids: npt.ArrayLike,
+    noisy_sums: npt.ArrayLike,
+    noisy_counts: npt.ArrayLike,
+    *,
+    post_processing: PostProcessing,
+) -> FloatArray:
+    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd, SuLloyd and GLloyd.
+
+    Where the count is 0, or so small that the quotient is not finite, the centroid stays.
+
+    Parameters
+    ----------
+    centroids, noisy_sums : arrays of shape (n_clusters, n_features)
+        In data units.
+    noisy_counts : array of shape (n_clusters,)
+    post_processing : PostProcessing
+        With NONE, coordinates are saturated at -2^31 and 2^31 so that the grid stays exact.
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
+
+    Raises
+    ------
+    DataError
+        The shapes do not fit each other, or a value is not finite.
+
+    Examples
+    --------
+    >>> absolute_update([[0.0], [0.5]], [[2.0], [3.0]], [4.0, 0.0], post_processing=PostProcessing.TRUNCATE).tolist()
+    [[0.5], [0.5]]
+    """
+    current, sums, counts = _checked_inputs(centroids, noisy_sums, noisy_counts)
+    quotients, usable = _quotients(sums, counts)
+    return _finish(np.where(usable[:, None], quotients, current), post_processing)
+
+
+def _quotients(sums: FloatArray, counts: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Divide row by row; rows with a non-finite quotient become 0 and are marked as unusable."""
+    with np.errstate(all="ignore"):
+        quotients = sums / counts[:, None]
+    usable = np.isfinite(quotients).all(axis=1) & (counts != 0.0)
+    return np.where(usable[:, None], quotients, 0.0), usable
+
+
+def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
+    """Bring the values into the box, or into the range where the grid is exact, and onto the grid."""
+    if post_processing is PostProcessing.FOLD:
+        return round_to_grid(fold(values))
+    if post_processing is PostProcessing.TRUNCATE:
+        return round_to_grid(truncate(values))
+    return round_to_grid(truncate(values, _SATURATION))
+
+
+def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
+    """Compare the exact norm with the radius; `norm` is its float64 approximation."""
+    if abs(norm - radius) > radius * _NORM_SLACK:
+        return norm > radius
+    return sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0)) > Fraction(radius) ** 2
+
+
+def _checked_inputs(
+    centroids: npt.ArrayLike, sums: npt.ArrayLike, counts: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the three inputs as float64 arrays of shapes that fit each other."""
+    arrays = tuple(np.asarray(values, dtype=np.float64) for values in (centroids, sums, counts))
+    current, sum_rows, count_entries = arrays
+    if current.ndim != 2 or sum_rows.shape != current.shape or count_entries.shape != current.shape[:1]:
+        raise DataError(
+            f"the shapes of centroids, sums and counts are {current.shape}, {sum_rows.shape} and "
+            f"{count_entries.shape}, but they must be (k, d), (k, d) and (k,): give arrays of one k and one d."
+        )
+    for name, values in zip(("centroids", "sums", "counts"), arrays, strict=True):
+        _check_finite(name, values)
+    return current, sum_rows, count_entries
+
+
+def _check_finite(name: str, values: FloatArray) -> None:
+    """Refuse NaN and infinities."""
+    if not np.isfinite(values).all():
+        raise DataError(f"{name} hold {values[~np.isfinite(values)][0]}, but every value must be finite: remove it.")
+
+
+def _check_bound(bound: float) -> None:
+    """Refuse walls that enclose nothing."""
+    if not 0.0 < bound < math.inf:
+        raise ConfigurationError(
+            f"bound is {bound!r}, but it must be a positive finite number: give a bound such as 1.0."
+        )

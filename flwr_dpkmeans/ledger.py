@@ -1,0 +1,87 @@
+"""Look at a client's privacy ledger: ``python -m flwr_dpkmeans.ledger show|verify PATH``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+
+from flwr_dpkmeans.privacy.ledger import LedgerEntry, LedgerReport, inspect_ledger
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the program's name; that of the process by default.
+
+    Returns
+    -------
+    int
+        0 if the ledger is sound, 1 if it is damaged or missing.
+
+    Examples
+    --------
+    >>> main(["verify", "no-such-ledger"])
+    1
+    """
+    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans.ledger", description="Look at a privacy ledger.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("show", "print what was spent, by data set and run"), ("verify", "check every line")):
+        commands.add_parser(name, help=text, description=text).add_argument("path", help="the ledger file")
+    options = parser.parse_args(arguments)
+    report = inspect_ledger(options.path)
+    for problem in report.problems:
+        print(problem, file=sys.stderr)
+    if report.problems:
+        return 1
+    if options.command == "show":
+        _print_table(report)
+    else:
+        print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
+    if report.torn_bytes:
+        print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
+    return 0
+
+
+def _print_table(report: LedgerReport) -> None:
+    """Print one row per run and a total per data set."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in ("data set", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
+        table.add_column(column, justify="right" if column in ("releases", "epsilon", "delta") else "left")
+    for data_id, runs in _by_data_set(report.entries).items():
+        for run_id, entries in runs.items():
+            costliest = max(entries, key=lambda entry: entry.epsilon)
+            cells = [data_id, run_id, costliest.plan_digest[:12], str(len(entries)), f"{costliest.epsilon:.6g}"]
+            cells += [f"{costliest.delta:.3g}", entries[0].time, entries[-1].time]
+            # A run's name is the server's choice: neither markup nor control characters reach the terminal.
+            table.add_row(*(Text(_printable(cell)) for cell in cells))
+        epsilon = math.fsum(max(entry.epsilon for entry in entries) for entries in runs.values())
+        delta = math.fsum(entries[0].delta for entries in runs.values())
+        n_releases = sum(len(entries) for entries in runs.values())
+        totals = ("total", f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
+        table.add_row(*totals, style="bold", end_section=True)
+    Console().print(table)
+
+
+def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[str, dict[str, list[LedgerEntry]]]:
+    """Group entries by data set and run, in the order of their first charge."""
+    groups: dict[str, dict[str, list[LedgerEntry]]] = {}
+    for entry in entries:
+        groups.setdefault(entry.data_id, {}).setdefault(entry.run_id, []).append(entry)
+    return groups
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Differential privacy: noise, its price, and what may still be spent."""

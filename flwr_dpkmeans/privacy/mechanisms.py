@@ -1,0 +1,222 @@
+"""From an exact sum to a released one: the only place where noise is added, and the only maker of `ReleasedSum`.
+
+A `Block` describes one released array: its sensitivity and its noise. Describing (blocks), adding (`draw_noise`) and
+pricing (`Block.event` with `accounting`) are apart, so that a plan can be priced before any data are touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
+from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack, discrete_gaussian_sum_slack
+
+
+class NoiseShape(Enum):
+    """Distribution of the noise on one released array."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One array of a private sum: what is released, how far one unit can move it, and which noise hides that.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array, for reports.
+    shape : tuple of int
+        Its shape.
+    sensitivity : Sensitivity
+        Norm, bound and unit; the statistic enforces the bound by clipping.
+    noise : NoiseShape
+        Gaussian goes with L2, Laplace with L1.
+    noise_multiplier : float
+        Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise.
+    entry_bound : float
+        Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap.
+
+    Raises
+    ------
+    PlanError
+        If norm and noise do not fit together or the multiplier is not positive.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sensitivity: Sensitivity
+    noise: NoiseShape
+    noise_multiplier: float
+    entry_bound: float
+
+    def __post_init__(self) -> None:
+        fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(self.noise)
+        if fitting is not None and self.sensitivity.norm is not fitting:
+            raise PlanError(f"{self.name!r} has {self.noise.value} noise, but its sensitivity is in another norm.")
+        if self.noise is not NoiseShape.NONE and not (0.0 < self.noise_multiplier < math.inf):
+            raise PlanError(
+                f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it must be positive and finite."
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation or Laplace scale, in the array's units."""
+        return self.noise_multiplier * self.sensitivity.bound
+
+    def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
+        """Describe the release for the accountant, with the slack of its discrete noise.
+
+        Parameters
+        ----------
+        fraction_bits : int
+            The noise lives on multiples of ``2**-fraction_bits``.
+        n_shares : int
+            Number of honest shares that the noise is the sum of.
+        """
+        if self.noise is NoiseShape.NONE:
+            return ExactRelease(self.name)
+        if self.noise is NoiseShape.LAPLACE:
+            return LaplaceRelease(self.name, self.noise_multiplier)
+        std = self.noise_scale * 2.0**fraction_bits
+        slack = discrete_gaussian_slack(std, self.size)
+        if n_shares > 1:
+            slack += discrete_gaussian_sum_slack(std / math.sqrt(n_shares), n_shares, self.size)
+        return GaussianRelease(self.name, self.noise_multiplier, slack)
+
+
+def vector_length(blocks: Sequence[Block]) -> int:
+    """Number of entries of all blocks together."""
+    return sum(block.size for block in blocks)
+
+
+def draw_noise(
+    blocks: Sequence[Block], source: NoiseSource, fraction_bits: int, *, share: float = 1.0
+) -> NDArray[np.uint64]:
+    """Draw fresh noise for one release, as ring elements.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Laid end to end in the vector.
+    source : NoiseSource
+        Exact sampler or seeded generator.
+    fraction_bits : int
+        Grid of the ring.
+    share : float
+        Factor on the standard deviation when several clients each add a share (Gaussian only).
+
+    Returns
+    -------
+    ndarray of uint64, (vector_length(blocks),)
+
+    Raises
+    ------
+    PlanError
+        If Laplace noise is asked for in shares.
+    """
+    parts = []
+    for block in blocks:
+        scale = block.noise_scale * 2.0**fraction_bits
+        if block.noise is NoiseShape.NONE:
+            parts.append(np.zeros(block.size, dtype=np.int64))
+        elif block.noise is NoiseShape.GAUSSIAN:
+            parts.append(source.discrete_gaussian(scale * share, block.size))
+        elif share == 1.0:
+            parts.append(source.discrete_laplace(scale, block.size))
+        else:
+            raise PlanError(
+                f"{block.name!r} has Laplace noise, which cannot be split into shares: use Gaussian noise or the trust "
+                "model 'oblivious'."
+            )
+    return np.concatenate(parts).view(np.uint64)
+
+
+@dataclass(frozen=True)
+class NoisedVector:
+    """A sum with its noise in it, readable: what `ReleasedSum` is made of.
+
+    Parameters
+    ----------
+    values : ndarray of uint64
+        Ring elements.
+    events : tuple of Event
+        What the noise costs.
+    """
+
+    values: NDArray[np.uint64]
+    events: tuple[Event, ...]
+
+
+_MAKER = object()
+
+
+class ReleasedSum:
+    """The only thing that `advance` may look at: a noised sum together with its privacy events.
+
+    It cannot be built from a plain array: `release` makes it from a `NoisedVector`.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], events: tuple[Event, ...], maker: object) -> None:
+        if maker is not _MAKER:
+            raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `release`.")
+        self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
+        self.events = events
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """Return one released array, in data units."""
+        return self.arrays[name]
+
+    def __reduce__(self) -> Any:
+        raise LocalMisuseError("a ReleasedSum cannot be pickled: send the noised vector instead.")
+
+
+def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+    """Cut a noised vector into its arrays.
+
+    Parameters
+    ----------
+    vector : NoisedVector
+        From the mechanism.
+    blocks : sequence of Block
+        The plan's blocks of that round.
+    fraction_bits : int
+        Grid of the ring.
+
+    Returns
+    -------
+    ReleasedSum
+        Arrays in data units.
+
+    Raises
+    ------
+    PlanError
+        If the vector's length is not the plan's.
+    """
+    if vector.values.shape != (vector_length(blocks),):
+        raise PlanError(f"a release has {vector.values.size} entries, but the plan has {vector_length(blocks)}.")
+    values = vector.values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
+    arrays = {}
+    start = 0
+    for block in blocks:
+        arrays[block.name] = values[start : start + block.size].reshape(block.shape)
+        start += block.size
+    return ReleasedSum(arrays, vector.events, _MAKER)

@@ -1,0 +1,385 @@
+"""What a client allows: its own limits, held against the server's public plan before anything leaves.
+
+A policy is read from the client's own disk, never from the server. It is permissive by default, so that a
+simulation (including the non-private baseline) runs without one; a deployment sets its own limits.
+The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
+in particular never what the client has spent before.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest
+
+# Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
+_RELATIVE_SLACK = 1e-9
+# Names in a plan come from the server, so what a sentence repeats of them is bounded.
+_LONGEST_QUOTE = 60
+
+_NOISE_SOURCES = ("secure", "seeded")
+_NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total")
+_SWITCHES = ("require_secure_noise", "allow_non_private")
+_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units")
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """What a client's policy needs to know of a plan.
+
+    The client computes the costs itself from the public plan; it never copies them from a message.
+
+    Parameters
+    ----------
+    algorithm : str
+        Name of the algorithm.
+    trust : str
+        Name of the trust model.
+    unit : str
+        Name of the privacy unit, e.g. one record.
+    epsilon : float
+        Cost of the run without retries; infinite for a non-private algorithm.
+    epsilon_worst_case : float
+        Cost of the run with all allowed retries; infinite for a non-private algorithm.
+    delta : float
+        Delta of the run.
+    n_clients : int
+        Declared size of the cohort.
+    min_clients : int
+        Smallest number of clients with which the run goes on.
+    noise : str
+        Where the noise comes from: "secure" or "seeded".
+    bounds_lower, bounds_upper : tuple of float, shape (n_features,)
+        The plan's public box, in the units of the data.
+    """
+
+    algorithm: str
+    trust: str
+    unit: str
+    epsilon: float
+    epsilon_worst_case: float
+    delta: float
+    n_clients: int
+    min_clients: int
+    noise: str
+    bounds_lower: tuple[float, ...]
+    bounds_upper: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ClientPolicy:
+    """The limits of one client; the defaults allow an ordinary simulation.
+
+    Parameters
+    ----------
+    max_epsilon_per_run : float
+        Largest worst-case epsilon of one run.
+    max_epsilon_total : float
+        Largest sum of epsilons over all runs on one data set (basic composition).
+    max_delta : float
+        Largest delta of one run, in [0, 1).
+    allowed_trust, allowed_algorithms, allowed_units : tuple of str
+        Names that a plan may use; empty allows all.
+    min_cohort : int
+        Smallest `min_clients` of a plan, at least 1.
+    require_secure_noise : bool
+        Refuse plans whose noise comes from a seed.
+    allow_non_private : bool
+        Allow plans whose epsilon is infinite. A finite epsilon limit refuses them all the same.
+    allowed_bounds : tuple of (float, float), optional
+        For each feature the lowest and highest value that the plan's box may reach; a single pair holds for
+        every feature. None allows every box.
+
+    Raises
+    ------
+    ConfigurationError
+        If a limit has the wrong type or is out of its range.
+
+    Examples
+    --------
+    >>> policy = ClientPolicy(max_epsilon_per_run=1.0)
+    >>> plan = PlanSummary("dp", "local", "record", 0.5, 0.75, 1e-6, 5, 3, "secure", (0.0,), (1.0,))
+    >>> policy.check(plan, spent_total=0.0)
+    """
+
+    max_epsilon_per_run: float = math.inf
+    max_epsilon_total: float = math.inf
+    max_delta: float = 1e-2
+    allowed_trust: tuple[str, ...] = ()
+    allowed_algorithms: tuple[str, ...] = ()
+    allowed_units: tuple[str, ...] = ()
+    min_cohort: int = 2
+    require_secure_noise: bool = False
+    allow_non_private: bool = True
+    allowed_bounds: tuple[tuple[float, float], ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in _NON_NEGATIVE_LIMITS:
+            if not (_is_number(getattr(self, name)) and getattr(self, name) >= 0):
+                raise _invalid(name, getattr(self, name), "a number of at least 0", "give a limit such as 1.0")
+        if not (_is_number(self.max_delta) and 0 <= self.max_delta < 1):
+            raise _invalid("max_delta", self.max_delta, "a number of at least 0 and below 1", "give one such as 1e-6")
+        if isinstance(self.min_cohort, bool) or not isinstance(self.min_cohort, int) or self.min_cohort < 1:
+            raise _invalid("min_cohort", self.min_cohort, "a whole number of at least 1", "give one such as 3")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise _invalid(name, getattr(self, name), "a boolean", "give true or false")
+        for name in _NAME_LISTS:
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        if self.allowed_bounds is not None:
+            object.__setattr__(self, "allowed_bounds", _bounds(self.allowed_bounds))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ClientPolicy:
+        """Build a policy from keys spelt with hyphens or underscores; a missing key keeps its default.
+
+        Parameters
+        ----------
+        mapping : mapping of str to value
+            The limits by name.
+
+        Returns
+        -------
+        ClientPolicy
+            The policy.
+
+        Raises
+        ------
+        ConfigurationError
+            If a key is unknown or given twice, or a limit is not valid.
+
+        Examples
+        --------
+        >>> ClientPolicy.from_mapping({"min-cohort": 3}).min_cohort
+        3
+        """
+        valid = [field.name for field in fields(cls)]
+        limits: dict[str, Any] = {}
+        for key, value in mapping.items():
+            name = str(key).replace("-", "_")
+            if name not in valid:
+                raise ConfigurationError(f"the policy key {key!r} is not known: {nearest(name, valid)}")
+            if name in limits:
+                raise ConfigurationError(f"the policy key {name!r} is given twice, but once is enough: remove one.")
+            limits[name] = value
+        return cls(**limits)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> ClientPolicy:
+        """Read a policy from a TOML file with the limits as its top-level keys.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file on the client's own disk.
+
+        Returns
+        -------
+        ClientPolicy
+            The policy.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be read, is not TOML, or holds a limit that is not valid.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "policy.toml"
+        ...     _ = path.write_text("max-epsilon-per-run = 2.0")
+        ...     ClientPolicy.from_toml(path).max_epsilon_per_run
+        2.0
+        """
+        try:
+            with open(path, "rb") as file:
+                mapping = tomllib.load(file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigurationError(f"the policy file {path} cannot be read ({reason}): correct its path.") from error
+        except ValueError as error:  # not TOML, or not UTF-8
+            raise ConfigurationError(f"the policy file {path} is not valid TOML ({error}): correct it.") from error
+        return cls.from_mapping(mapping)
+
+    def check(self, plan: PlanSummary, spent_total: float) -> None:
+        """Refuse a plan that this client does not allow; return quietly otherwise.
+
+        Parameters
+        ----------
+        plan : PlanSummary
+            The public plan, with costs that this client computed itself.
+        spent_total : float
+            Epsilon that other runs have spent on the data set (`Ledger.spent`); for a run that is being resumed,
+            without its own earlier charges.
+
+        Raises
+        ------
+        RefusalError
+            If the plan is malformed, or its algorithm, trust model, unit, cohort, noise or box is not allowed.
+        BudgetError
+            If its epsilon or delta is more than this client allows.
+        ConfigurationError
+            If `spent_total` is negative or not a number.
+
+        Examples
+        --------
+        >>> plan = PlanSummary("dp", "local", "record", 2.0, 3.0, 1e-6, 5, 3, "secure", (0.0,), (1.0,))
+        >>> ClientPolicy(max_epsilon_per_run=1.0).check(plan, spent_total=0.0)
+        Traceback (most recent call last):
+        flwr_dpkmeans.errors.BudgetError: the plan's worst-case epsilon is 3, but this client's max_epsilon_per_run \
+is 1: lower the plan's epsilon or its number of retries.
+        """
+        if not (_is_number(spent_total) and spent_total >= 0):
+            raise _invalid("spent_total", spent_total, "a number of at least 0", "take it from the ledger")
+        _refuse_malformed(plan)
+        self._check_names(plan)
+        self._check_cohort_and_noise(plan)
+        self._check_box(plan)
+        self._check_costs(plan, spent_total)
+
+    def _check_names(self, plan: PlanSummary) -> None:
+        for kind, value, allowed in (
+            ("algorithm", plan.algorithm, self.allowed_algorithms),
+            ("trust model", plan.trust, self.allowed_trust),
+            ("privacy unit", plan.unit, self.allowed_units),
+        ):
+            if allowed and value not in allowed:
+                names = ", ".join(repr(name) for name in allowed)
+                raise RefusalError(
+                    f"the plan's {kind} is {_quote(value)}, but this client allows only {names}: plan with one of them."
+                )
+
+    def _check_cohort_and_noise(self, plan: PlanSummary) -> None:
+        if plan.min_clients < self.min_cohort:
+            raise RefusalError(
+                f"the plan goes on with {plan.min_clients} clients, but this client's min_cohort is "
+                f"{self.min_cohort}: raise the plan's min_clients."
+            )
+        if self.require_secure_noise and plan.noise != "secure":
+            raise RefusalError(
+                f"the plan's noise is {_quote(plan.noise)}, but this client requires 'secure': drop the noise seed."
+            )
+
+    def _check_box(self, plan: PlanSummary) -> None:
+        if self.allowed_bounds is None:
+            return
+        n_features = len(plan.bounds_lower)
+        allowed = self.allowed_bounds * n_features if len(self.allowed_bounds) == 1 else self.allowed_bounds
+        if len(allowed) != n_features:
+            raise RefusalError(
+                f"the plan's box has {n_features} features, but this client's allowed_bounds has {len(allowed)}: "
+                "plan for the features that were agreed on."
+            )
+        boxes = zip(plan.bounds_lower, plan.bounds_upper, allowed, strict=True)
+        for feature, (lower, upper, (lowest, highest)) in enumerate(boxes):
+            if not (lowest <= lower and upper <= highest):
+                raise RefusalError(
+                    f"the plan's bounds of feature {feature} are [{lower:g}, {upper:g}], but this client allows only "
+                    f"[{lowest:g}, {highest:g}]: plan with bounds inside these."
+                )
+
+    def _check_costs(self, plan: PlanSummary, spent_total: float) -> None:
+        worst = plan.epsilon_worst_case
+        if math.isinf(worst) and not self.allow_non_private:
+            raise RefusalError(
+                f"the plan's algorithm {_quote(plan.algorithm)} has an epsilon of inf, but this client allows private "
+                "runs only: plan with a finite epsilon."
+            )
+        if not _within(worst, self.max_epsilon_per_run):
+            raise BudgetError(
+                f"the plan's worst-case epsilon is {worst:.6g}, but this client's max_epsilon_per_run is "
+                f"{self.max_epsilon_per_run:.6g}: lower the plan's epsilon or its number of retries."
+            )
+        if not _within(spent_total + worst, self.max_epsilon_total):
+            raise BudgetError(
+                f"the plan's worst-case epsilon is {worst:.6g}, but it does not fit into what is left of this client's "
+                f"max_epsilon_total of {self.max_epsilon_total:.6g}: lower the plan's epsilon or leave this client out."
+            )
+        if not _within(plan.delta, self.max_delta):
+            raise BudgetError(
+                f"the plan's delta is {plan.delta:.6g}, but this client's max_delta is {self.max_delta:.6g}: "
+                "lower the plan's delta."
+            )
+
+
+def _refuse_malformed(plan: PlanSummary) -> None:
+    """Refuse values that no honest plan has; a NaN would otherwise pass or fail every comparison at random."""
+    if not (_is_number(plan.epsilon) and _is_number(plan.epsilon_worst_case) and _is_number(plan.delta)):
+        raise RefusalError("the plan's epsilon or delta is not a number, but both must be: correct the plan.")
+    if not (plan.epsilon >= 0 and _within(plan.epsilon, plan.epsilon_worst_case)):
+        raise RefusalError(
+            f"the plan's epsilon is {plan.epsilon:.6g}, but it must lie between 0 and its worst-case epsilon of "
+            f"{plan.epsilon_worst_case:.6g}: correct the plan."
+        )
+    if not 0 <= plan.delta < 1:
+        raise RefusalError(
+            f"the plan's delta is {plan.delta:.6g}, but it must be at least 0 and below 1: correct the plan."
+        )
+    if not 1 <= plan.min_clients <= plan.n_clients:
+        raise RefusalError(
+            f"the plan's min_clients is {plan.min_clients}, but it must lie between 1 and its n_clients of "
+            f"{plan.n_clients}: correct the plan."
+        )
+    if plan.noise not in _NOISE_SOURCES:
+        raise RefusalError(
+            f"the plan's noise is {_quote(plan.noise)}, but it must be 'secure' or 'seeded': correct it."
+        )
+    _refuse_malformed_box(plan)
+
+
+def _refuse_malformed_box(plan: PlanSummary) -> None:
+    """Refuse a box whose sides are not finite or not in order."""
+    if len(plan.bounds_lower) != len(plan.bounds_upper):
+        raise RefusalError(
+            f"the plan has {len(plan.bounds_lower)} lower and {len(plan.bounds_upper)} upper bounds, but it needs as "
+            "many of both: correct the plan."
+        )
+    for feature, (lower, upper) in enumerate(zip(plan.bounds_lower, plan.bounds_upper, strict=True)):
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise RefusalError(
+                f"the plan's bounds of feature {feature} are [{lower:g}, {upper:g}], but they must be finite and in "
+                "increasing order: correct the plan."
+            )
+
+
+def _within(value: float, limit: float) -> bool:
+    """Whether a cost is at most its limit, up to rounding; false for NaN."""
+    return value <= limit * (1.0 + _RELATIVE_SLACK)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a real number (infinity is one, a boolean and NaN are not)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _quote(value: object) -> str:
+    """Repeat a name from a plan, escaped and cut to a bounded length."""
+    text = ascii(value)
+    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "..."
+
+
+def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
+    """Say that a limit is not valid."""
+    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    """Check a list of names; a bare string would otherwise be taken letter by letter."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise _invalid(name, value, "a list of names", "put the names in brackets, or leave it empty to allow all")
+    return tuple(value)
+
+
+def _bounds(value: object) -> tuple[tuple[float, float], ...]:
+    """Check the allowed box: a list of (lowest, highest) pairs."""
+    pairs = value if isinstance(value, (list, tuple)) else ()
+    valid = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
+    if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
+        raise _invalid("allowed_bounds", value, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
+    return tuple((float(lowest), float(highest)) for lowest, highest in pairs)

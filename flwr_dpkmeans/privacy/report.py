@@ -1,0 +1,199 @@
+"""The privacy report: what was protected, from whom, and at which cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ReleaseLine:
+    """One release as the report lists it.
+
+    Parameters
+    ----------
+    round_index, attempt : int
+        Which aggregation.
+    round_name, array : str
+        What was released.
+    norm, sensitivity : str, float
+        How far one unit can move the exact sum (scaled units).
+    noise, noise_scale, noise_multiplier : str, float, float
+        Distribution, standard deviation or scale (scaled units), and its ratio to the sensitivity.
+    theorem : str
+        Why the sensitivity bound holds and what prices the noise.
+    epsilon_so_far : float
+        Cost of the run up to and including this aggregation.
+    radius : float or None
+        Radius in force, in scaled units.
+    """
+
+    round_index: int
+    attempt: int
+    round_name: str
+    array: str
+    norm: str
+    sensitivity: float
+    noise: str
+    noise_scale: float
+    noise_multiplier: float
+    theorem: str
+    epsilon_so_far: float
+    radius: float | None
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """What a run guarantees.
+
+    Parameters
+    ----------
+    is_private : bool
+        False if any noise was missing or seeded; `warnings` says why.
+    epsilon, delta : float
+        Actual cost, all attempts included; ``inf`` without noise.
+    epsilon_requested, epsilon_worst_case : float
+        Asked for, and the most that the plan could have cost with all retries.
+    unit, neighbours : str
+        Unit of privacy and neighbouring relation.
+    trust, guarantee : str
+        Trust model, and who is held off under which assumption.
+    algorithm, noise : str
+        Names.
+    n_clients, n_attempts : int
+        Cohort at the start; aggregations including repeated ones.
+    n_examples : int or None
+        N that the plan used.
+    n_examples_source : str
+        ``declared``, ``private count`` or ``not needed``.
+    slack : float
+        Part of delta that pays for discrete instead of continuous noise.
+    assumptions, warnings : tuple of str
+        Sentences.
+    releases : tuple of ReleaseLine
+        Every release, in order.
+
+    Examples
+    --------
+    >>> PrivacyReport.from_dict(example_report().to_dict()) == example_report()
+    True
+    """
+
+    is_private: bool
+    epsilon: float
+    delta: float
+    epsilon_requested: float
+    epsilon_worst_case: float
+    unit: str
+    neighbours: str
+    trust: str
+    guarantee: str
+    algorithm: str
+    noise: str
+    n_clients: int
+    n_attempts: int
+    n_examples: int | None
+    n_examples_source: str
+    slack: float
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    releases: tuple[ReleaseLine, ...]
+    version: int = REPORT_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
+        """Undo `to_dict`."""
+        restored = dict(values)
+        for name in ("epsilon", "epsilon_worst_case"):
+            restored[name] = math.inf if restored[name] is None else restored[name]
+        restored["assumptions"] = tuple(restored["assumptions"])
+        restored["warnings"] = tuple(restored["warnings"])
+        restored["releases"] = tuple(
+            ReleaseLine(**{**line, "epsilon_so_far": _restored(line["epsilon_so_far"])})
+            for line in restored["releases"]
+        )
+        return cls(**restored)
+
+    def to_json(self) -> str:
+        """Indented JSON of `to_dict`."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        """A page for people."""
+        head = "PRIVATE" if self.is_private else "NOT PRIVATE"
+        lines = [
+            f"{head}: {self.algorithm}, trust model {self.trust!r}, {self.noise} noise",
+            f"  cost        epsilon {_show(self.epsilon)} at delta {self.delta:.3g} "
+            f"(asked for {_show(self.epsilon_requested)}; with all retries {_show(self.epsilon_worst_case)})",
+            f"  unit        one {self.unit}: {self.neighbours}",
+            f"  guarantee   {self.guarantee}",
+            f"  cohort      {self.n_clients} clients, {self.n_attempts} aggregations, "
+            f"N = {self.n_examples if self.n_examples is not None else 'unknown'} ({self.n_examples_source})",
+        ]
+        lines += [f"  WARNING     {warning}" for warning in self.warnings]
+        lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
+        lines.append("  releases    round/attempt  array           sensitivity      noise                epsilon so far")
+        for line in self.releases:
+            noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
+            lines.append(
+                f"              {line.round_index}/{line.attempt:<11}  {line.array:<14}  "
+                f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
+            )
+        return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    """JSON-ready copy of a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _restored(value: float | None) -> float:
+    """None stands for infinity."""
+    return math.inf if value is None else value
+
+
+def _show(epsilon: float) -> str:
+    """Four digits, or the word for infinity."""
+    return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+
+
+def example_report() -> PrivacyReport:
+    """A small report for documentation and tests."""
+    line = ReleaseLine(
+        1, 0, "lloyd-1", "counts", "l2", 1.0, "gaussian", 3.73, 3.73, "one record lies in one cluster", 1.0, None
+    )
+    return PrivacyReport(
+        is_private=True,
+        epsilon=1.0,
+        delta=1e-5,
+        epsilon_requested=1.0,
+        epsilon_worst_case=1.0,
+        unit="record",
+        neighbours="one row appears or disappears",
+        trust="oblivious",
+        guarantee="The server adds noise to a sum that it cannot read.",
+        algorithm="fastlloyd",
+        noise="secure",
+        n_clients=2,
+        n_attempts=1,
+        n_examples=1000,
+        n_examples_source="declared",
+        slack=0.0,
+        assumptions=(),
+        warnings=(),
+        releases=(line,),
+    )

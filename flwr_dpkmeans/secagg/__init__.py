@@ -1,0 +1,4 @@
+"""Masked secure aggregation over Z_2^64, without I/O: keys, mask streams, graphs and the two state machines.
+
+Nothing here knows of clustering, of privacy accounting or of Flower; see README.md beside this file.
+"""

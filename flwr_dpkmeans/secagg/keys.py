@@ -1,0 +1,173 @@
+"""Key agreement and key derivation: X25519, HKDF-SHA256, AES-256-CTR streams, AES-256-GCM boxes.
+
+Every key is derived with an ``info`` that names the protocol version, its purpose and everything that must be
+equal on both sides, each part with its length in front, so that no two purposes can share a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.ring import Ring
+
+PROTOCOL_VERSION = 1
+KEY_BYTES = 32
+_PROTOCOL_LABEL = b"flwr-dpkmeans secure aggregation"
+_NONCE_BYTES = 12
+
+
+def pack(*parts: bytes | str | int) -> bytes:
+    """Join parts unambiguously: each one's length (8 bytes, little endian), then the part itself.
+
+    Examples
+    --------
+    >>> pack("ab", 1) != pack("a", "b", 1)
+    True
+    """
+    joined = bytearray()
+    for part in parts:
+        if isinstance(part, int):
+            part = b"i" + part.to_bytes(16, "little", signed=True)
+        elif isinstance(part, str):
+            part = b"s" + part.encode()
+        else:
+            part = b"b" + part
+        joined += len(part).to_bytes(8, "little") + part
+    return bytes(joined)
+
+
+def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> bytes:
+    """Derive a 32-byte key by HKDF-SHA256 (RFC 5869) for one purpose in one context.
+
+    Parameters
+    ----------
+    secret : bytes
+        Input keying material.
+    purpose : str
+        What the key is for: ``"pair"``, ``"mask"``, ``"box"``, ``"blind"`` or ``"tag"``.
+    *context : bytes, str or int
+        Everything that both sides must agree on.
+
+    Returns
+    -------
+    bytes of length 32
+
+    Examples
+    --------
+    >>> derive_key(b"s", "mask", 1) == derive_key(b"s", "tag", 1)
+    False
+    """
+    info = pack(_PROTOCOL_LABEL, PROTOCOL_VERSION, purpose, *context)
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def generate_private_key() -> bytes:
+    """Draw an X25519 private key from the operating system's entropy (32 raw bytes)."""
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_key_of(private_key: bytes) -> bytes:
+    """Return the 32-byte X25519 public key that belongs to `private_key`."""
+    return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+
+
+def generate_group_key() -> bytes:
+    """Draw a key author's 32-byte group key from the operating system's entropy."""
+    return os.urandom(KEY_BYTES)
+
+
+def agree_pair_key(private_key: bytes, peer_public_key: bytes, run_id: int, own_id: int, peer_id: int) -> bytes:
+    """Agree with one peer on the key from which all pairwise keys of a run are derived.
+
+    Parameters
+    ----------
+    private_key, peer_public_key : bytes of length 32
+        Own X25519 private key and the peer's public key.
+    run_id, own_id, peer_id : int
+        Bound into the key; the order of the two node ids does not matter.
+
+    Returns
+    -------
+    bytes of length 32
+
+    Raises
+    ------
+    ProtocolError
+        If the peer's key is malformed or a low-order point (all-zero shared secret, RFC 7748 section 6.1).
+
+    Examples
+    --------
+    >>> a, b = generate_private_key(), generate_private_key()
+    >>> agree_pair_key(a, public_key_of(b), 1, 2, 3) == agree_pair_key(b, public_key_of(a), 1, 3, 2)
+    True
+    """
+    try:
+        peer = X25519PublicKey.from_public_bytes(peer_public_key)
+        shared = X25519PrivateKey.from_private_bytes(private_key).exchange(peer)
+    except ValueError as error:
+        raise ProtocolError(
+            f"the public key announced for node {peer_id} is not a usable X25519 key: have that node start again."
+        ) from error
+    return derive_key(shared, "pair", run_id, min(own_id, peer_id), max(own_id, peer_id))
+
+
+def stream(key: bytes, length: int) -> Ring:
+    """Expand a single-use key into ring elements: AES-256 in counter mode over zeros, counter from 0.
+
+    Parameters
+    ----------
+    key : bytes of length 32
+        A key derived for exactly one stream.
+    length : int
+        Number of ring elements.
+
+    Returns
+    -------
+    ndarray of uint64, (length,)
+        Little-endian 64-bit words of the key stream.
+
+    Examples
+    --------
+    >>> stream(bytes(32), 2).tolist()
+    [9910523521560253916, 9736928157321283757]
+    """
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(encryptor.update(bytes(8 * length)), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+    """Encrypt and authenticate with AES-256-GCM under a random nonce (12 bytes, in front)."""
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
+
+
+def unseal(key: bytes, box: bytes, associated: bytes) -> bytes:
+    """Open a box made by `seal`; a box that was changed, or made for another context, is a `ProtocolError`."""
+    try:
+        return AESGCM(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], associated)
+    except (InvalidTag, ValueError) as error:
+        raise ProtocolError(
+            "a sealed group key does not open under the key agreed with its author: stop the run and look for a "
+            "server that relays boxes of another run or attempt."
+        ) from error
+
+
+def keyed_tag(key: bytes, *parts: bytes | str | int) -> bytes:
+    """HMAC-SHA256 of the packed parts."""
+    return hmac.new(key, pack(*parts), hashlib.sha256).digest()
+
+
+def digest(*parts: bytes | str | int) -> bytes:
+    """SHA-256 of the packed parts."""
+    return hashlib.sha256(pack(*parts)).digest()

@@ -1,0 +1,131 @@
+"""Who takes part in one attempt, who masks with whom, and who authors the group keys.
+
+All three are functions of the roster alone, so that every party computes them by itself; the roster's digest is
+bound into every mask key, so that parties with different rosters produce noise instead of a readable sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, pack
+
+ALL_PAIRS_UP_TO = 32
+"""Cohorts up to this size mask all pairs; larger ones along a sparse graph."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The clients of one attempt.
+
+    Parameters
+    ----------
+    attempt : int
+        0 for the first attempt of a run, one more after each dropout.
+    members : tuple of (node id, public key)
+        In ascending order of node id, without repetition.
+
+    Raises
+    ------
+    ProtocolError
+        If the order is wrong, a node stands in it twice, a key is malformed, or it has fewer than two members.
+
+    Examples
+    --------
+    >>> Roster.of(0, {5: bytes(32), 2: b"k" * 32}).node_ids
+    (2, 5)
+    """
+
+    attempt: int
+    members: tuple[tuple[int, bytes], ...]
+
+    def __post_init__(self) -> None:
+        ids = [node_id for node_id, _ in self.members]
+        if len(ids) < 2:
+            raise ProtocolError(f"a roster has {len(ids)} member(s), but masks need at least 2: start more clients.")
+        if any(a >= b for a, b in zip(ids, ids[1:], strict=False)) or self.attempt < 0:
+            raise ProtocolError("a roster lists its nodes out of order or twice: stop the run and check the server.")
+        if any(len(key) != KEY_BYTES for _, key in self.members):
+            raise ProtocolError(f"a roster has a public key that is not {KEY_BYTES} bytes long: check the server.")
+        if len({key for _, key in self.members}) != len(ids):
+            raise ProtocolError("a roster announces one public key for two nodes: stop the run and check the server.")
+
+    @classmethod
+    def of(cls, attempt: int, keys: dict[int, bytes]) -> Roster:
+        """Build a roster from a mapping of node id to public key."""
+        return cls(attempt, tuple(sorted(keys.items())))
+
+    def without(self, attempt: int, missing: Iterable[int]) -> Roster:
+        """Return the roster of a later attempt, without the `missing` nodes."""
+        gone = set(missing)
+        return Roster(attempt, tuple(member for member in self.members if member[0] not in gone))
+
+    @cached_property
+    def keys(self) -> dict[int, bytes]:
+        """Public key of each node."""
+        return dict(self.members)
+
+    @cached_property
+    def node_ids(self) -> tuple[int, ...]:
+        """Node ids in ascending order."""
+        return tuple(node_id for node_id, _ in self.members)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over attempt, node ids and public keys."""
+        joined = b"".join(pack(node_id, key) for node_id, key in self.members)
+        return hashlib.sha256(pack("roster", self.attempt) + joined).digest()
+
+    @cached_property
+    def hashed_order(self) -> tuple[int, ...]:
+        """Node ids in an order that nobody chose: by SHA-256 of the roster's digest and the node id."""
+        digest = self.digest
+        return tuple(sorted(self.node_ids, key=lambda i: (hashlib.sha256(digest + pack(i)).digest(), i)))
+
+    def authors(self, max_silent: int) -> tuple[int, ...]:
+        """Return the key authors: the first ``max(2, max_silent + 2)`` nodes of the hashed order."""
+        return self.hashed_order[: max(2, max_silent + 2)]
+
+    def neighbours(self, node_id: int, max_silent: int) -> tuple[int, ...]:
+        """Return the nodes with which `node_id` shares masks.
+
+        Up to `ALL_PAIRS_UP_TO` members: everybody. Above: a Harary graph, the circulant graph in which every node
+        of the hashed circle is joined to its ``c/2`` nearest on either side, ``c`` the least even number above
+        `max_silent`. Its vertex connectivity is ``c`` (Harary 1962), so removing `max_silent` nodes leaves it
+        connected, and no proper part of the remaining nodes' sum can be read.
+
+        Parameters
+        ----------
+        node_id : int
+            A member.
+        max_silent : int
+            How many clients may collude with the server or fall silent.
+
+        Returns
+        -------
+        tuple of int
+            Ascending.
+
+        Examples
+        --------
+        >>> roster = Roster.of(0, {i: i.to_bytes(32, "little") for i in range(100)})
+        >>> len(roster.neighbours(7, max_silent=3))
+        4
+        """
+        size = len(self.members)
+        connectivity = (max_silent + 2) // 2 * 2
+        if size <= ALL_PAIRS_UP_TO or connectivity >= size - 1:
+            return tuple(other for other in self.node_ids if other != node_id)
+        position = self._positions[node_id]
+        order = self.hashed_order
+        near = (step for distance in range(1, connectivity // 2 + 1) for step in (distance, -distance))
+        return tuple(sorted(order[(position + step) % size] for step in near))
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        """Place of each node on the hashed circle."""
+        return {node_id: place for place, node_id in enumerate(self.hashed_order)}

@@ -1,0 +1,119 @@
+"""What a trust model decides: a client half, a server half and the sentence for the report."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, ReleasedSum, draw_noise, release
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How many clients add noise shares, and how many of them may be silent or collude.
+
+    Parameters
+    ----------
+    n_clients : int
+        Clients in the attempt's roster, M.
+    max_silent : int
+        t; the guarantee counts on M - t shares.
+    """
+
+    n_clients: int
+    max_silent: int
+
+    @property
+    def n_honest(self) -> int:
+        """Shares that are counted on."""
+        honest = self.n_clients - self.max_silent
+        if honest < 1:
+            raise PlanError(
+                f"max_silent is {self.max_silent}, but only {self.n_clients} clients take part and at least one must be "
+                "honest: lower max_silent or start more clients."
+            )
+        return honest
+
+    @property
+    def factor(self) -> float:
+        """Factor on the standard deviation of one share."""
+        return 1.0 / math.sqrt(self.n_honest)
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends on, and what it learnt itself.
+
+    Parameters
+    ----------
+    values : ndarray of uint64
+        Ring elements for the clients.
+    released : ReleasedSum or None
+        None where the server cannot read the sum.
+    """
+
+    values: Ring
+    released: ReleasedSum | None
+
+
+class TrustModel(ABC):
+    """A trust model: stateless, so that client and server build the same one from its name.
+
+    Attributes
+    ----------
+    name : str
+        Registered name.
+    blinded : bool
+        Whether key authors hide the sums from the server.
+    server_reads : bool
+        Whether the server learns the released sums.
+    shared_noise : bool
+        Whether clients add the noise in shares.
+    """
+
+    name: str
+    blinded: bool
+    server_reads: bool
+    shared_noise: bool
+
+    @abstractmethod
+    def guarantee(self, shares: Shares) -> str:
+        """Say in one sentence who adds noise, who sees what, and against whom the guarantee holds."""
+
+    def check(self, blocks: Sequence[Block]) -> None:  # noqa: B027 - most models accept every block
+        """Refuse blocks that this model cannot protect, with a sentence."""
+
+    def contribute(
+        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
+    ) -> FixedPointVector:
+        """Client half, before masking: what is added to the own statistic (nothing, unless noise is shared)."""
+        del blocks, fraction_bits, shares, source
+        return vector
+
+    @abstractmethod
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Server half: add noise if this model has the server do it."""
+
+    def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+        """Client half, after unblinding: accept the other side's noised sum as released."""
+        if aggregate.blinded:
+            raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
+        return as_released(aggregate.values, blocks, fraction_bits)
+
+
+def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+    """Declare a vector noised as the plan says, with the events that follow from it."""
+    events = tuple(block.event(fraction_bits) for block in blocks)
+    return release(NoisedVector(values, events), blocks, fraction_bits)
+
+
+def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:
+    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
+    return aggregate.values + draw_noise(blocks, source, fraction_bits)

@@ -1,0 +1,33 @@
+"""``central``: the server sees the exact sum, adds the noise and publishes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released, with_noise
+
+
+class Central(TrustModel):
+    """Masks still hide each client's statistic from the server, which is trusted with the sum."""
+
+    name = "central"
+    blinded = False
+    server_reads = True
+    shared_noise = False
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "The server sees exact sums over all clients (never one client's), adds the noise and publishes the result. "
+            "Holds against everyone except the server, which is trusted with sums and to discard late replies."
+        )
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Add noise to the readable sum and read the result."""
+        values = with_noise(aggregate, blocks, fraction_bits, source)
+        return Broadcast(values, as_released(values, blocks, fraction_bits))

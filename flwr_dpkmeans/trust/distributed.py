@@ -1,0 +1,50 @@
+"""``distributed``: each client adds a share of the noise before masking; the server sees only the noised sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
+from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released
+
+
+class Distributed(TrustModel):
+    """Shares of variance sigma^2/(M - t): any M - t honest ones already carry the planned noise."""
+
+    name = "distributed"
+    blinded = False
+    server_reads = True
+    shared_noise = True
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
+            f"a server that works with up to {shares.max_silent} of {shares.n_clients} clients, whose shares are not "
+            "counted on."
+        )
+
+    def check(self, blocks: Sequence[Block]) -> None:
+        """Refuse Laplace noise, which is not a sum of independent Laplace shares."""
+        for block in blocks:
+            if block.noise is NoiseShape.LAPLACE:
+                raise PlanError(
+                    f"{block.name!r} has Laplace noise, which the trust model 'distributed' cannot split into shares: "
+                    "choose trust 'oblivious' or 'central', or an algorithm with Gaussian noise such as 'glloyd'."
+                )
+
+    def contribute(
+        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
+    ) -> FixedPointVector:
+        """Add this client's own share."""
+        return FixedPointVector(vector.values + draw_noise(blocks, source, fraction_bits, share=shares.factor))
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Pass the sum on: its noise is already in it."""
+        del source
+        return Broadcast(aggregate.values, as_released(aggregate.values, blocks, fraction_bits))

@@ -1,0 +1,36 @@
+"""``oblivious`` (FastLloyd): the server adds noise to a sum that it cannot read; only clients see the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, with_noise
+
+
+class Oblivious(TrustModel):
+    """The server knows the noise, so it must never see the noised sum: key authors' streams stay on it."""
+
+    name = "oblivious"
+    blinded = True
+    server_reads = False
+    shared_noise = False
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "The server adds the noise to a masked sum that it cannot read; only clients see released sums. Holds "
+            "against an honest-but-curious server that works with no client, and against any clients as long as the "
+            "server adds the noise."
+        )
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Add noise blindly; a sum that the server could read is refused."""
+        if not aggregate.blinded:
+            raise PlanError("a readable sum reached the server under 'oblivious': the run is stopped.")
+        return Broadcast(with_noise(aggregate, blocks, fraction_bits, source), released=None)

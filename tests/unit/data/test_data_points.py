@@ -1,0 +1,104 @@
+"""Checks of arrays that a caller hands over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans.data import validate_points
+from flwr_dpkmeans.errors import DataError
+
+
+def failure(points: object, n_features: int | None = None) -> str:
+    with pytest.raises(DataError) as caught:
+        validate_points(points, n_features)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [[1, 0], [3, 4]],
+        np.array([[1, 0], [3, 4]], dtype=np.float32),
+        np.asfortranarray([[1.0, 0.0], [3.0, 4.0]]),
+        np.array([[1, 0], [3, 4]], dtype=object),
+        pd.DataFrame({"a": [1, 3], "b": [0.0, 4.0]}),
+        pd.DataFrame({"a": pd.array([1, 3], dtype="Int64"), "b": [0.0, 4.0]}),
+    ],
+)
+def test_accepted_forms(points: object) -> None:
+    values = validate_points(points, 2)
+    assert values.tolist() == [[1.0, 0.0], [3.0, 4.0]]
+    assert values.dtype == np.float64
+    assert values.flags.c_contiguous
+
+
+def test_frame_with_truth_values_and_numbers() -> None:
+    frame = pd.DataFrame({"a": [True, False], "b": [1.5, 2.5]})
+    assert validate_points(frame).tolist() == [[1.0, 1.5], [0.0, 2.5]]
+
+
+def test_array_in_the_right_form_is_not_copied() -> None:
+    points = np.ones((3, 2))
+    assert validate_points(points) is points
+
+
+def test_no_rows_are_fine() -> None:
+    assert validate_points(np.empty((0, 4)), 4).shape == (0, 4)
+
+
+def test_dimensions() -> None:
+    assert failure([1.0, 2.0]) == (
+        "the points have 1 dimensions, but they must have 2 (rows and features): use points.reshape(-1, 1) for a "
+        "single feature or points.reshape(1, -1) for a single row."
+    )
+    assert "the points have 0 dimensions" in failure(None)
+
+
+def test_width() -> None:
+    assert failure([[1.0, 2.0]], 3) == (
+        "the points have 2 features, but 3 are needed: give the same features in the same order as before."
+    )
+    assert failure(np.empty((3, 0))) == "the points have 0 features, but at least 1 is needed: add a column."
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite(bad: float) -> None:
+    assert failure([[0.0, bad], [0.0, bad], [bad, 1.0], [1.0, 1.0]]) == (
+        "the points have 3 rows with a missing or infinite value (the first such feature is 0), but every value must "
+        "be finite: fill in the values or remove the rows."
+    )
+
+
+def test_masked_values_are_missing() -> None:
+    masked = np.ma.MaskedArray([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
+    assert "the points have 1 rows with a missing or infinite value (the first such feature is 1)" in failure(masked)
+    assert validate_points(np.ma.MaskedArray([[1, 2]])).tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("points", [np.array([["1", "2"]]), np.array([[1j]]), np.array([["2020"]], dtype="M8[Y]")])
+def test_dtype(points: object) -> None:
+    assert "but they must be real numbers: convert them with points.astype('float64')." in failure(points)
+
+
+@pytest.mark.parametrize("cell", ["3", None, pd.NA, 1j])
+def test_objects_that_are_no_numbers(cell: object) -> None:
+    message = failure(np.array([[1.0, cell], [2.0, 4.0]], dtype=object))
+    assert "the points have values in feature 1 which are no numbers, but all must be real numbers" in message
+
+
+def test_integer_beyond_the_range_of_floats() -> None:
+    assert "the points have an integer beyond the range of float64" in failure([[10**400]])
+
+
+def test_ragged_rows() -> None:
+    assert "the points have rows of different lengths" in failure([[1.0], [1.0, 2.0]])
+
+
+def test_sparse() -> None:
+    from scipy.sparse import csr_matrix
+
+    assert failure(csr_matrix([[1.0]])) == (
+        "the points are a sparse csr_matrix, but they must be dense: give points.toarray()."
+    )

@@ -1,0 +1,136 @@
+"""Nearest centroids against an integer reference, on the grid, off the grid and where the label code must give way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans import assignment, nearest_centroids
+
+
+def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:
+    """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
+    return generator.integers(-cells, cells + 1, (rows, features)) / cells
+
+
+def integer_reference(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest centroids in integer arithmetic; argmin gives ties to the lowest index."""
+    x = (points * 65536).astype(np.int64)
+    c = (centroids * 65536).astype(np.int64)
+    squares = ((x[:, None, :] - c) ** 2).sum(axis=2)
+    return squares.argmin(axis=1), squares.min(axis=1) * 2.0**-32
+
+
+@pytest.mark.parametrize(
+    ("rows", "features", "clusters"),
+    [(1, 1, 1), (7, 3, 1), (1000, 2, 2), (5000, 2, 15), (3000, 2, 130), (700, 100, 10), (40_000, 3, 5), (300, 700, 4)],
+)
+def test_equals_integer_reference(rows: int, features: int, clusters: int) -> None:
+    generator = np.random.default_rng(rows + features)
+    points, centroids = grid_points(generator, rows, features), grid_points(generator, clusters, features)
+    labels, squares = nearest_centroids(points, centroids)
+    expected_labels, expected_squares = integer_reference(points, centroids)
+    assert np.array_equal(labels, expected_labels)
+    assert np.array_equal(squares, expected_squares)
+
+
+@pytest.mark.parametrize(("features", "clusters"), [(1, 9), (2, 60), (3, 5), (6, 4)])
+def test_ties_go_to_the_lowest_index(features: int, clusters: int) -> None:
+    generator = np.random.default_rng(1)
+    # A coarse grid and repeated centroids make most points tie.
+    points = grid_points(generator, 4000, features, cells=2)
+    centroids = np.vstack([grid_points(generator, clusters, features, cells=2)] * 2)
+    labels, squares = nearest_centroids(points, centroids)
+    expected_labels, expected_squares = integer_reference(points, centroids)
+    assert np.array_equal(labels, expected_labels)
+    assert np.array_equal(squares, expected_squares)
+
+
+@pytest.mark.parametrize("scale", [0.9, 3.0, 1e6])
+@pytest.mark.parametrize(("features", "clusters"), [(2, 50), (20, 7)])
+def test_data_off_the_grid_and_outside_the_box(scale: float, features: int, clusters: int) -> None:
+    generator = np.random.default_rng(2)
+    points = scale * generator.normal(size=(3000, features))
+    centroids = scale * generator.normal(size=(clusters, features))
+    labels, squares = nearest_centroids(points, centroids)
+    expected = ((points[:, None] - centroids) ** 2).sum(axis=2)
+    assert np.array_equal(labels, expected.argmin(axis=1))
+    np.testing.assert_allclose(squares, expected.min(axis=1), rtol=1e-6, atol=1e-9 * scale**2)
+
+
+def test_points_outside_the_box_of_centroids_inside_it() -> None:
+    generator = np.random.default_rng(3)
+    points = np.round(generator.uniform(-4000, 4000, (2000, 3)))
+    centroids = grid_points(generator, 12, 3)
+    labels, squares = nearest_centroids(points, centroids)
+    expected_labels, expected_squares = integer_reference(points, centroids)
+    assert np.array_equal(labels, expected_labels)
+    assert np.array_equal(squares, expected_squares)
+
+
+def test_points_finer_than_the_grid_with_centroids_on_it() -> None:
+    generator = np.random.default_rng(4)
+    points, centroids = generator.integers(-(2**21), 2**21, (5000, 2)) / 2**21, grid_points(generator, 100, 2)
+    labels, squares = nearest_centroids(points, centroids)
+    expected = ((points[:, None] - centroids) ** 2).sum(axis=2)
+    assert np.all(expected[np.arange(5000), labels] - expected.min(axis=1) < 2.0**-31)
+    np.testing.assert_allclose(squares, expected.min(axis=1), atol=2.0**-31)
+
+
+def test_huge_and_near_centroids_together() -> None:
+    points = grid_points(np.random.default_rng(5), 50, 2)
+    centroids = np.array([[2.0**31, -(2.0**31)], [0.25, 0.5], [-0.5, 0.0]])
+    labels, squares = nearest_centroids(points, centroids)
+    expected_labels, expected_squares = integer_reference(points, centroids[1:])
+    assert np.array_equal(labels, expected_labels + 1)
+    assert np.array_equal(squares, expected_squares)
+
+
+def test_plain_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(6)
+    points, centroids = grid_points(generator, 3000, 2, cells=8), grid_points(generator, 20, 2, cells=8)
+    coded = nearest_centroids(points, centroids)
+    monkeypatch.setattr(assignment._LabelCode, "of", classmethod(lambda *_: None))
+    plain = nearest_centroids(points, centroids)
+    assert np.array_equal(coded[0], plain[0])
+    assert np.array_equal(coded[1], plain[1])
+
+
+def test_any_memory_layout_and_type() -> None:
+    generator = np.random.default_rng(7)
+    points, centroids = grid_points(generator, 400, 4, cells=64), grid_points(generator, 5, 4, cells=64)
+    expected = nearest_centroids(points, centroids)
+    for variant in (np.asfortranarray(points), points.astype(np.float32), np.repeat(points, 2, axis=0)[::2]):
+        labels, squares = nearest_centroids(variant, np.asfortranarray(centroids))
+        assert np.array_equal(labels, expected[0])
+        assert np.array_equal(squares, expected[1])
+
+
+def test_no_points() -> None:
+    labels, squares = nearest_centroids(np.empty((0, 3)), np.zeros((2, 3)))
+    assert labels.shape == squares.shape == (0,)
+
+
+def test_arguments_are_not_changed() -> None:
+    generator = np.random.default_rng(8)
+    points, centroids = grid_points(generator, 100, 2), grid_points(generator, 9, 2)
+    copies = points.copy(), centroids.copy()
+    nearest_centroids(points, centroids)
+    assert np.array_equal(points, copies[0])
+    assert np.array_equal(centroids, copies[1])
+
+
+@pytest.mark.parametrize(
+    ("points", "centroids", "message"),
+    [
+        (np.zeros(3), np.zeros((2, 3)), "points has 1 dimensions"),
+        (np.zeros((3, 2)), np.zeros(2), "centroids has 1 dimensions"),
+        (np.zeros((3, 2)), np.zeros((2, 3)), "points have 2 features, but the centroids have 3"),
+        (np.zeros((0, 2)), np.zeros((2, 3)), "points have 2 features, but the centroids have 3"),
+        (np.zeros((3, 2)), np.zeros((0, 2)), "at least one centroid"),
+    ],
+)
+def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        nearest_centroids(points, centroids)

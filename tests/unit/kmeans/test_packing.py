@@ -1,0 +1,144 @@
+"""Sphere packing: the separation it promises, its determinism, and the yardstick of the non-private run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans import (
+    PackingMethod,
+    PostProcessing,
+    absolute_statistics,
+    absolute_update,
+    cost_per_point,
+    packing,
+    round_to_grid,
+    sphere_packing,
+)
+
+SHAPES = [(1, 1), (1, 5), (2, 1), (3, 2), (15, 2), (40, 1), (10, 8), (100, 64)]
+
+
+def packing_radius(centroids: np.ndarray) -> float:
+    """The largest a for which these centroids are a packing."""
+    to_wall = float((1.0 - np.abs(centroids)).min())
+    if len(centroids) == 1:
+        return to_wall
+    squares = ((centroids[:, None] - centroids) ** 2).sum(axis=2)
+    return min(to_wall, float(np.sqrt(squares[~np.eye(len(centroids), dtype=bool)].min())) / 2.0)
+
+
+@pytest.mark.parametrize(("clusters", "features"), SHAPES)
+@pytest.mark.parametrize("method", PackingMethod)
+def test_shape_grid_box_and_determinism(clusters: int, features: int, method: PackingMethod) -> None:
+    centroids = sphere_packing(clusters, features, np.random.default_rng(3), method)
+    assert centroids.shape == (clusters, features)
+    assert np.array_equal(centroids, np.round(centroids * 65536) / 65536)
+    assert np.abs(centroids).max() <= 1.0
+    assert np.array_equal(centroids, sphere_packing(clusters, features, np.random.default_rng(3), method))
+    assert clusters == 1 or not np.array_equal(
+        centroids, sphere_packing(clusters, features, np.random.default_rng(4), method)
+    )
+
+
+@pytest.mark.parametrize(("clusters", "features"), SHAPES)
+@pytest.mark.parametrize("radius", [0.5, 0.125, 2.0**-6, 2.0**-9])
+def test_every_packing_keeps_its_distances(clusters: int, features: int, radius: float) -> None:
+    packed = packing._packed(clusters, features, radius, np.random.default_rng(5))
+    assert packed is None or packing_radius(packed) >= radius
+
+
+def test_halving_stops_at_the_first_feasible_power_of_two() -> None:
+    # On a line two balls of radius 1/2 fit only side by side, which a random draw misses; radius 1/4 is easy.
+    for seed in range(20):
+        centroids = sphere_packing(2, 1, np.random.default_rng(seed), PackingMethod.HALVE)
+        assert 0.25 <= packing_radius(centroids) < 0.5
+
+
+def test_bisection_packs_no_looser_than_halving() -> None:
+    gains = []
+    for seed in range(20):
+        halved = sphere_packing(15, 2, np.random.default_rng(seed), PackingMethod.HALVE)
+        bisected = sphere_packing(15, 2, np.random.default_rng(seed), PackingMethod.BISECT)
+        gains.append(packing_radius(bisected) / packing_radius(halved))
+    assert np.median(gains) > 1.1
+
+
+def test_one_centroid_is_the_centre() -> None:
+    assert sphere_packing(1, 3, np.random.default_rng(0), PackingMethod.BISECT).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_gives_up_after_a_hundred_rejections_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[np.ndarray] = []
+
+    def candidates(values: list[float]) -> None:
+        stream = iter(values)
+
+        def pool(_features: int, _radius: float, _generator: np.random.Generator) -> np.ndarray:
+            drawn.append(np.array([[next(stream)] for _ in range(50)]))
+            return drawn[-1]
+
+        monkeypatch.setattr(packing, "_candidates", pool)
+
+    candidates([0.0] * 100 + [0.5] + [0.0] * 100)
+    packed = packing._packed(2, 1, 0.25, np.random.default_rng(0))
+    assert packed is not None, "99 rejections must not be too many"
+    assert packed.tolist() == [[0.0], [0.5]]
+    candidates([0.0] * 101 + [0.5] + [0.0] * 100)
+    assert packing._packed(2, 1, 0.25, np.random.default_rng(0)) is None, "100 rejections must be too many"
+
+
+def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = iter([0.0] * 90 + [0.5] + [0.0] * 90 + [-0.5] + [0.0] * 100)
+    monkeypatch.setattr(packing, "_candidates", lambda *_: np.array([[next(stream)] for _ in range(40)]))
+    packed = packing._packed(3, 1, 0.25, np.random.default_rng(0))
+    assert packed is not None
+    assert packed.tolist() == [[0.0], [0.5], [-0.5]]
+
+
+def test_more_centroids_than_grid_cells() -> None:
+    monkey_scale = packing._GRID
+    try:
+        packing._GRID = 4.0
+        centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
+    finally:
+        packing._GRID = monkey_scale
+    assert centroids.shape == (30, 1)
+
+
+@pytest.mark.parametrize(("clusters", "features", "name"), [(0, 2, "n_clusters"), (2, 0, "n_features")])
+def test_wrong_numbers(clusters: int, features: int, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is 0"):
+        sphere_packing(clusters, features, np.random.default_rng(0), PackingMethod.HALVE)
+
+
+def reference_folder() -> Path | None:
+    """The folder with the papers' data sets, if it lies beside the project."""
+    folder = Path(__file__).resolve().parents[4] / "shared"
+    return folder if (folder / "data").is_dir() and (folder / "reference").is_dir() else None
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("name", "clusters"), [("lsun", 3), ("s1", 15), ("yeast", 10)])
+def test_lloyd_from_halved_packing_reproduces_the_yardstick(name: str, clusters: int) -> None:
+    folder = reference_folder()
+    if folder is None:
+        pytest.skip("the papers' data sets are not here")
+    raw = np.load(folder / "data" / f"{name}.npz")["X"].astype(float)
+    low, high = raw.min(axis=0), raw.max(axis=0)
+    points = round_to_grid(2.0 * (raw - low) / np.where(high > low, high - low, 1.0) - 1.0)
+    costs = []
+    for seed in range(60):
+        centroids = sphere_packing(clusters, points.shape[1], np.random.default_rng(seed), PackingMethod.HALVE)
+        for _ in range(7):
+            sums, counts = absolute_statistics(points, centroids)
+            centroids = absolute_update(centroids, sums, counts, post_processing=PostProcessing.NONE)
+        costs.append(cost_per_point(points, centroids))
+    text = (folder / "reference" / "fastlloyd_nicv_independent_noise.json").read_text(encoding="utf-8")
+    expected = json.loads(text)[f"{name}|Lloyd|"]
+    deviation = np.hypot(expected["se"], np.std(costs, ddof=1) / np.sqrt(len(costs)))
+    assert abs(np.mean(costs) - expected["mean"]) < 2.5 * deviation

@@ -1,0 +1,266 @@
+"""Composition of releases: against closed forms, numerical privacy-loss distributions, and itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy.accounting import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    calibrate_gaussian,
+    compose_delta,
+    compose_epsilon,
+    pld_epsilon,
+)
+from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+
+
+def gaussians(multiplier: float, count: int, slack: float = 0.0) -> list[Event]:
+    return [GaussianRelease(f"round {index}", multiplier, slack) for index in range(count)]
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize(("multiplier", "count"), [(0.7, 1), (2.0, 1), (5.0, 10), (20.0, 50), (60.0, 100)])
+def test_gdp_agrees_with_pld(multiplier: float, count: int, delta: float) -> None:
+    events = gaussians(multiplier, count)
+    ours, theirs = compose_epsilon(events, delta), pld_epsilon(events, delta)
+    assert ours <= theirs * (1 + 1e-6)
+    assert theirs == pytest.approx(ours, rel=0.01)
+
+
+def test_gdp_agrees_with_the_pld_accountant() -> None:
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dp_accounting.GaussianDpEvent(6.0), 20).compose(dp_accounting.GaussianDpEvent(9.0), 5)
+    events = gaussians(6.0, 20) + gaussians(9.0, 5)
+    assert compose_epsilon(events, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
+
+
+def test_gaussians_compose_by_squares() -> None:
+    assert compose_epsilon(gaussians(10.0, 100), 1e-6) == pytest.approx(4.8865541174622, rel=1e-11)
+    mixed = [GaussianRelease("sums", 3.0), GaussianRelease("counts", 4.0)]
+    assert compose_epsilon(mixed, 1e-6) == pytest.approx(gaussian_epsilon(math.hypot(1 / 3, 1 / 4), 1e-6), rel=1e-12)
+
+
+def test_laplace_epsilons_add_up() -> None:
+    events = [LaplaceRelease("counts", 4.0)] * 3 + [LaplaceRelease("sums", 2.0)]
+    assert compose_epsilon(events, 0.0) == compose_epsilon(events, 1e-6) == 1.25
+    assert compose_delta(events, 1.25) == 0.0
+    # Below the total, the price is that of randomized response, the worst mechanism of that epsilon.
+    e = math.exp
+    assert compose_delta(events, 0.5) == pytest.approx((e(1.25) - e(0.5)) / (e(1.25) + 1), rel=1e-12)
+
+
+def test_nothing_costs_nothing_and_no_noise_costs_everything() -> None:
+    assert compose_epsilon([], 1e-6) == compose_epsilon([], 0.0) == pld_epsilon([], 1e-6) == 0.0
+    assert compose_delta([], 0.0) == 0.0
+    events = [GaussianRelease("sums", 100.0), ExactRelease("labels")]
+    assert compose_epsilon(events, 1e-6) == pld_epsilon(events, 1e-6) == math.inf
+    assert compose_delta(events, 50.0) == 1.0
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-8])
+def test_mixture_is_between_its_gaussian_part_and_the_sum(delta: float) -> None:
+    noise, counts = gaussians(5.0, 5), [LaplaceRelease("counts", 10.0)] * 5
+    total = compose_epsilon(noise + counts, delta)
+    gaussian_part = compose_epsilon(noise, delta)
+    assert gaussian_part < total < gaussian_part + 0.5
+    assert compose_delta(noise + counts, total) == pytest.approx(delta, rel=1e-3)
+    assert compose_delta(noise + counts, 0.1) < 1.0  # less than the pure part alone: only the distribution prices it
+
+
+def test_mixture_with_a_tiny_delta_adds_the_two_rules_up() -> None:
+    events = [*gaussians(5.0, 5), LaplaceRelease("counts", 10.0)]
+    assert compose_epsilon(events, 1e-20) == pytest.approx(compose_epsilon(gaussians(5.0, 5), 1e-20) + 0.1, rel=1e-12)
+
+
+def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
+    """The exact composition of 50 randomized responses, which discrete Laplace noise of scale 1/epsilon nearly is."""
+    import mpmath
+
+    epsilon = pld_epsilon([LaplaceRelease("counts", 10.0)] * 50, 1e-6)
+    with mpmath.workdps(40):
+        p, q = (mpmath.exp(s) / (mpmath.exp(s) + 1) for s in (mpmath.mpf(1) / 10, -mpmath.mpf(1) / 10))
+        threshold = mpmath.exp(epsilon)
+        terms = (
+            mpmath.binomial(50, k) * max(0, p ** (50 - k) * q**k - threshold * p**k * q ** (50 - k)) for k in range(51)
+        )
+        exact = sum(terms)
+    assert exact <= 1e-6
+    assert exact > 0.99e-6
+
+
+def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> None:
+    """On one count with scale 1 (epsilon 1), the total-variation distance is tanh(1/2), as priced at epsilon 0."""
+    weights = {k: math.exp(-abs(k)) for k in range(-60, 61)}
+    total = sum(weights.values())
+    distance = sum(max(0.0, weights[k] - math.exp(-abs(k - 1))) for k in weights) / total
+    assert distance > 1 - math.exp(-0.5)  # the continuous Laplace distance
+    release = LaplaceRelease("count", 1.0)
+    assert compose_delta([release], 0.0) == pytest.approx(distance, rel=1e-9)
+    # A Gaussian so noisy that it says nothing leaves the price to the privacy-loss distribution.
+    assert distance <= compose_delta([release, GaussianRelease("almost nothing", 1e6)], 0.0) < distance * 1.001
+
+
+@pytest.mark.parametrize("slack", [1e-12, 1e-8, 5e-8])
+def test_slack_enters_delta_as_it_is_proved(slack: float) -> None:
+    events = gaussians(10.0, 10, slack)
+    epsilon = compose_epsilon(events, 1e-5)
+    mu, tau = math.sqrt(10) / 10, 10 * slack
+    assert gaussian_delta(epsilon, mu) + (1 + math.exp(epsilon)) * tau <= 1e-5
+    slightly_less = epsilon * (1 - 1e-9)
+    assert gaussian_delta(slightly_less, mu) + (1 + math.exp(slightly_less)) * tau > 1e-5
+    assert epsilon > compose_epsilon(gaussians(10.0, 10), 1e-5)
+    assert compose_delta(events, epsilon) == pytest.approx(1e-5, rel=1e-9)
+    assert pld_epsilon(events, 1e-5) == pytest.approx(epsilon, rel=0.01)
+
+
+def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
+    noise, counts = gaussians(10.0, 10, 1e-8), [LaplaceRelease("counts", 0.5)]
+    total = compose_epsilon(noise + counts, 1e-5)
+    without = compose_epsilon(gaussians(10.0, 10) + counts, 1e-5)
+    room = 1e-5 - (1 + math.exp(total)) * 1e-7
+    assert without < total <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
+
+
+def test_slack_beyond_delta_is_an_error() -> None:
+    for slack in (1e-6, 4e-7, 0.3, 1.0):
+        with pytest.raises(PlanError, match="slack"):
+            compose_epsilon([GaussianRelease("sums", 1.0, slack)], 1e-6)
+    with pytest.raises(PlanError, match="slack"):
+        compose_epsilon([GaussianRelease("sums", 1.0, 1e-6), LaplaceRelease("counts", 1.0)], 1e-6)
+    assert compose_delta([GaussianRelease("sums", 1.0, 1.0)], 1.0) == 1.0
+
+
+def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
+    """(e, delta) implies (epsilon, delta) for e < epsilon, so exp(epsilon) need not multiply the slack."""
+    events = gaussians(1.0, 1, 1e-12)
+    assert compose_delta(events, 300.0) < 1e-7
+    assert compose_delta(events, 300.0) <= compose_delta(events, 5.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-12])
+@pytest.mark.parametrize("relative_slack", [0.0, 1e-3, 0.05])
+def test_calibrated_noise_is_priced_just_below_the_request(epsilon: float, delta: float, relative_slack: float) -> None:
+    def tau(sigma: float) -> float:
+        return relative_slack * delta / (1 + math.exp(epsilon)) * min(1.0, 1.0 / sigma**2)
+
+    sigma = calibrate_gaussian(epsilon, delta, tau)
+    rounds = 7
+    priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds, tau(sigma) / rounds), delta)
+    assert priced <= epsilon
+    assert priced >= 0.999 * epsilon
+    assert gaussian_delta(epsilon, 1 / sigma) + (1 + math.exp(epsilon)) * tau(sigma) <= delta
+
+
+def test_calibration_without_slack_is_the_multiplier() -> None:
+    assert calibrate_gaussian(1.0, 1e-6) == gaussian_noise_multiplier(1.0, 1e-6)
+    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: 0.0) == pytest.approx(calibrate_gaussian(1.0, 1e-6), rel=2e-12)
+    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-7) == pytest.approx(4.31928962721754, rel=1e-10)
+
+
+def test_calibration_refuses_slack_that_no_noise_can_meet() -> None:
+    with pytest.raises(PlanError, match="finer grid"):
+        calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-6)
+    for bad in (math.nan, -1e-9, 1.5):
+        with pytest.raises(LocalMisuseError, match="slack"):
+            calibrate_gaussian(1.0, 1e-6, lambda sigma, bad=bad: bad)
+
+
+multipliers = st.floats(0.05, 1e4)
+lists = st.lists(
+    st.one_of(
+        st.builds(GaussianRelease, st.just("g"), multipliers, st.just(0.0)),
+        st.builds(GaussianRelease, st.just("g"), multipliers, st.floats(0, 1e-12)),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lists, st.floats(-9, -2), multipliers)
+def test_more_releases_cost_more_in_any_order(events: list[Event], log_delta: float, multiplier: float) -> None:
+    delta = 10**log_delta
+    try:
+        epsilon = compose_epsilon(events, delta)
+        more = compose_epsilon([*events, GaussianRelease("one more", multiplier)], delta)
+    except PlanError:  # large slack at a large epsilon
+        return
+    assert epsilon <= more * (1 + 1e-11) + 1e-12
+    assert compose_epsilon(events[::-1], delta) == pytest.approx(epsilon, rel=1e-9, abs=1e-12)
+    assert compose_epsilon(events, delta / 2 + 0.005) <= epsilon
+    assert compose_delta(events, epsilon) <= delta * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-3, 1), st.floats(-20, -2), st.integers(1, 300))
+def test_a_split_calibration_never_exceeds_the_request(log_epsilon: float, log_delta: float, rounds: int) -> None:
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    sigma = calibrate_gaussian(epsilon, delta)
+    priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds), delta)
+    assert 0.999 * epsilon <= priced <= epsilon
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    name: str
+
+
+def test_an_unsupported_event_raises_and_changes_nothing() -> None:
+    events = [GaussianRelease("sums", 1.0), Unpriced("shuffle"), ExactRelease("labels")]
+    before = list(events)
+    for call in (compose_epsilon, compose_delta, pld_epsilon):
+        with pytest.raises(LocalMisuseError, match="'Unpriced'"):
+            call(events, 1e-6)  # type: ignore[arg-type]
+    assert events == before
+
+
+@pytest.mark.parametrize("bad", [-1e-9, 1.0, 2.0, math.nan, math.inf, "x"])
+def test_delta_out_of_range_is_refused(bad: float) -> None:
+    for events in ([], [LaplaceRelease("c", 1.0)], gaussians(1.0, 1), [ExactRelease("labels")]):
+        with pytest.raises(LocalMisuseError, match="delta"):
+            compose_epsilon(events, bad)
+    with pytest.raises(LocalMisuseError, match="delta"):
+        compose_epsilon(gaussians(1.0, 1), 0.0)
+    with pytest.raises(LocalMisuseError, match="epsilon"):
+        compose_delta(gaussians(1.0, 1), -1.0)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, None])
+def test_events_check_their_values(bad: float) -> None:
+    with pytest.raises(LocalMisuseError, match="noise_multiplier"):
+        GaussianRelease("sums", bad)
+    with pytest.raises(LocalMisuseError, match="noise_multiplier"):
+        LaplaceRelease("counts", bad)
+    with pytest.raises(LocalMisuseError, match="bound"):
+        Sensitivity(Norm.L2, bad, PrivacyUnit.RECORD)
+    if bad != 0.0:
+        with pytest.raises(LocalMisuseError, match="slack"):
+            GaussianRelease("sums", 1.0, bad)
+
+
+def test_vanishing_noise_is_an_error_not_a_zero() -> None:
+    with pytest.raises(LocalMisuseError, match="too small"):
+        compose_epsilon([GaussianRelease("sums", 1e-310)], 1e-6)
+    with pytest.raises(LocalMisuseError, match="too small"):
+        compose_epsilon([LaplaceRelease("sums", 1e-310)], 1e-6)
+
+
+def test_sensitivity_checks_its_enumerations() -> None:
+    with pytest.raises(LocalMisuseError, match="Norm"):
+        Sensitivity("l2", 1.0, PrivacyUnit.CLIENT)  # type: ignore[arg-type]
+    with pytest.raises(LocalMisuseError, match="PrivacyUnit"):
+        Sensitivity(Norm.L1, 1.0, "record")  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""The Gaussian formulas against 60-digit arithmetic, quadrature, and dp_accounting."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy.gaussian import (
+    gaussian_delta,
+    gaussian_delta_bound,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    smallest_multiplier,
+    smallest_true,
+)
+
+EPSILONS = (1e-4, 1e-2, 0.3, 1.0, 8.0, 30.0, 100.0)
+DELTAS = (1e-30, 1e-20, 1e-12, 1e-6, 1e-3, 0.1)
+
+
+def true_delta(epsilon: float, mu: float) -> mpmath.mpf:
+    """The formula as it stands in the paper, in enough digits that nothing cancels."""
+    with mpmath.workdps(400 if epsilon > 300 else 80):
+        e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+
+        def phi(z: mpmath.mpf) -> mpmath.mpf:
+            return mpmath.erfc(-z / mpmath.sqrt(2)) / 2
+
+        return phi(-e / m + m / 2) - mpmath.exp(e) * phi(-e / m - m / 2)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, *EPSILONS, 700.0])
+@pytest.mark.parametrize("mu", [1e-4, 1e-2, 0.2, 0.4999, 0.5, 1.0, 3.0, 12.0, 40.0])
+def test_delta_agrees_with_high_precision(epsilon: float, mu: float) -> None:
+    truth = true_delta(epsilon, mu)
+    computed = gaussian_delta(epsilon, mu)
+    if truth < 1e-300:
+        assert computed <= 1e-299
+    else:
+        assert abs(computed / truth - 1) < 1e-12
+        assert truth <= gaussian_delta_bound(epsilon, mu) <= truth * (1 + 1e-11)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.5, 0.7), (1.0, 1.0), (3.0, 0.8), (0.1, 2.0)])
+def test_delta_agrees_with_quadrature_of_the_hockey_stick(epsilon: float, mu: float) -> None:
+    from scipy.integrate import quad
+    from scipy.stats import norm
+
+    crossing = epsilon / mu + mu / 2  # the likelihood ratio of N(mu, 1) to N(0, 1) is exp(epsilon) there
+    value, _ = quad(
+        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z), crossing, crossing + 40, epsabs=1e-14, limit=200
+    )
+    assert gaussian_delta(epsilon, mu) == pytest.approx(value, rel=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_multiplier_is_private_and_smallest(epsilon: float, delta: float) -> None:
+    sigma = gaussian_noise_multiplier(epsilon, delta)
+    assert gaussian_delta(epsilon, 1 / sigma) <= delta
+    assert true_delta(epsilon, 1 / sigma) <= delta
+    assert true_delta(epsilon, 1 / (sigma * (1 - 3e-12))) > delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-9)])
+def test_multiplier_agrees_with_dp_accounting(epsilon: float, delta: float) -> None:
+    from dp_accounting.pld import common, privacy_loss_mechanism
+
+    theirs = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(
+        common.DifferentialPrivacyParameters(epsilon, delta)
+    ).standard_deviation
+    assert gaussian_noise_multiplier(epsilon, delta) == pytest.approx(theirs, rel=1e-5)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.05, 0.3, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("delta", DELTAS)
+def test_epsilon_is_enough_and_smallest(mu: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(mu, delta)
+    assert gaussian_delta(epsilon, mu) <= delta
+    assert true_delta(epsilon, mu) <= delta
+    if epsilon == 0.0:
+        assert true_delta(0.0, mu) <= delta
+    else:
+        assert true_delta(max(0.0, epsilon - 3e-12 * (epsilon + mu)), mu) > delta
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-4, 2), st.floats(-30, -1))
+def test_multiplier_and_epsilon_are_inverse(log_epsilon: float, log_delta: float) -> None:
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    sigma = gaussian_noise_multiplier(epsilon, delta)
+    back = gaussian_epsilon(1 / sigma, delta)
+    assert back <= epsilon
+    assert back >= epsilon - 1e-10 * (epsilon + 1 / sigma)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-4, 2), st.floats(-30, -1), st.floats(1.001, 3.0))
+def test_more_privacy_needs_more_noise(log_epsilon: float, log_delta: float, factor: float) -> None:
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    sigma = gaussian_noise_multiplier(epsilon, delta)
+    assert gaussian_noise_multiplier(epsilon / factor, delta) > sigma
+    assert gaussian_noise_multiplier(epsilon, delta / factor) > sigma
+    assert gaussian_epsilon(factor / sigma, delta) > gaussian_epsilon(1 / sigma, delta)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e-300, 1e6), st.floats(1e-300, 1 - 1e-12))
+def test_extreme_requests_are_private_or_an_error(epsilon: float, delta: float) -> None:
+    try:
+        sigma = gaussian_noise_multiplier(epsilon, delta)
+    except (PlanError, LocalMisuseError):
+        return
+    assert 0 < sigma < math.inf
+    assert gaussian_delta(epsilon, 1 / sigma) <= delta
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, "1", True, None])
+def test_arguments_out_of_range_are_refused(bad: float) -> None:
+    for call in (
+        lambda: gaussian_delta(1.0, bad),
+        lambda: gaussian_epsilon(bad, 1e-6),
+        lambda: gaussian_epsilon(1.0, bad),
+        lambda: gaussian_noise_multiplier(bad, 1e-6),
+        lambda: gaussian_noise_multiplier(1.0, bad),
+    ):
+        with pytest.raises(LocalMisuseError):
+            call()
+    if bad != 0.0:
+        with pytest.raises(LocalMisuseError):
+            gaussian_delta(bad, 1.0)
+
+
+def test_overflow_is_an_error_not_a_zero() -> None:
+    with pytest.raises(LocalMisuseError, match="less extreme"):
+        gaussian_delta(1e200, 1e-200)
+    with pytest.raises(LocalMisuseError):
+        gaussian_epsilon(1e200, 1e-6)
+    with pytest.raises(LocalMisuseError, match="less than 1"):
+        gaussian_epsilon(1.0, 1.0)
+
+
+def test_a_search_without_an_answer_is_an_error() -> None:
+    with pytest.raises(PlanError, match="1e100"):
+        smallest_multiplier(lambda sigma: False, 1.0)
+    with pytest.raises(PlanError, match="1e-100"):
+        smallest_multiplier(lambda sigma: True, 1.0)
+    with pytest.raises(PlanError, match="no value"):
+        smallest_true(lambda value: False, 0.0, 1.0)
+    with pytest.raises(PlanError, match="no value"):
+        smallest_true(lambda value: value > 5.0, 0.0, math.nan)
+
+
+@pytest.mark.parametrize("answer", [1e-90, 0.3, 1.0, 7e50])
+def test_search_lands_on_the_private_side(answer: float) -> None:
+    found = smallest_multiplier(lambda sigma: sigma >= answer, 1.0)
+    assert answer <= found <= answer * (1 + 1e-12)

@@ -1,0 +1,616 @@
+"""A client's ledger: nothing is forgotten, charged twice or overspent, and damage shows."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
+from flwr_dpkmeans.ledger import main
+from flwr_dpkmeans.privacy import ledger as ledger_module
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, inspect_ledger, verify_ledger
+
+ROOT = Path(ledger_module.__file__).parents[2]
+AnyLedger = FileLedger | MemoryLedger
+
+
+def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
+    values = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums", "delta": 1e-6, **others}
+    return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.jsonl"
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """A ledger of five lines."""
+    ledger = FileLedger(path)
+    for round_index in range(5):
+        ledger.charge(entry(round_index=round_index, epsilon=0.25 * (round_index + 1)))
+    return path
+
+
+@pytest.fixture(params=["file", "memory"])
+def ledger(request: pytest.FixtureRequest, path: Path) -> AnyLedger:
+    return FileLedger(path) if request.param == "file" else MemoryLedger()
+
+
+# What both ledgers do.
+
+
+def test_spent_is_the_sum_over_runs_of_the_largest_epsilon(ledger: AnyLedger) -> None:
+    assert ledger.spent("ward-7") == 0.0
+    ledger.charge(entry("run-1", 0, 0.5))
+    ledger.charge(entry("run-1", 1, 0.75))
+    ledger.charge(entry("run-2", 0, 2.0))
+    ledger.charge(entry("run-3", 0, 16.0, data_id="ward-8"))
+    assert ledger.spent("ward-7") == 2.75
+    assert ledger.spent("ward-8") == 16.0
+    assert ledger.spent("ward-7", excluding_run="run-2") == 0.75
+    assert [item.epsilon for item in ledger.entries()] == [0.5, 0.75, 2.0, 16.0]
+
+
+def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
+    ledger.charge(entry("run-1", 3, 0.5, attempt=1))
+    assert ledger.has_attempt("run-1", 3, 1)
+    assert not ledger.has_attempt("run-1", 3, 0)
+    assert not ledger.has_attempt("run-2", 3, 1)
+    with pytest.raises(ProtocolError, match="run 'run-1' already has round 3, attempt 1"):
+        ledger.charge(entry("run-1", 3, 0.75, attempt=1))
+    assert ledger.spent("ward-7") == 0.5
+    ledger.charge(entry("run-1", 3, 0.75, attempt=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"epsilon": 0.4}, "epsilon 0.5, which cannot fall to 0.4"),
+        ({"plan_digest": "cd34"}, "another plan_digest"),
+        ({"data_id": "other"}, "another data_id"),
+        ({"delta": 1e-5}, "another delta"),
+    ],
+)
+def test_a_run_cannot_be_started_over_under_its_name(ledger: AnyLedger, change: dict[str, Any], sentence: str) -> None:
+    ledger.charge(entry("run-1", 0, 0.5))
+    with pytest.raises(ProtocolError, match=sentence) as caught:
+        ledger.charge(entry(**{"round_index": 1, "epsilon": 0.75, **change}))
+    assert "ward" not in str(caught.value)
+    assert len(ledger.entries()) == 1
+
+
+def test_an_epsilon_that_stays_is_accepted(ledger: AnyLedger) -> None:
+    ledger.charge(entry(round_index=0, epsilon=0.5))
+    ledger.charge(entry(round_index=1, epsilon=0.5))
+    assert ledger.spent("ward-7") == 0.5
+
+
+def test_rounding_never_lowers_what_a_run_has_cost(ledger: AnyLedger) -> None:
+    ledger.charge(entry(round_index=0, epsilon=0.5))
+    ledger.charge(entry(round_index=1, epsilon=0.5 * (1 - 1e-12)))
+    assert ledger.spent("ward-7") == 0.5
+
+
+def test_total_is_kept_without_telling_what_was_spent(ledger: AnyLedger) -> None:
+    ledger.charge(entry("run-1", 0, 0.734521), max_total=1.0)
+    with pytest.raises(BudgetError) as caught:
+        ledger.charge(entry("run-2", 0, 0.5), max_total=1.0)
+    assert str(caught.value) == (
+        "run 'run-2' would reach epsilon 0.5, but it does not fit into what is left of this data set's total of 1: "
+        "plan a smaller epsilon or have its owner raise the total."
+    )
+    assert not ledger.has_attempt("run-2", 0, 0)
+    ledger.charge(entry("run-2", 0, 0.25), max_total=1.0)
+    ledger.charge(entry("run-3", 0, 1.0, data_id="ward-8"), max_total=1.0)
+
+
+def test_a_run_counts_once_against_the_total(ledger: AnyLedger) -> None:
+    for round_index in range(10):
+        ledger.charge(entry(round_index=round_index, epsilon=0.1 * (round_index + 1)), max_total=1.0)
+    with pytest.raises(BudgetError):
+        ledger.charge(entry(round_index=10, epsilon=1.1), max_total=1.0)
+
+
+def test_runs_may_fill_a_total_up_to_rounding(ledger: AnyLedger) -> None:
+    for run in range(3):
+        ledger.charge(entry(f"run-{run}", 0, 0.1 + 1e-17), max_total=0.3)
+    with pytest.raises(BudgetError):
+        ledger.charge(entry("run-3", 0, 1e-6), max_total=0.3)
+
+
+def test_non_private_run_spends_everything(ledger: AnyLedger) -> None:
+    ledger.charge(entry("run-1", 0, math.inf))
+    ledger.charge(entry("run-1", 1, math.inf))
+    assert ledger.spent("ward-7") == math.inf
+    with pytest.raises(BudgetError):
+        ledger.charge(entry("run-2", 0, 0.1), max_total=1e9)
+    ledger.charge(entry("run-2", 0, 0.1))
+
+
+def test_nan_total_is_refused(ledger: AnyLedger) -> None:
+    with pytest.raises(ConfigurationError, match="max_total"):
+        ledger.charge(entry(), max_total=math.nan)
+    assert ledger.entries() == ()
+
+
+def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
+    outcomes: list[str] = []
+    start = threading.Barrier(8)
+
+    def race() -> None:
+        start.wait()
+        try:
+            ledger.charge(entry())
+            outcomes.append("charged")
+        except ProtocolError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["charged"] + ["refused"] * 7
+    assert len(ledger.entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": ""},
+        {"run_id": 3},
+        {"data_id": ""},
+        {"release": None},
+        {"plan_digest": "AB"},
+        {"plan_digest": "ab\n"},
+        {"round_index": -1},
+        {"round_index": 0.5},
+        {"attempt": True},
+        {"epsilon": -0.1},
+        {"epsilon": math.nan},
+        {"epsilon": "1"},
+        {"delta": 1.5},
+        {"delta": math.nan},
+        {"time": "2025-01-31T12:00:00"},
+        {"time": "2025-01-31T12:00:00+01:00"},
+        {"time": "noon"},
+    ],
+)
+def test_invalid_entry_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(change))} is .*, but it must be"):
+        entry(**change)
+
+
+# The file.
+
+
+def test_entries_survive_a_restart(path: Path) -> None:
+    entries = [
+        entry("run-1", np.int64(2), np.float64(0.1), release="Zähl\nwerte"),  # type: ignore[arg-type]
+        entry("run-2", 0, math.inf, time="2025-01-31T12:00:00Z"),
+        entry("\ud800\u2028", 0, 1e-300, delta=0.0),
+    ]
+    for item in entries:
+        FileLedger(path).charge(item)
+    assert FileLedger(path).entries() == tuple(entries)
+    assert FileLedger(path).has_attempt("run-1", 2, 0)
+    assert verify_ledger(path) == []
+    assert path.read_bytes().count(b"\n") == 3
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
+    first, second = FileLedger(path), FileLedger(path)
+    first.charge(entry("run-1"))
+    assert second.spent("ward-7") == 0.5
+    second.charge(entry("run-2"))
+    assert first.spent("ward-7") == 1.0
+    with pytest.raises(ProtocolError):
+        first.charge(entry("run-2"))
+    with pytest.raises(BudgetError):
+        second.charge(entry("run-3"), max_total=1.25)
+
+
+def test_ledger_can_be_pickled(filled: Path) -> None:
+    assert pickle.loads(pickle.dumps(FileLedger(filled))).spent("ward-7") == 1.25
+
+
+def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not exist: make or mount it"):
+        FileLedger(tmp_path / "unmounted" / "ledger")
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        FileLedger(tmp_path)
+
+
+def test_reading_makes_no_file(path: Path) -> None:
+    assert FileLedger(path).spent("ward-7") == 0.0
+    assert not path.exists()
+
+
+def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ledger = FileLedger("ledger")
+    ledger.charge(entry())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ledger.has_attempt("run-1", 0, 0)
+
+
+# Damage.
+
+
+def edit_value(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"epsilon": 0.75', b'"epsilon": 0.55') for line in lines]
+
+
+def edit_spelling(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"epsilon": 0.75', b'"epsilon":  0.75') for line in lines]
+
+
+def add_key(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"epsilon": 0.75', b'"epsilon": 9, "epsilon": 0.75') for line in lines]
+
+
+def delete_line(lines: list[bytes]) -> list[bytes]:
+    return lines[:2] + lines[3:]
+
+
+def swap_lines(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], lines[3], lines[2], *lines[4:]]
+
+
+def repeat_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], lines[1], *lines[2:]]
+
+
+def garble_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], b"\0" * 40 + b"\n", *lines[3:]]
+
+
+def blank_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], b"\n", *lines[2:]]
+
+
+def nest_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], b"[" * 100_000 + b"\n", *lines[2:]]
+
+
+def list_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], b"[1]\n", *lines[2:]]
+
+
+def delete_first_line(lines: list[bytes]) -> list[bytes]:
+    return lines[1:]
+
+
+MIDDLE = (
+    edit_value,
+    edit_spelling,
+    add_key,
+    delete_line,
+    swap_lines,
+    repeat_line,
+    garble_line,
+    blank_line,
+    nest_line,
+    list_line,
+)
+TAMPERINGS = [(change, 3) for change in MIDDLE] + [(delete_first_line, 1)]
+
+
+@pytest.mark.parametrize(("tamper", "number"), TAMPERINGS, ids=[change.__name__ for change, _ in TAMPERINGS])
+def test_damage_is_found_and_stops_every_use(filled: Path, tamper: Any, number: int) -> None:
+    lines = filled.read_bytes().splitlines(keepends=True)
+    filled.write_bytes(b"".join(tamper(lines)))
+    damaged = filled.read_bytes()
+    ledger = FileLedger(filled)
+    sentence = rf"the ledger .*ledger\.jsonl is damaged at line {number} \(.*\): restore it from a backup or have its"
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=sentence):
+            ledger.spent("ward-7")
+        with pytest.raises(BudgetError, match=sentence):
+            ledger.has_attempt("run-1", 0, 0)
+        with pytest.raises(BudgetError, match=sentence):
+            ledger.charge(entry("run-9"))
+    assert filled.read_bytes() == damaged
+    assert f"line {number} " in verify_ledger(filled)[0]
+
+
+def test_restored_backup_is_taken_up_again(filled: Path) -> None:
+    backup = filled.read_bytes()
+    filled.write_bytes(b"".join(edit_value(backup.splitlines(keepends=True))))
+    ledger = FileLedger(filled)
+    with pytest.raises(BudgetError):
+        ledger.spent("ward-7")
+    filled.write_bytes(backup)
+    assert ledger.spent("ward-7") == 1.25
+    assert len(ledger.entries()) == 5
+
+
+def test_one_edit_is_one_problem(filled: Path) -> None:
+    lines = filled.read_bytes().splitlines(keepends=True)
+    filled.write_bytes(b"".join(edit_value(lines)))
+    assert len(verify_ledger(filled)) == 1
+    assert len(inspect_ledger(filled).entries) == 4
+    filled.write_bytes(b"".join(lines))
+    assert verify_ledger(filled) == []
+
+
+@pytest.mark.parametrize("change", [{"round_index": 0}, {"round_index": 9, "epsilon": 0.1}])
+def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict[str, Any]) -> None:
+    line, _ = ledger_module._encode(entry(**{"epsilon": 2.0, **change}), inspect_ledger(filled).head)
+    with filled.open("ab") as file:
+        file.write(line)
+    assert "line 6" in verify_ledger(filled)[0]
+
+
+def test_file_cut_or_removed_while_in_use(filled: Path) -> None:
+    ledger = FileLedger(filled)
+    assert ledger.spent("ward-7") == 1.25
+    lines = filled.read_bytes().splitlines(keepends=True)
+    filled.write_bytes(b"".join(lines[:3]))
+    with pytest.raises(BudgetError, match="cut or altered while in use"):
+        ledger.charge(entry("run-9"))
+    filled.unlink()
+    with pytest.raises(BudgetError, match="cut or altered while in use"):
+        ledger.charge(entry("run-9"))
+    with pytest.raises(BudgetError, match="cut or altered while in use"):
+        ledger.spent("ward-7")
+
+
+# Crashes.
+
+
+def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = filled.read_bytes()
+    start = whole[:-1].rfind(b"\n") + 1
+    for end in range(start + 1, len(whole) - 1):
+        filled.write_bytes(whole[:end])
+        ledger = FileLedger(filled)
+        assert ledger.spent("ward-7") == 1.0
+        assert not ledger.has_attempt("run-1", 4, 0)
+        assert filled.read_bytes() == whole[:end]
+        caplog.clear()
+        ledger.charge(entry(round_index=4, epsilon=1.25))
+        assert "unfinished last line" in caplog.text
+        assert verify_ledger(filled) == []
+        assert len(FileLedger(filled).entries()) == 5
+        assert ledger.spent("ward-7") == 1.25
+
+
+def test_last_line_that_lacks_only_its_end_counts(filled: Path) -> None:
+    filled.write_bytes(filled.read_bytes()[:-1])
+    ledger = FileLedger(filled)
+    assert ledger.spent("ward-7") == 1.25
+    with pytest.raises(ProtocolError):
+        ledger.charge(entry(round_index=4, epsilon=1.25))
+    assert ledger.spent("ward-7") == 1.25
+    ledger.charge(entry(round_index=5, epsilon=1.5))
+    assert verify_ledger(filled) == []
+    assert len(FileLedger(filled).entries()) == 6
+
+
+def test_tail_of_zeros_is_torn(filled: Path) -> None:
+    with filled.open("ab") as file:
+        file.write(b"\0" * 300)
+    FileLedger(filled).charge(entry("run-2"))
+    assert verify_ledger(filled) == []
+
+
+def test_charge_syncs_the_line_and_at_creation_the_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, bytes]] = []
+    real_fsync = os.fsync
+
+    def spy(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), path.read_bytes()))
+        real_fsync(descriptor)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("needs /proc to name a descriptor")
+    monkeypatch.setattr(os, "fsync", spy)
+    ledger = FileLedger(path)
+    ledger.charge(entry("run-1"))
+    first = path.read_bytes()
+    ledger.charge(entry("run-2"))
+    assert synced == [(str(path), first), (str(path.parent), first), (str(path), path.read_bytes())]
+
+
+@pytest.mark.parametrize("written", [0, 10])
+def test_full_disk_charges_nothing_and_leaves_the_file_sound(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    real_write = os.write
+    before = filled.read_bytes()
+    calls = 0
+
+    def full(descriptor: int, data: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1 and written:
+            return real_write(descriptor, data[:written])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ledger = FileLedger(filled)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(BudgetError, match="No space left on device"):
+            ledger.charge(entry("run-2"))
+    assert filled.read_bytes() == before
+    assert not ledger.has_attempt("run-2", 0, 0)
+    ledger.charge(entry("run-2"))
+    assert verify_ledger(filled) == []
+
+
+def test_failed_sync_raises_and_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ledger = FileLedger(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(BudgetError, match="nothing may be released"):
+            ledger.charge(entry())
+    assert ledger.spent("ward-7") == 0.5
+
+
+def race_for_budget(path: str, run_id: str, start: Any, outcomes: Any) -> None:
+    ledger = FileLedger(path)
+    ledger.spent("ward-7")
+    start.wait()
+    try:
+        ledger.charge(entry(run_id, epsilon=1.0), max_total=1.5)
+        outcomes.put("charged")
+    except BudgetError:
+        outcomes.put("refused")
+
+
+def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    for trial in range(3):
+        target = str(path) + str(trial)
+        start, outcomes = context.Barrier(2), context.Queue()
+        racers = [
+            context.Process(target=race_for_budget, args=(target, run, start, outcomes)) for run in ("run-1", "run-2")
+        ]
+        for racer in racers:
+            racer.start()
+        assert sorted(outcomes.get(timeout=60) for _ in racers) == ["charged", "refused"]
+        for racer in racers:
+            racer.join(timeout=60)
+        assert FileLedger(target).spent("ward-7") == 1.0
+
+
+def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever another process tries between the reading and the writing of a charge has to wait."""
+    other_done = threading.Event()
+    refused: list[Exception] = []
+
+    def other() -> None:
+        try:
+            FileLedger(path).charge(entry("run-2", epsilon=1.0), max_total=1.5)
+        except BudgetError as error:
+            refused.append(error)
+        other_done.set()
+
+    thread = threading.Thread(target=other)
+    real_encode = ledger_module._encode
+
+    def pause(item: LedgerEntry, previous: str) -> tuple[bytes, str]:
+        if item.run_id == "run-1" and not thread.ident:
+            thread.start()
+            assert not other_done.wait(0.2)
+        return real_encode(item, previous)
+
+    monkeypatch.setattr(ledger_module, "_encode", pause)
+    FileLedger(path).charge(entry("run-1", epsilon=1.0), max_total=1.5)
+    thread.join()
+    assert len(refused) == 1
+    assert FileLedger(path).spent("ward-7") == 1.0
+
+
+def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A charge between another thread's reading of the file and its use of what it read has to wait."""
+    ledger = FileLedger(filled)
+    thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
+    real_read_file = ledger_module._read_file
+
+    def pause(path: Path) -> bytes:
+        raw = real_read_file(path)
+        if not thread.ident:
+            thread.start()
+            thread.join(0.2)
+        return raw
+
+    monkeypatch.setattr(ledger_module, "_read_file", pause)
+    assert ledger.spent("ward-7") == 1.25
+    thread.join()
+    assert ledger.spent("ward-7") == 1.75
+
+
+CHARGE_LOOP = """
+import sys
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry
+ledger = FileLedger(sys.argv[1])
+for index in range(10**6):
+    ledger.charge(LedgerEntry(sys.argv[2], "ward-7", "ab12", index, 0, "sums", index + 1.0, 1e-6))
+    print("charged", index, flush=True)
+"""
+
+
+def test_killed_process_never_undercharges(path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    least = 0
+    for trial in range(4):
+        command = [sys.executable, "-c", CHARGE_LOOP, str(path), f"run-{trial}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        for _ in range(5 + 7 * trial):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        printed = 5 + 7 * trial + len([line for line in process.stdout.read().splitlines() if line])
+        process.wait()
+        process.stdout.close()
+        ledger = FileLedger(path)
+        least += printed
+        assert ledger.has_attempt(f"run-{trial}", printed - 1, 0)
+        assert least <= ledger.spent("ward-7") <= least + trial + 1
+        assert verify_ledger(path) == []
+
+
+# The command.
+
+
+def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    ledger = FileLedger(path)
+    ledger.charge(entry("run-1", 0, 0.5))
+    ledger.charge(entry("run-1", 1, 0.75))
+    ledger.charge(entry("[red]\x1b[31mrun-2", 0, 2.0))
+    assert main(["show", str(path)]) == 0
+    output = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")] for line in output.splitlines() if "│" in line]
+    assert [row[1:7] for row in rows] == [
+        ["ward-7", "run-1", "ab12", "2", "0.75", "1e-06"],
+        ["ward-7", "[red]?[31mrun-2", "ab12", "1", "2", "1e-06"],
+        ["total", "2 runs", "", "3", "2.75", "2e-06"],
+    ]
+
+
+def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = filled.read_bytes()
+    head = json.loads(whole.splitlines()[-1])["checksum"]
+    assert main(["verify", str(filled)]) == 0
+    assert f"is sound: 5 entries, last checksum {head}." in capsys.readouterr().out
+    filled.write_bytes(whole[:-5])
+    assert main(["verify", str(filled)]) == 0
+    assert "unfinished line, which was never released" in capsys.readouterr().out
+    filled.write_bytes(b"".join(edit_value(whole.splitlines(keepends=True))))
+    for command in ("verify", "show"):
+        assert main([command, str(filled)]) == 1
+        captured = capsys.readouterr()
+        assert "damaged at line 3" in captured.err
+        assert captured.out == ""
+
+
+def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flwr_dpkmeans.ledger", "verify", str(tmp_path / "none")]
+    outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert outcome.returncode == 1
+    assert outcome.stderr == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"

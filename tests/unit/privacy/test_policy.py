@@ -1,0 +1,257 @@
+"""A client's policy: what it lets pass, what it refuses, and in which words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, RefusalError
+from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
+
+PLAN = PlanSummary(
+    algorithm="dp-lloyd",
+    trust="secure-aggregation",
+    unit="record",
+    epsilon=1.0,
+    epsilon_worst_case=1.5,
+    delta=1e-6,
+    n_clients=5,
+    min_clients=3,
+    noise="secure",
+    bounds_lower=(0.0, -1.0),
+    bounds_upper=(1.0, 1.0),
+)
+BASELINE = replace(PLAN, algorithm="lloyd", epsilon=math.inf, epsilon_worst_case=math.inf, delta=0.0, noise="seeded")
+
+
+@pytest.mark.parametrize("plan", [PLAN, BASELINE])
+def test_default_policy_allows_a_simulation(plan: PlanSummary) -> None:
+    ClientPolicy().check(plan, spent_total=0.0)
+    ClientPolicy().check(plan, spent_total=math.inf)
+
+
+def test_policy_allows_a_plan_exactly_at_every_limit() -> None:
+    policy = ClientPolicy(
+        max_epsilon_per_run=1.5,
+        max_epsilon_total=2.5,
+        max_delta=1e-6,
+        allowed_trust=("secure-aggregation",),
+        allowed_algorithms=("dp-lloyd", "other"),
+        allowed_units=("record",),
+        min_cohort=3,
+        require_secure_noise=True,
+        allow_non_private=False,
+        allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
+    )
+    policy.check(PLAN, spent_total=1.0)
+
+
+REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
+    (
+        {"max_epsilon_per_run": 1.25},
+        BudgetError,
+        "the plan's worst-case epsilon is 1.5, but this client's max_epsilon_per_run is 1.25: lower the plan's epsilon "
+        "or its number of retries.",
+    ),
+    (
+        {"max_epsilon_total": 2.0},
+        BudgetError,
+        "the plan's worst-case epsilon is 1.5, but it does not fit into what is left of this client's "
+        "max_epsilon_total of 2: lower the plan's epsilon or leave this client out.",
+    ),
+    (
+        {"max_delta": 1e-7},
+        BudgetError,
+        "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the plan's delta.",
+    ),
+    (
+        {"allowed_algorithms": ["a", "b"]},
+        RefusalError,
+        "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b': plan with one of them.",
+    ),
+    (
+        {"allowed_trust": ["local"]},
+        RefusalError,
+        "the plan's trust model is 'secure-aggregation', but this client allows only 'local': plan with one of them.",
+    ),
+    (
+        {"allowed_units": ["patient"]},
+        RefusalError,
+        "the plan's privacy unit is 'record', but this client allows only 'patient': plan with one of them.",
+    ),
+    (
+        {"min_cohort": 4},
+        RefusalError,
+        "the plan goes on with 3 clients, but this client's min_cohort is 4: raise the plan's min_clients.",
+    ),
+    (
+        {"allowed_bounds": [[0, 1], [-0.5, 1]]},
+        RefusalError,
+        "the plan's bounds of feature 1 are [-1, 1], but this client allows only [-0.5, 1]: plan with bounds inside "
+        "these.",
+    ),
+    (
+        {"allowed_bounds": [[0, 1]] * 3},
+        RefusalError,
+        "the plan's box has 2 features, but this client's allowed_bounds has 3: plan for the features that were "
+        "agreed on.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limits", "error", "sentence"), REFUSALS, ids=[next(iter(case[0])) for case in REFUSALS])
+def test_each_limit_refuses_in_one_sentence_without_the_spent_epsilon(
+    limits: dict[str, Any], error: type[DPKMeansError], sentence: str
+) -> None:
+    with pytest.raises(error) as caught:
+        ClientPolicy.from_mapping(limits).check(PLAN, spent_total=0.734521)
+    assert str(caught.value) == sentence
+    assert "734" not in sentence
+
+
+def test_one_pair_of_bounds_holds_for_every_feature() -> None:
+    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(PLAN, 0.0)
+    for too_narrow in ((0.0, 1.0), (-1.0, 0.5)):
+        with pytest.raises(RefusalError, match="feature"):
+            ClientPolicy(allowed_bounds=(too_narrow,)).check(PLAN, 0.0)
+
+
+def test_secure_noise_can_be_required() -> None:
+    seeded = replace(PLAN, noise="seeded")
+    ClientPolicy().check(seeded, 0.0)
+    with pytest.raises(RefusalError, match="requires 'secure'"):
+        ClientPolicy(require_secure_noise=True).check(seeded, 0.0)
+
+
+def test_non_private_plan_is_refused_by_the_switch_and_by_any_finite_limit() -> None:
+    with pytest.raises(RefusalError, match="private runs only"):
+        ClientPolicy(allow_non_private=False).check(BASELINE, 0.0)
+    with pytest.raises(BudgetError, match="max_epsilon_per_run"):
+        ClientPolicy(max_epsilon_per_run=1e9).check(BASELINE, 0.0)
+    with pytest.raises(BudgetError, match="max_epsilon_total"):
+        ClientPolicy(max_epsilon_total=1e9).check(BASELINE, 0.0)
+
+
+def test_a_non_private_past_leaves_nothing_of_a_finite_total() -> None:
+    with pytest.raises(BudgetError, match="max_epsilon_total"):
+        ClientPolicy(max_epsilon_total=1e9).check(PLAN, math.inf)
+
+
+def test_only_the_worst_case_counts() -> None:
+    with pytest.raises(BudgetError):
+        ClientPolicy(max_epsilon_per_run=1.0).check(PLAN, 0.0)
+
+
+def test_a_plan_over_the_limit_by_rounding_only_passes() -> None:
+    ClientPolicy(max_epsilon_total=0.3, max_epsilon_per_run=0.2).check(
+        replace(PLAN, epsilon=0.2, epsilon_worst_case=0.1 + 0.1), spent_total=0.1 + 1e-17
+    )
+    ClientPolicy(max_epsilon_total=0.3).check(replace(PLAN, epsilon=0.1, epsilon_worst_case=0.1), 0.1 + 0.1 + 1e-16)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": math.nan},
+        {"epsilon_worst_case": math.nan},
+        {"epsilon": -1.0},
+        {"epsilon": 2.0},
+        {"delta": math.nan},
+        {"delta": -1e-9},
+        {"delta": 1.0},
+        {"min_clients": 0},
+        {"min_clients": 6},
+        {"noise": "none"},
+        {"bounds_lower": (0.0,)},
+        {"bounds_lower": (math.nan, 0.0)},
+        {"bounds_upper": (math.inf, 1.0)},
+        {"bounds_upper": (0.0, 1.0)},
+    ],
+)
+def test_malformed_plan_is_refused_by_the_most_permissive_policy(change: dict[str, Any]) -> None:
+    with pytest.raises(RefusalError, match="correct"):
+        ClientPolicy(min_cohort=1, max_delta=0.999).check(replace(PLAN, **change), 0.0)
+
+
+def test_hostile_name_is_escaped_and_cut() -> None:
+    plan = replace(PLAN, algorithm="\x1b[31m\n" + "x" * 10_000)
+    with pytest.raises(RefusalError) as caught:
+        ClientPolicy(allowed_algorithms=("dp-lloyd",)).check(plan, 0.0)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("spent", [-1.0, math.nan])
+def test_invalid_spent_total_is_the_callers_mistake(spent: float) -> None:
+    with pytest.raises(ConfigurationError, match="spent_total"):
+        ClientPolicy().check(PLAN, spent)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_epsilon_per_run": -1.0},
+        {"max_epsilon_per_run": "1.0"},
+        {"max_epsilon_total": math.nan},
+        {"max_epsilon_total": True},
+        {"max_delta": 1.0},
+        {"max_delta": -1e-9},
+        {"min_cohort": 0},
+        {"min_cohort": 2.5},
+        {"min_cohort": True},
+        {"require_secure_noise": "no"},
+        {"allow_non_private": 0},
+        {"allowed_trust": "local"},
+        {"allowed_algorithms": [1]},
+        {"allowed_bounds": []},
+        {"allowed_bounds": [[1.0, 0.0]]},
+        {"allowed_bounds": [[0.0, 1.0, 2.0]]},
+        {"allowed_bounds": [[0.0, math.nan]]},
+        {"allowed_bounds": 1.0},
+    ],
+)
+def test_invalid_limit_is_named(limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(limits)) + " is .*, but it must be .*: "):
+        ClientPolicy.from_mapping(limits)
+
+
+def test_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"'max-epsilon-per-runs' is not known: did you mean 'max_epsilon_per_"
+    ):
+        ClientPolicy.from_mapping({"max-epsilon-per-runs": 1.0})
+
+
+def test_key_given_in_both_spellings_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="given twice"):
+        ClientPolicy.from_mapping({"min-cohort": 3, "min_cohort": 4})
+
+
+def test_from_toml_reads_both_spellings(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        "max-epsilon-per-run = 2\nmax_epsilon_total = inf\nmax-delta = 1e-6\nmin-cohort = 4\n"
+        'allowed-trust = ["secure-aggregation"]\nrequire-secure-noise = true\nallowed-bounds = [[0, 1], [-1.5, 2]]\n'
+    )
+    assert ClientPolicy.from_toml(path) == ClientPolicy(
+        max_epsilon_per_run=2.0,
+        max_epsilon_total=math.inf,
+        max_delta=1e-6,
+        min_cohort=4,
+        allowed_trust=("secure-aggregation",),
+        require_secure_noise=True,
+        allowed_bounds=((0.0, 1.0), (-1.5, 2.0)),
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"max-delta = ", b"\xff"], ids=["missing", "not TOML", "not UTF-8"])
+def test_unreadable_file_never_becomes_the_default_policy(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "policy.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"policy\.toml"):
+        ClientPolicy.from_toml(path)
