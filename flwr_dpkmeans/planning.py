@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.rounds.private_sum import Algorithm
+from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares, TrustModel
@@ -140,14 +140,23 @@ class Plan:
         return tuple(event for index in indices for event in self._round_events(index))
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
-        planned = self.round_at(index)
-        n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
-        return tuple(block.event(self.fraction_bits, n_shares) for block in planned.blocks)
+        self.round_at(index)
+        return self._all_events[index]
+
+    @cached_property
+    def _all_events(self) -> dict[int, tuple[Event, ...]]:
+        """Events of every round, by index."""
+        events = {}
+        for index in range(self.first_round, self.last_round + 1):
+            planned = self.round_at(index)
+            n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
+            events[index] = tuple(block.event(self.fraction_bits, n_shares) for block in planned.blocks)
+        return events
 
     @cached_property
     def epsilon(self) -> float:
         """Cost of a run in which nobody drops out."""
-        return compose_epsilon(self.events(), self.delta)
+        return price(self.events(), self.delta)
 
     @cached_property
     def epsilon_worst_case(self) -> float:
@@ -160,8 +169,14 @@ class Plan:
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
-            return compose_epsilon(self.events(base + list(distinct.values()) * retries), self.delta)
-        return max(compose_epsilon(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+            return price(self.events(base + list(distinct.values()) * retries), self.delta)
+        return max(price(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+
+
+@lru_cache(maxsize=1024)
+def price(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events at delta; remembered, since server and clients price the same prefixes of a plan."""
+    return compose_epsilon(events, delta)
 
 
 def draft_plan(
@@ -269,6 +284,16 @@ def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
 @lru_cache(maxsize=64)
 def build_algorithm(plan: Plan) -> Algorithm:
     """Build the algorithm's rounds, functions included, from a plan's public values."""
+    return _built(_public(plan))
+
+
+def initial_state(plan: Plan) -> ClusterState:
+    """The public start of a final plan."""
+    return _started(_public(plan), plan.seed)
+
+
+def _public(plan: Plan) -> Public:
+    """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
     count = plan.count.blocks[0] if plan.count is not None else None
@@ -276,7 +301,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
     if count is not None:
         event = count.event(plan.fraction_bits, plan.shares.n_honest)
         reserved = event.slack if isinstance(event, GaussianRelease) else 0.0
-    public = Public(
+    return Public(
         config=plan.config,
         n_examples=plan.n_examples,
         n_features=plan.n_features,
@@ -285,7 +310,21 @@ def build_algorithm(plan: Plan) -> Algorithm:
         reserved_slack=reserved,
         fraction_bits=plan.fraction_bits,
     )
-    return algorithm_entry(plan.config.algorithm).build(public)
+
+
+@lru_cache(maxsize=64)
+def _built(public: Public) -> Algorithm:
+    """Rounds are pure functions of the public values, so equal values share them."""
+    return algorithm_entry(public.config.algorithm).build(public)
+
+
+@lru_cache(maxsize=16)
+def _started(public: Public, seed: int) -> ClusterState:
+    """A start is made once in a process; its arrays are read-only because they are shared."""
+    state = _built(public).initial_state(seed)
+    state.centroids.flags.writeable = False
+    state.counts.flags.writeable = False
+    return state
 
 
 def verify_plan(plan: Plan) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flwr_dpkmeans.planning import Plan
-from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease, compose_epsilon
+from flwr_dpkmeans.planning import Plan, price
+from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
@@ -62,7 +62,7 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     float
         ``inf`` if any of them released an exact sum.
     """
-    return compose_epsilon(plan.events([index for index, _ in attempts]), plan.delta)
+    return price(plan.events([index for index, _ in attempts]), plan.delta)
 
 
 def is_private_plan(plan: Plan) -> bool:

@@ -57,7 +57,8 @@ def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
     1.6
     """
     diagonal = 2.0 * BOX_BOUND * math.sqrt(n_features)
-    return float(alpha * diagonal / (2.0 * n_clusters ** (1.0 / n_features)))
+    # Twelve digits, so that a pow that differs in its last digit does not make two machines' states differ.
+    return float(f"{alpha * diagonal / (2.0 * n_clusters ** (1.0 / n_features)):.12g}")
 
 
 def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, float]:

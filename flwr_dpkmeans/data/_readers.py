@@ -201,7 +201,7 @@ def _read_parquet(path: Path) -> RawTable:
     import pyarrow.parquet as pq
 
     try:
-        # Not pq.read_table, which adds columns from directory names such as "client=3".
+        # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
         with pq.ParquetFile(path) as file:
             table = file.read()
     except pa.ArrowException as error:

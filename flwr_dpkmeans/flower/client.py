@@ -91,7 +91,7 @@ class KMeansClient(NumPyClient):
         Parameters
         ----------
         parameters : list of ndarray
-            For a statistic: centroids (k, d), counts (k,) and movements so far, in scaled units.
+            For a statistic: centroids (k, d), in scaled units.
         config : dict
             ``task``; for a statistic also ``plan`` (bytes) and ``round`` (int).
 
@@ -111,7 +111,7 @@ class KMeansClient(NumPyClient):
             return [np.array([float(len(self._points))])], 0, {}
         plan = _plan(config)
         algorithm = build_algorithm(plan)
-        state = _state(parameters)
+        state = ClusterState(parameters[0], np.zeros(len(parameters[0])))
         statistic = algorithm.rounds[int(config["round"]) - 1].statistic
         return list(statistic(self._grid_points(plan), state)), 0, {}
 

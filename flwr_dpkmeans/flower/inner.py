@@ -39,7 +39,7 @@ def ask_statistic(
         reply = _call(message, context, call_next, "fit", [], {"task": Task.COUNT.value})
     else:
         config = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
-        reply = _call(message, context, call_next, "fit", _parameters(memory.clusters), config)
+        reply = _call(message, context, call_next, "fit", _parameters(memory.clusters)[:1], config)
     record = reply.array_records.get("fitres.parameters") or {}
     return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 

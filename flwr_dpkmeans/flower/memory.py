@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import struct
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.flower.records import load_plan, pack_boxes, pack_roster, unpack_boxes, unpack_roster
 from flwr_dpkmeans.planning import Plan
@@ -15,7 +16,6 @@ from flwr_dpkmeans.rounds.private_sum import ClusterState
 from flwr_dpkmeans.secagg.client import ClientState, Phase
 
 _KEY = "dpkmeans.client"
-_CLUSTERS_KEY = "dpkmeans.clusters"
 
 
 @dataclass(frozen=True)
@@ -53,82 +53,85 @@ class ClientMemory:
 
 def recall(context: Context) -> ClientMemory | None:
     """Read the memory of this run; None before the first message."""
-    fields = context.state.config_records.get(_KEY)
-    if fields is None:
+    record: Any = context.state.config_records.get(_KEY)
+    if record is None:
         return None
-    roster = _bytes(fields, "roster")
-    attempt = int(_number(fields, "attempt"))
+    progress = json.loads(str(record["progress"]))
+    secrets = {name: bytes.fromhex(value) for name, value in progress["secrets"].items()}
+    attempt = int(progress["attempt"])
+    roster = bytes(record.get("roster", b""))
     protocol = ClientState(
         run_id=context.run_id,
         node_id=context.node_id,
-        private_key=_bytes(fields, "private_key"),
-        min_cohort=int(_number(fields, "min_cohort")),
-        max_silent=int(_number(fields, "max_silent")),
-        authored=bool(fields["authored"]),
-        plan_digest=_bytes(fields, "plan_digest"),
-        phase=Phase(fields["phase"]),
-        round_index=int(_number(fields, "round_index")),
+        private_key=secrets["private_key"],
+        min_cohort=progress["min_cohort"],
+        max_silent=progress["max_silent"],
+        authored=progress["authored"],
+        plan_digest=secrets["plan_digest"],
+        phase=Phase(progress["phase"]),
+        round_index=progress["round_index"],
         attempt=attempt,
         roster=unpack_roster(attempt, roster) if roster else None,
-        own_group_key=_bytes(fields, "own_group_key"),
-        group_keys=tuple(sorted(unpack_boxes(_bytes(fields, "group_keys")).items())),
-        tag_key=_bytes(fields, "tag_key"),
-        pair_keys=tuple(sorted(unpack_boxes(_bytes(fields, "pair_keys")).items())),
+        own_group_key=secrets["own_group_key"],
+        group_keys=tuple(sorted(unpack_boxes(secrets["group_keys"]).items())),
+        tag_key=secrets["tag_key"],
+        pair_keys=tuple(sorted(unpack_boxes(secrets["pair_keys"]).items())),
     )
-    answered = _bytes(fields, "attempts")
-    pairs = [struct.unpack_from("<ii", answered, start) for start in range(0, len(answered), 8)]
     return ClientMemory(
         protocol,
-        _bytes(fields, "plan"),
-        _bytes(fields, "agreed_digest"),
-        _clusters(context.state),
-        tuple((first, second) for first, second in pairs),
-        int(_number(fields, "n_features")),
+        bytes(record["plan"]),
+        secrets["agreed_digest"],
+        _unpack_clusters(progress["shape"], bytes(record.get("clusters", b""))),
+        tuple((int(index), int(number)) for index, number in progress["attempts"]),
+        progress["n_features"],
     )
 
 
 def remember(context: Context, memory: ClientMemory) -> None:
     """Replace the memory of this run, all of it at once."""
     state = memory.protocol
-    fields: dict[str, Any] = {
-        "private_key": state.private_key,
+    progress = {
         "min_cohort": state.min_cohort,
         "max_silent": state.max_silent,
         "authored": state.authored,
-        "plan_digest": state.plan_digest,
         "phase": state.phase.value,
         "round_index": state.round_index,
         "attempt": state.attempt,
-        "roster": pack_roster(state.roster) if state.roster is not None else b"",
-        "own_group_key": state.own_group_key,
-        "group_keys": pack_boxes(dict(state.group_keys)),
-        "tag_key": state.tag_key,
-        "pair_keys": pack_boxes(dict(state.pair_keys)),
-        "plan": memory.plan_blob,
-        "agreed_digest": memory.agreed_digest,
-        "attempts": b"".join(struct.pack("<ii", *pair) for pair in memory.attempts),
+        "attempts": memory.attempts,
         "n_features": memory.n_features,
+        "shape": () if memory.clusters is None else memory.clusters.centroids.shape,
+        "secrets": {
+            "private_key": state.private_key.hex(),
+            "plan_digest": state.plan_digest.hex(),
+            "agreed_digest": memory.agreed_digest.hex(),
+            "own_group_key": state.own_group_key.hex(),
+            "group_keys": pack_boxes(dict(state.group_keys)).hex(),
+            "tag_key": state.tag_key.hex(),
+            "pair_keys": pack_boxes(dict(state.pair_keys)).hex(),
+        },
     }
+    fields: dict[str, Any] = {"progress": json.dumps(progress), "plan": memory.plan_blob}
+    if state.roster is not None:
+        fields["roster"] = pack_roster(state.roster)
     if memory.clusters is not None:
-        arrays = {name: Array(np.ascontiguousarray(array)) for name, array in memory.clusters.to_arrays().items()}
-        context.state.array_records[_CLUSTERS_KEY] = ArrayRecord(arrays)
-    context.state.config_records[_KEY] = ConfigRecord({k: v for k, v in fields.items() if v != b""})
+        fields["clusters"] = _pack_clusters(memory.clusters)
+    # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
+    context.state.config_records[_KEY] = ConfigRecord(fields)
 
 
-def _clusters(state: RecordDict) -> ClusterState | None:
-    """The clustering state, if there is one."""
-    record = state.array_records.get(_CLUSTERS_KEY)
-    if record is None:
+def _pack_clusters(clusters: ClusterState) -> bytes:
+    """Centroids, counts and movements end to end, as little-endian doubles."""
+    arrays = (clusters.centroids.ravel(), clusters.counts, np.asarray(clusters.movements, dtype=np.float64))
+    return np.concatenate(arrays).astype("<f8").tobytes()
+
+
+def _unpack_clusters(shape: Sequence[int], blob: bytes) -> ClusterState | None:
+    """Undo `_pack_clusters`."""
+    if not blob:
         return None
-    return ClusterState.from_arrays({name: array.numpy() for name, array in record.items()})
-
-
-def _bytes(fields: Any, name: str) -> bytes:
-    """A bytes field; absent stands for empty."""
-    value = fields.get(name, b"")
-    return bytes(value)
-
-
-def _number(fields: Any, name: str) -> int:
-    """An integer field."""
-    return int(fields[name])
+    n_clusters, n_features = shape
+    values = np.frombuffer(blob, dtype="<f8").astype(np.float64)
+    split = n_clusters * n_features
+    centroids = values[:split].reshape(n_clusters, n_features)
+    counts = values[split : split + n_clusters]
+    return ClusterState(centroids, counts, tuple(float(m) for m in values[split + n_clusters :]))

@@ -34,6 +34,7 @@ from flwr_dpkmeans.planning import (
     Plan,
     build_algorithm,
     counted_examples,
+    initial_state,
     make_noise_source,
     require_successor,
     verify_plan,
@@ -295,7 +296,7 @@ def _require_width(plan: Plan, n_features: int) -> None:
 
 def _initial_clusters(plan: Plan) -> ClusterState | None:
     """The data-independent start, once the plan is final."""
-    return build_algorithm(plan).initial_state(plan.seed) if plan.is_final else None
+    return initial_state(plan) if plan.is_final else None
 
 
 def _read(plan: Plan, protocol: ClientState, release: Release) -> ReleasedSum:

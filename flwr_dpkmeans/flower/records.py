@@ -1,16 +1,18 @@
 """Protocol messages as Flower records, and back; everything that comes in is checked here.
 
 Every phase travels as an ordinary ``train`` message (the last one as ``evaluate``) with one `ConfigRecord` named
-`RECORD`; vectors travel as uint64 arrays in an `ArrayRecord` named `VECTOR_RECORD`. Keys and boxes are one blob each.
+`RECORD`: a JSON header of scalars, and blobs. Vectors travel as uint64 arrays in an `ArrayRecord` named `VECTOR_RECORD`.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,10 @@ RECORD = "dpkmeans"
 VECTOR_RECORD = "dpkmeans.vector"
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
+MAX_HEADER_CHARACTERS = 10_000
+MAX_INTEGER = 2**31
+VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
+"""Serialisation of vectors: raw 64-bit words, so that nothing has to be parsed."""
 _ID_BYTES = 8
 
 
@@ -99,73 +105,62 @@ def request_content(
     request: SumRequest | FinishRequest | None = None,
 ) -> RecordDict:
     """Build the content of one message to one client."""
-    fields: dict[str, Any] = {"stage": stage.value}
+    header: dict[str, Any] = {"stage": stage.value}
+    blobs: dict[str, bytes] = {}
     vector = None
     if plan is not None:
-        fields["plan"] = plan
+        blobs["plan"] = plan
     if isinstance(request, SumRequest):
-        fields["round"] = request.round_index
-        fields["attempt"] = request.attempt
+        header |= {"round": request.round_index, "attempt": request.attempt}
         if request.roster is not None:
-            fields["roster"] = pack_roster(request.roster)
+            blobs["roster"] = pack_roster(request.roster)
     if request is not None:
         if request.boxes:
-            fields["boxes"] = pack_boxes(request.boxes)
+            blobs["boxes"] = pack_boxes(request.boxes)
         if request.release is not None:
-            fields["release_round"] = request.release.round_index
-            fields["release_attempt"] = request.release.attempt
+            header |= {"release_round": request.release.round_index, "release_attempt": request.release.attempt}
             vector = request.release.values
-    return _content(fields, vector)
+    return _content(header, blobs, vector)
 
 
 def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
     """Build the content of one reply; nothing else ever leaves a client."""
+    header: dict[str, Any] = {"status": Status.OK.value}
     if isinstance(reply, KeysReply):
-        return _content(
-            {
-                "status": Status.OK.value,
-                "public_key": reply.public_key,
-                "plan_digest": reply.plan_digest,
-                "n_features": reply.n_features,
-            }
-        )
+        header |= {"n_features": reply.n_features}
+        return _content(header, {"public_key": reply.public_key, "plan_digest": reply.plan_digest})
     if isinstance(reply, FinishReply):
-        return _content({"status": Status.OK.value, "tag": reply.tag})
-    fields: dict[str, Any] = {
-        "status": Status.OK.value,
-        "round": reply.round_index,
-        "attempt": reply.attempt,
-        "tag": reply.tag,
-    }
+        return _content(header, {"tag": reply.tag})
+    header |= {"round": reply.round_index, "attempt": reply.attempt}
+    blobs = {"tag": reply.tag}
     if reply.boxes:
-        fields["boxes"] = pack_boxes(reply.boxes)
-    return _content(fields, reply.masked.values)
+        blobs["boxes"] = pack_boxes(reply.boxes)
+    return _content(header, blobs, reply.masked.values)
 
 
 def failure_content(status: Status, code: str, sentence: str) -> RecordDict:
     """Build a refusal: a fixed code and a sentence made of public values only."""
-    return _content({"status": status.value, "code": code, "sentence": sentence})
+    return _content({"status": status.value, "code": code, "sentence": sentence}, {})
 
 
 def stage_of(content: RecordDict) -> Stage | None:
     """Phase of an incoming message; None if it is not of this protocol."""
-    record = content.config_records.get(RECORD)
-    if record is None:
+    if content.config_records.get(RECORD) is None:
         return None
-    return _member(Stage, record.get("stage"), "stage")
+    return _member(Stage, _header(content).get("stage"), "stage")
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
     """Parse a request for a vector."""
-    fields = _fields(content)
-    attempt = _integer(fields, "attempt")
-    roster = fields.get("roster")
+    header = _header(content)
+    attempt = _integer(header, "attempt")
+    roster = _blob(content, "roster", b"")
     return SumRequest(
-        round_index=_integer(fields, "round"),
+        round_index=_integer(header, "round"),
         attempt=attempt,
-        roster=None if roster is None else unpack_roster(attempt, _blob(roster, "roster")),
+        roster=unpack_roster(attempt, roster) if roster else None,
         release=_release(content),
-        boxes=unpack_boxes(_blob(fields.get("boxes", b""), "boxes")),
+        boxes=unpack_boxes(_blob(content, "boxes", b"")),
     )
 
 
@@ -174,49 +169,47 @@ def parse_finish_request(content: RecordDict) -> FinishRequest:
     release = _release(content)
     if release is None:
         raise ProtocolError("the last message carries no release: check the server's version.")
-    return FinishRequest(release, unpack_boxes(_blob(_fields(content).get("boxes", b""), "boxes")))
+    return FinishRequest(release, unpack_boxes(_blob(content, "boxes", b"")))
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
     """Parse a client's answer to the plan."""
-    fields = _fields(content)
-    key = _blob(fields.get("public_key"), "public_key")
+    key = _blob(content, "public_key")
     if len(key) != KEY_BYTES:
         raise ProtocolError(f"a client's public key has {len(key)} bytes instead of {KEY_BYTES}: reply discarded.")
-    return KeysReply(key, _blob(fields.get("plan_digest"), "plan_digest"), _integer(fields, "n_features"))
+    return KeysReply(key, _blob(content, "plan_digest"), _integer(_header(content), "n_features"))
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
     """Parse a masked vector."""
-    fields = _fields(content)
+    header = _header(content)
     vector = _vector(content)
     if vector is None:
         raise ProtocolError("a client's reply carries no vector: reply discarded.")
     return SumReply(
-        _integer(fields, "round"),
-        _integer(fields, "attempt"),
+        _integer(header, "round"),
+        _integer(header, "attempt"),
         MaskedVector(vector),
-        _blob(fields.get("tag"), "tag"),
-        unpack_boxes(_blob(fields.get("boxes", b""), "boxes")),
+        _blob(content, "tag"),
+        unpack_boxes(_blob(content, "boxes", b"")),
     )
 
 
 def parse_finish_reply(content: RecordDict) -> FinishReply:
     """Parse the last reply."""
-    return FinishReply(_blob(_fields(content).get("tag"), "tag"))
+    return FinishReply(_blob(content, "tag"))
 
 
 def parse_failure(content: RecordDict) -> tuple[Status, str, str]:
     """Return status, code and sentence of a reply; the latter two are empty if all is well."""
-    fields = _fields(content)
-    status = _member(Status, fields.get("status"), "status")
-    return status, str(fields.get("code", ""))[:100], str(fields.get("sentence", ""))[:1000]
+    header = _header(content)
+    status = _member(Status, header.get("status"), "status")
+    return status, str(header.get("code", ""))[:100], str(header.get("sentence", ""))[:1000]
 
 
 def plan_blob(content: RecordDict) -> bytes | None:
     """The plan in a message, if it carries one."""
-    blob = _fields(content).get("plan")
-    return None if blob is None else _blob(blob, "plan")
+    return _blob(content, "plan", b"") or None
 
 
 def pack_roster(roster: Roster) -> bytes:
@@ -259,16 +252,18 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
     return boxes
 
 
-def _content(fields: dict[str, Any], vector: Ring | None = None) -> RecordDict:
-    """One config record and, if there is a vector, one array record."""
-    content = RecordDict()
-    content.config_records[RECORD] = ConfigRecord(fields)
+def _content(header: dict[str, Any], blobs: Mapping[str, bytes], vector: Ring | None = None) -> RecordDict:
+    """One config record (a JSON header and blobs) and, if there is a vector, one array record."""
+    fields: dict[str, Any] = {"header": json.dumps(header), **blobs}
+    content = RecordDict({RECORD: ConfigRecord(fields)})
     if vector is not None:
-        content.array_records[VECTOR_RECORD] = ArrayRecord({"vector": Array(np.ascontiguousarray(vector, dtype=np.uint64))})
+        data = np.ascontiguousarray(vector, dtype="<u8").tobytes()
+        array = Array(dtype="uint64", shape=(len(vector),), stype=VECTOR_LAYOUT, data=data)
+        content[VECTOR_RECORD] = ArrayRecord({"vector": array})
     return content
 
 
-def _fields(content: RecordDict) -> Mapping[str, Any]:
+def _record(content: RecordDict) -> Mapping[str, Any]:
     """The protocol's config record."""
     record = content.config_records.get(RECORD)
     if record is None:
@@ -276,13 +271,33 @@ def _fields(content: RecordDict) -> Mapping[str, Any]:
     return record
 
 
+def _header(content: RecordDict) -> Mapping[str, Any]:
+    """The JSON header of a message."""
+    text = _record(content).get("header")
+    if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
+        raise ProtocolError("a message's header is missing or too long: message discarded.")
+    return _parsed_header(text)
+
+
+@lru_cache(maxsize=16)
+def _parsed_header(text: str) -> Mapping[str, Any]:
+    """A header is looked at several times while one message is handled, so the last few are kept."""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a message's header is not JSON: message discarded.") from error
+    if not isinstance(header, dict):
+        raise ProtocolError("a message's header is not a mapping: message discarded.")
+    return MappingProxyType(header)
+
+
 def _release(content: RecordDict) -> Release | None:
     """The release in a message, if it carries one."""
     vector = _vector(content)
     if vector is None:
         return None
-    fields = _fields(content)
-    return Release(_integer(fields, "release_round"), _integer(fields, "release_attempt"), vector)
+    header = _header(content)
+    return Release(_integer(header, "release_round"), _integer(header, "release_attempt"), vector)
 
 
 def _vector(content: RecordDict) -> Ring | None:
@@ -291,27 +306,24 @@ def _vector(content: RecordDict) -> Ring | None:
     if record is None:
         return None
     array = record.get("vector")
-    if array is None or array.dtype != "uint64" or len(array.shape) != 1 or len(array.data) > MAX_BLOB_BYTES:
-        raise ProtocolError("a vector is missing or is not a flat array of uint64: message discarded.")
-    try:
-        values = array.numpy()
-    except Exception as error:  # a hostile buffer can make NumPy raise almost anything
-        raise ProtocolError("a vector's bytes cannot be read: message discarded.") from error
-    if values.dtype != np.uint64 or values.ndim != 1:
-        raise ProtocolError("a vector is not a flat array of uint64: message discarded.")
-    return np.asarray(values)
+    if array is None or (array.dtype, array.stype) != ("uint64", VECTOR_LAYOUT):
+        raise ProtocolError("a vector is missing or is not of 64-bit ring elements: message discarded.")
+    if len(array.data) > MAX_BLOB_BYTES or len(array.data) % 8 or tuple(array.shape) != (len(array.data) // 8,):
+        raise ProtocolError("a vector's length does not match its shape, or is too long: message discarded.")
+    return np.frombuffer(array.data, dtype="<u8").astype(np.uint64, copy=False)
 
 
-def _integer(fields: Mapping[str, Any], name: str) -> int:
-    """An integer field."""
-    value = fields.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ProtocolError(f"field {name!r} is missing or is not an integer: message discarded.")
+def _integer(header: Mapping[str, Any], name: str) -> int:
+    """An integer of the header."""
+    value = header.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
+        raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
     return value
 
 
-def _blob(value: object, name: str) -> bytes:
+def _blob(content: RecordDict, name: str, default: bytes | None = None) -> bytes:
     """A bytes field of bounded length."""
+    value = _record(content).get(name, default)
     if not isinstance(value, bytes) or len(value) > MAX_BLOB_BYTES:
         raise ProtocolError(f"field {name!r} is missing, too long or is not bytes: message discarded.")
     return value

@@ -27,7 +27,7 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     request_content,
 )
-from flwr_dpkmeans.planning import Plan, build_algorithm, counted_examples, draft_plan, make_noise_source
+from flwr_dpkmeans.planning import Plan, build_algorithm, counted_examples, draft_plan, initial_state, make_noise_source
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import build_report, epsilon_after
@@ -311,7 +311,7 @@ class ServerRun:
             plan = load_plan(self._new_plan)
         self.plan = plan
         if plan.is_final and trust_model(plan.config.trust).server_reads:
-            self._clusters = build_algorithm(plan).initial_state(plan.seed)
+            self._clusters = initial_state(plan)
 
     def _contents(self, replies: Iterable[Message], expected: Sequence[int]) -> list[tuple[int, RecordDict]]:
         """Replies with content from nodes that were asked; the others are logged."""

@@ -21,8 +21,12 @@ from flwr_dpkmeans.errors import DataError
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int32]
 
-# Scores per matrix product: 256 KiB, so that they stay in a second-level cache together with an array of constants.
-_CHUNK_SCORES = 1 << 15
+# Scores per matrix product: 512 KiB, the second-level cache of common processors.
+_CHUNK_SCORES = 1 << 16
+# Small problems use arrays below 128 KiB: the C library maps larger ones anew on every call, which costs more than
+# the arithmetic.
+_SMALL_CHUNK_SCORES = 15 << 10
+_SMALL_PROBLEM_SCORES = 1 << 18
 _MINIMUM_CHUNK = 64
 # Points per block: labels are decoded and sums are formed once per block.
 _BLOCK_POINTS = 1 << 15
@@ -118,7 +122,9 @@ class _BlockAssigner:
         n_clusters, n_features = centroids.shape
         self._centroids = centroids
         self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
-        self._chunk = max(1, min(n_points, max(_MINIMUM_CHUNK, _CHUNK_SCORES // n_clusters)))
+        small = n_points * n_clusters <= _SMALL_PROBLEM_SCORES
+        chunk = (_SMALL_CHUNK_SCORES if small else _CHUNK_SCORES) // n_clusters
+        self._chunk = max(1, min(n_points, max(_MINIMUM_CHUNK, chunk)))
         self._code = _LabelCode.of(centroids, self._offsets)
         if self._code is None:
             return

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 GRID_BITS = 16
 _BOX_BOUND = 1.0
 _SATURATION = 2.0**31
-# The relative error of a computed and rescaled norm stays below 2^-50: four roundings of 2^-53 each.
+# The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
 
 
@@ -163,12 +163,13 @@ def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
     _check_finite("steps", clipped)
     for row in clipped:
         # A power of two, so that scaling is exact and squares neither overflow nor vanish.
-        exponent = math.frexp(max(float(np.max(np.abs(row), initial=0.0)), radius))[1]
+        exponent = math.frexp(float(np.max(np.abs(row), initial=0.0)))[1]
         scaled = np.ldexp(row, -exponent)
-        limit = math.ldexp(radius, -exponent)
         norm = math.sqrt(math.fsum((scaled * scaled).tolist()))
+        with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
+            limit = float(np.ldexp(radius, -exponent))
         if _is_longer(scaled, norm, limit):
-            row[:] = np.ldexp(scaled * (limit / norm * (1.0 - _NORM_SLACK)), exponent)
+            row[:] = scaled * ((1.0 - _NORM_SLACK) / norm) * radius
     return clipped
 
 
@@ -276,8 +277,10 @@ def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
 
 def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
     """Compare the exact norm with the radius; `norm` is its float64 approximation."""
-    if abs(norm - radius) > radius * _NORM_SLACK:
-        return norm > radius
+    if norm <= radius * (1.0 - _NORM_SLACK):
+        return False
+    if norm > radius * (1.0 + _NORM_SLACK):
+        return True
     return sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0)) > Fraction(radius) ** 2
 
 

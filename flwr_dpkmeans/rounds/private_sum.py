@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,19 +37,6 @@ class ClusterState:
         grid = np.rint(np.concatenate([self.centroids.ravel(), self.counts.ravel()]) * 2.0**16).astype("<i8")
         shape = np.asarray(self.centroids.shape, dtype="<i8")
         return hashlib.sha256(shape.tobytes() + grid.tobytes()).digest()
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Arrays for storage between two messages."""
-        return {
-            "centroids": self.centroids,
-            "counts": self.counts,
-            "movements": np.asarray(self.movements, dtype=np.float64),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> ClusterState:
-        """Undo `to_arrays`."""
-        return cls(arrays["centroids"], arrays["counts"], tuple(float(m) for m in arrays["movements"]))
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,12 @@ def test_single_range_in_a_file(tmp_path: Path, name: str) -> None:
     assert parse_bounds(path, feature_names=["a", "b"]) == Bounds((0.0, 0.0), (16.0, 16.0))
 
 
+def test_single_range_for_all_names_of_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "bounds.toml", 'feature = ["a", "b"]\nlower = 0\nupper = 16\n')
+    assert parse_bounds(path, feature_names=["b"]) == Bounds((0.0,), (16.0,))
+    assert parse_bounds(path) == Bounds((0.0, 0.0), (16.0, 16.0))
+
+
 def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "bounds.csv", "lower,upper\n0,1\n")
     monkeypatch.chdir(tmp_path)

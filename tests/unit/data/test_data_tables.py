@@ -214,7 +214,9 @@ def test_other_encoding(tmp_path: Path) -> None:
     path.write_bytes("größe\n1\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"is not UTF-8 text, but a \.csv file must be") as caught:
         load_table(path)
+    # The decoding error holds the bytes of the file, so it must not be chained.
     assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "parquet"])

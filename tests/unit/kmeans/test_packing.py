@@ -100,13 +100,9 @@ def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) ->
     assert packed.tolist() == [[0.0], [0.5], [-0.5]]
 
 
-def test_more_centroids_than_grid_cells() -> None:
-    monkey_scale = packing._GRID
-    try:
-        packing._GRID = 4.0
-        centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
-    finally:
-        packing._GRID = monkey_scale
+def test_more_centroids_than_grid_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_GRID", 4.0)
+    centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
     assert centroids.shape == (30, 1)
 
 

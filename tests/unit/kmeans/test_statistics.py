@@ -25,7 +25,7 @@ def reference(points: np.ndarray, centroids: np.ndarray, radius: float | None) -
     for point in points:
         squares = ((point - centroids) ** 2).sum(axis=1)
         nearest = int(squares.argmin())
-        if radius is None or Fraction(float(squares[nearest])) <= Fraction(radius) ** 2:
+        if radius is None or math.isinf(radius) or Fraction(float(squares[nearest])) <= Fraction(radius) ** 2:
             sums[nearest] += point - centroids[nearest]
             counts[nearest] += 1
     return sums, counts
@@ -72,15 +72,10 @@ def test_point_at_the_radius_stays_and_one_step_further_is_dropped() -> None:
 
 
 def test_rounding_of_the_squared_radius_keeps_no_point_beyond_it() -> None:
-    # The square of the distance is 2^-3, and so is the rounded square of this radius, which is a bit too short.
-    radius = math.nextafter(math.sqrt(0.125), 0.0)
-    while radius * radius < 0.125 and math.nextafter(radius, 1.0) ** 2 < 0.125:
-        radius = math.nextafter(radius, 1.0)
-    candidates = [r for r in (radius, math.nextafter(radius, 1.0)) if Fraction(r) ** 2 < Fraction(1, 8)]
-    for candidate in candidates:
-        assert relative_statistics([[0.25, 0.25]], [[0.0, 0.0]], candidate)[1].tolist() == [0.0]
-    found = [r for r in np.linspace(0.1, 0.9, 2001).tolist() if Fraction(r * r) > Fraction(r) ** 2]
-    assert found, "no radius whose square rounds up"
+    # The squared distance is 11/16; the square of this radius is smaller and is rounded up to it.
+    radius = math.sqrt(11 / 16)
+    assert Fraction(radius) ** 2 < Fraction(11, 16) == Fraction(radius * radius)
+    assert relative_statistics([[0.75, 0.25, 0.25]], [[0.0, 0.0, 0.0]], radius)[1].tolist() == [0.0]
 
 
 def test_squared_radius_is_rounded_down() -> None:
@@ -102,6 +97,7 @@ def test_empty_clusters_and_no_points() -> None:
         assert counts.tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_point_that_is_not_a_number_is_dropped() -> None:
     points = np.array([[0.5, 0.0], [math.nan, 0.0], [math.inf, 0.0]])
     sums, counts = relative_statistics(points, [[0.0, 0.0]], 10.0)

@@ -69,7 +69,7 @@ def test_wrong_bound(bound: float) -> None:
             function([0.0], bound)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite), st.data())
 def test_clipped_norms_never_exceed_the_radius(steps: np.ndarray, data: st.DataObject) -> None:
     radius = data.draw(st.one_of(st.floats(0.0, 1e3), st.floats(1e-150, 1e150)))

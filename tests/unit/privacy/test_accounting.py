@@ -132,6 +132,11 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
     without = compose_epsilon(gaussians(10.0, 10) + counts, 1e-5)
     room = 1e-5 - (1 + math.exp(total)) * 1e-7
     assert without < total <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
+    # With a tiny delta the two rules are added up, and the solution is known but for its last digits.
+    total = compose_epsilon([GaussianRelease("sums", 1.0, 1e-28), *counts], 1e-20)
+    cost = (1 + math.exp(total)) * 1e-28
+    assert 1e-22 < cost
+    assert gaussian_delta(total - 2.0, 1.0) + cost == pytest.approx(1e-20, rel=1e-9)
 
 
 def test_slack_beyond_delta_is_an_error() -> None:

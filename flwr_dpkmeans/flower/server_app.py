@@ -1,0 +1,183 @@
+"""The ServerApp that `flwr run` starts: configuration in, running view and files out."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.flower.node import run_folder
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
+from flwr_dpkmeans.results.writer import (
+    CENTROIDS_FILE,
+    METRICS_FILE,
+    PICTURE_FILE,
+    REPORT_FILE,
+    RunResult,
+    metrics_of,
+    write_report,
+    write_results,
+)
+
+logger = logging.getLogger("flwr_dpkmeans.server")
+
+_STRATEGY_KEYS = (
+    "algorithm",
+    "epsilon",
+    "unit",
+    "trust",
+    "noise",
+    "alpha",
+    "schedule",
+    "packing",
+    "min-clients",
+    "max-retries",
+    "count-share",
+)
+_ZERO_MEANS_AUTOMATIC = ("delta", "n-examples", "n-features", "max-iter", "n-clients", "max-epsilon")
+_EMPTY_MEANS_AUTOMATIC = ("post-processing",)
+_NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
+_APP_KEYS = (
+    "data",
+    "label-column",
+    "partition",
+    "partition-seed",
+    "bounds",
+    "n-clusters",
+    "num-clients",
+    "radius-clipping",
+    "output",
+    "join-timeout",
+    "round-timeout",
+    "run-timeout",
+)
+RUN_CONFIG_KEYS = frozenset(
+    (*_STRATEGY_KEYS, *_ZERO_MEANS_AUTOMATIC, *_EMPTY_MEANS_AUTOMATIC, *_NEGATIVE_MEANS_AUTOMATIC, *_APP_KEYS)
+) - {"n-clients"}
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the configured algorithm and say where everything is."""
+    _log_to_stdout()
+    try:
+        strategy = strategy_from_run_config(context.run_config)
+        result = strategy.start(grid=grid)
+        folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
+        report_result(strategy, result, folder)
+    except DPKMeansError as error:
+        logger.error("%s: %s", type(error).__name__, error)
+        raise SystemExit(1) from error
+
+
+def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
+    """Build the strategy from Flower's run configuration.
+
+    Parameters
+    ----------
+    run_config : mapping
+        Hyphenated names of `flwr_dpkmeans.config.KMeansConfig`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
+        says, since Flower's configuration holds scalars only.
+
+    Returns
+    -------
+    PrivateKMeans
+
+    Raises
+    ------
+    ConfigurationError
+        With the nearest valid key, or one sentence on the value.
+    """
+    for key in run_config:
+        if key not in RUN_CONFIG_KEYS:
+            raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
+    values: dict[str, Any] = {key: run_config[key] for key in _STRATEGY_KEYS if key in run_config}
+    values |= {key: run_config[key] for key in _ZERO_MEANS_AUTOMATIC if run_config.get(key, 0) != 0}
+    values |= {key: run_config[key] for key in _EMPTY_MEANS_AUTOMATIC if run_config.get(key, "") != ""}
+    values |= {key: run_config[key] for key in _NEGATIVE_MEANS_AUTOMATIC if run_config.get(key, -1) != -1}
+    if run_config.get("num-clients", 0) != 0:
+        values["n-clients"] = run_config["num-clients"]
+    values["radius-clipping"] = bool(run_config.get("radius-clipping", True))
+    described = BUNDLED.get(str(run_config.get("data", "")))
+    if described is not None:
+        # A bundled data set's size is public: it is printed in scikit-learn's documentation.
+        values.setdefault("n-examples", described.n_examples)
+        values.setdefault("n-features", described.n_features)
+    options = {key.replace("-", "_"): value for key, value in values.items()}
+    if "n-clusters" not in run_config:
+        raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
+    timeouts = Timeouts(
+        joining=float(run_config.get("join-timeout", 120.0)),
+        round=float(run_config.get("round-timeout", 600.0)),
+        run=float(run_config.get("run-timeout", 86_400.0)),
+    )
+    bounds = _bounds(run_config, described.bounds if described is not None else None)
+    return PrivateKMeans(run_config["n-clusters"], bounds=bounds, timeouts=timeouts, **options)
+
+
+def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -> None:
+    """Write what the server may know and print the absolute paths of all files."""
+    report = strategy.run.report
+    logger.info("%s", report)
+    server = folder / "server"
+    clusters = strategy.run.clusters
+    if clusters is None:
+        paths = write_report(server, report, metrics_of(report, None, None))
+    else:
+        bounds = parse_bounds(strategy.config.bounds).for_features(clusters.centroids.shape[1])
+        centroids = np.asarray(bounds.unscale(clusters.centroids))
+        paths = write_results(server, RunResult(centroids, clusters.counts, clusters.movements, report))
+    logger.info("files of the server:")
+    for path in paths:
+        logger.info("  %s", path)
+    for node in result.node_ids:
+        _log_client_files(folder, node, confirmed=node in result.confirmed)
+
+
+def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
+    """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
+    client = folder / f"client-{node}"
+    names = (CENTROIDS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE)
+    if not confirmed:
+        logger.info("client %d did not confirm its result: look at its log", node)
+    elif (client / CENTROIDS_FILE).is_file():
+        logger.info("files of client %d:", node)
+        for name in names:
+            logger.info("  %s", (client / name).absolute())
+    else:
+        logger.info("client %d has its files in its own output folder (its log says where)", node)
+
+
+def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Bounds:
+    """Bounds as given, else the documented ones of a bundled data set."""
+    given = run_config.get("bounds", "")
+    if given != "":
+        return parse_bounds(given)
+    if documented is not None:
+        return documented
+    raise ConfigurationError(
+        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' or "
+        "the path of a file with columns feature,lower,upper."
+    )
+
+
+def _log_to_stdout() -> None:
+    """Plain lines on standard output, once: Flower streams them to `flwr run --stream`."""
+    root = logging.getLogger("flwr_dpkmeans")
+    root.setLevel(logging.INFO)
+    if not root.handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        root.addHandler(handler)
+        root.propagate = False

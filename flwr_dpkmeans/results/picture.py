@@ -1,0 +1,137 @@
+"""The picture of a run: what the clusters look like, what each release cost, and the radius of each round."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.writer import RunResult
+
+# Okabe and Ito's palette is distinguishable with any kind of colour vision.
+_BLUE, _ORANGE, _GREEN = "#0072B2", "#E69F00", "#009E73"
+_MOST_COLUMNS = 10
+_DPI = 110
+
+
+def draw_summary(result: RunResult) -> bytes:
+    """Draw the summary of a run.
+
+    Parameters
+    ----------
+    result : RunResult
+        Centroids in the caller's units, noisy counts and report.
+
+    Returns
+    -------
+    bytes
+        A PNG.
+    """
+    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(11, 7.5), dpi=_DPI, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    if result.image_shape is not None:
+        _draw_images(upper, result)
+    else:
+        _draw_scatter(upper, result)
+    left, right = lower.subplots(1, 2)
+    _draw_epsilon(left, result.report)
+    _draw_radius(right, result)
+    figure.suptitle(_title(result.report), fontsize=11)
+    buffer = io.BytesIO()
+    canvas.print_png(buffer)
+    return buffer.getvalue()
+
+
+def _title(report: PrivacyReport) -> str:
+    """One line that says what the run was."""
+    head = "private" if report.is_private else "NOT PRIVATE"
+    epsilon = "infinite" if math.isinf(report.epsilon) else f"{report.epsilon:.3g}"
+    return (
+        f"{report.algorithm}, {report.n_clients} clients, {head}: epsilon {epsilon}, delta {report.delta:.2g} per "
+        f"{report.unit}, trust {report.trust!r}"
+    )
+
+
+def _draw_images(figure: Any, result: RunResult) -> None:
+    """Centroids as grey images, with their noisy counts."""
+    k = len(result.centroids)
+    columns = min(k, _MOST_COLUMNS)
+    axes = np.atleast_1d(figure.subplots(math.ceil(k / columns), columns, squeeze=False)).ravel()
+    low, high = float(result.centroids.min()), float(result.centroids.max())
+    for axis in axes:
+        axis.set_axis_off()
+    for j, (centroid, count) in enumerate(zip(result.centroids, result.counts, strict=True)):
+        axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
+        axes[j].set_title(f"{j}\nn ~ {count:.0f}", fontsize=9)
+    figure.suptitle("Centroids, with noisy counts of the last release", fontsize=10)
+
+
+def _draw_scatter(figure: Any, result: RunResult) -> None:
+    """Centroids on their two principal axes; sizes from noisy counts."""
+    axis = figure.subplots()
+    centred = result.centroids - result.centroids.mean(axis=0)
+    if centred.shape[1] <= 2:
+        shown = np.column_stack([result.centroids, np.zeros((len(centred), 2))])[:, :2]
+        names = [*result.feature_names, *(f"feature {i}" for i in range(len(result.feature_names), 2))][:2]
+        labels = names if centred.shape[1] == 2 else [names[0], ""]
+    else:
+        _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+        shown = np.zeros((len(centred), 2))
+        kept = min(2, len(axes))
+        shown[:, :kept] = centred @ axes[:kept].T
+        share = singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
+        labels = [f"principal axis {i + 1} of the centroids ({share[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
+    sizes = np.clip(result.counts, 0.0, None)
+    area = 30.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
+    axis.scatter(shown[:, 0], shown[:, 1], s=area, color=_BLUE, alpha=0.55, edgecolor="black", linewidth=0.6)
+    for j, (x, y) in enumerate(shown):
+        axis.annotate(str(j), (x, y), ha="center", va="center", fontsize=8)
+    axis.set_xlabel(labels[0])
+    axis.set_ylabel(labels[1])
+    axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)
+    axis.margins(0.12)
+
+
+def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
+    """Cost so far after each aggregation."""
+    costs: dict[str, float] = {}
+    for line in report.releases:
+        name = "count" if line.round_index == 0 else str(line.round_index)
+        costs[name + "'" * line.attempt] = line.epsilon_so_far
+    finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
+    axis.set_xlabel("round (' marks a repeated attempt)")
+    axis.set_ylabel("epsilon so far")
+    axis.set_title("Privacy cost after each release", fontsize=10)
+    if not finite:
+        axis.text(0.5, 0.5, "no noise was added: epsilon is infinite", ha="center", transform=axis.transAxes)
+        return
+    axis.bar(list(finite), list(finite.values()), color=_GREEN, edgecolor="black", linewidth=0.6)
+    axis.axhline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
+    axis.set_ylim(0.0, 1.2 * max(report.epsilon_requested, *finite.values()))
+    axis.legend(loc="upper left", fontsize=8)
+
+
+def _draw_radius(axis: Any, result: RunResult) -> None:
+    """Radius in force and largest movement of a centroid, in scaled units."""
+    radii = {line.round_index: line.radius for line in result.report.releases if line.round_index > 0}
+    rounds = sorted(radii)
+    known = [(index, radii[index]) for index in rounds if radii[index] is not None]
+    if known:
+        axis.step(*zip(*known, strict=True), where="mid", color=_BLUE, marker="o", label="radius")
+    if result.movements:
+        axis.plot(rounds[: len(result.movements)], result.movements, color=_ORANGE, marker="s", label="largest movement")
+    axis.set_xticks(rounds)
+    axis.set_ylim(bottom=0.0)
+    axis.set_xlabel("round")
+    axis.set_ylabel("distance (box [-1, 1])")
+    axis.set_title("Radius and movement per round", fontsize=10)
+    if known or result.movements:
+        axis.legend(fontsize=8)

@@ -1,0 +1,152 @@
+"""The four files of a run: centroids, privacy report, metrics and picture."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.privacy.report import PrivacyReport
+
+CENTROIDS_FILE = "centroids.npz"
+REPORT_FILE = "privacy_report.json"
+METRICS_FILE = "metrics.json"
+PICTURE_FILE = "summary.png"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run's result where it may be known.
+
+    Parameters
+    ----------
+    centroids : ndarray, (n_clusters, n_features)
+        In the caller's units.
+    counts : ndarray, (n_clusters,)
+        Noisy counts of the last release.
+    movements : tuple of float
+        Largest step of a centroid in each iteration, in scaled units.
+    report : PrivacyReport
+        What the run guarantees.
+    image_shape : tuple of int, optional
+        Draw centroids as images of this shape.
+    feature_names : tuple of str
+        For the picture.
+    """
+
+    centroids: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    movements: tuple[float, ...]
+    report: PrivacyReport
+    image_shape: tuple[int, ...] | None = None
+    feature_names: tuple[str, ...] = ()
+
+
+def write_results(folder: Path, result: RunResult) -> list[Path]:
+    """Write all four files of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it does not exist.
+    result : RunResult
+        What to write.
+
+    Returns
+    -------
+    list of Path
+        Absolute paths, in the order written.
+
+    Raises
+    ------
+    LocalMisuseError
+        If the folder cannot be written.
+    """
+    from flwr_dpkmeans.results.picture import draw_summary
+
+    archive = io.BytesIO()
+    np.savez(
+        archive,
+        centroids=result.centroids,
+        counts=result.counts,
+        feature_names=np.asarray(result.feature_names, dtype=np.str_),
+    )
+    paths = [
+        write_whole(folder / CENTROIDS_FILE, archive.getvalue()),
+        *write_report(folder, result.report, metrics_of(result.report, result.counts, result.movements)),
+        write_whole(folder / PICTURE_FILE, draw_summary(result)),
+    ]
+    return paths
+
+
+def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
+    """Write the privacy report and the metrics, which every party may have."""
+    return [
+        write_whole(folder / REPORT_FILE, report.to_json().encode()),
+        write_whole(folder / METRICS_FILE, (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode()),
+    ]
+
+
+def metrics_of(
+    report: PrivacyReport, counts: NDArray[np.float64] | None, movements: tuple[float, ...] | None
+) -> dict[str, Any]:
+    """Numbers of a run that follow from the plan and the releases; counts and movements where they are known."""
+    plain = report.to_dict()
+    rounds: dict[int, dict[str, Any]] = {}
+    for line in plain["releases"]:
+        entry = rounds.setdefault(
+            line["round_index"],
+            {
+                "round": line["round_index"],
+                "name": line["round_name"],
+                "epsilon": line["epsilon_so_far"],
+                "radius": line["radius"],
+            },
+        )
+        entry["epsilon"] = line["epsilon_so_far"]
+        entry[f"noise_{line['array']}"] = line["noise_scale"]
+    listed = [rounds[index] for index in sorted(rounds)]
+    if movements is not None:
+        for entry, movement in zip((e for e in listed if e["round"] > 0), movements, strict=False):
+            entry["movement"] = movement
+    metrics: dict[str, Any] = {
+        "epsilon": plain["epsilon"],
+        "delta": plain["delta"],
+        "is_private": plain["is_private"],
+        "n_iterations": sum(1 for e in listed if e["round"] > 0),
+        "rounds": listed,
+    }
+    if counts is not None:
+        metrics["noisy_counts"] = [float(count) for count in counts]
+    return metrics
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write a file that is either complete or absent: a temporary file beside it, synced, then renamed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise LocalMisuseError(
+            f"the folder {path.parent.absolute()} cannot be written ({error.strerror}): choose another output folder."
+        ) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise LocalMisuseError(
+            f"the file {path.absolute()} cannot be written ({error.strerror}): free space or choose another output folder."
+        ) from error
+    return path.absolute()

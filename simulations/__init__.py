@@ -1,0 +1,1 @@
+"""Experiments, benchmarks and figures; nothing here is needed to run the product."""
