@@ -121,6 +121,11 @@ class Plan:
         return len(self.rounds)
 
     @property
+    def min_cohort(self) -> int:
+        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent."""
+        return max(self.config.min_clients, self.max_silent + 2)
+
+    @property
     def shares(self) -> Shares:
         """How many clients add noise shares at the start."""
         return Shares(self.n_clients, self.max_silent)

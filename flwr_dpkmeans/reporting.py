@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.planning import Plan, price
 from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
@@ -66,8 +67,9 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 
 
 def is_private_plan(plan: Plan) -> bool:
-    """Whether every release has noise, and that noise has no seed."""
-    exact = any(isinstance(event, ExactRelease) for event in plan.events())
+    """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
+    exact = algorithm_entry(plan.config.algorithm).noise is NoiseShape.NONE
+    exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
     return plan.config.noise is NoiseKind.SECURE and not exact
 
 

@@ -1,1 +1,1 @@
-"""Experiments, benchmarks and figures; nothing here is needed to run the product."""
+"""Benchmarks and experiments; the only importer of Hydra and Ray."""

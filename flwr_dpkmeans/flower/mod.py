@@ -1,7 +1,8 @@
 """The secure-aggregation mod: between Flower and the NumPyClient, so that no exact statistic leaves the node.
 
 It answers the key phase itself, asks the wrapped client for exact statistics, clips nothing and trusts nothing that
-comes from the server: every request is checked against the plan, the node's policy and its ledger first.
+comes from the server: every request is checked against the plan, the node's policy and its ledger first. A message
+that is not of the protocol never reaches the wrapped client, which would answer it without masks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.errors import BudgetError, DPKMeansError, PeerError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    DPKMeansError,
+    LocalMisuseError,
+    PeerError,
+    ProtocolError,
+    RefusalError,
+)
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
@@ -76,11 +84,14 @@ class SecureAggregation:
         self._settings = settings
 
     def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
-        """Answer a message of the protocol; anything else is passed on untouched."""
+        """Answer a message of the protocol; anything else is refused."""
         try:
             stage = stage_of(message.content) if message.has_content() else None
             if stage is None:
-                return call_next(message, context)
+                raise ProtocolError(
+                    "a message that is not of the private k-means protocol came, and the client behind the "
+                    "secure-aggregation mod answers no other: send it to a function without this mod."
+                )
             content = self._answer(stage, message, context, call_next)
         except PeerError as error:
             logger.warning("refused: %s", error)
@@ -132,7 +143,7 @@ def _agree(
         run_id=plan.run_id,
         node_id=context.node_id,
         private_key=private_key,
-        min_cohort=max(plan.config.min_clients, settings.policy.min_cohort, 2),
+        min_cohort=max(plan.min_cohort, settings.policy.min_cohort),
         max_silent=plan.max_silent,
         authored=trust_model(plan.config.trust).blinded,
         plan_digest=plan_digest,
@@ -147,6 +158,7 @@ def _sum(
     """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
     memory = _remembered(context)
     request = parse_sum_request(message.content)
+    _require_planned(memory.plan, request)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
     memory = replace(memory, protocol=protocol)
     counted = None
@@ -218,6 +230,20 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
     return memory, reply_content(FinishReply(tag))
 
 
+def _require_planned(plan: Plan, request: SumRequest) -> None:
+    """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
+    if request.attempt > plan.config.max_retries:
+        raise ProtocolError(
+            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
+            "retries: start a new run, or raise max-retries."
+        )
+    if request.roster is not None and len(request.roster.members) > plan.n_clients:
+        raise ProtocolError(
+            f"the roster has {len(request.roster.members)} clients, but the plan that was agreed on has "
+            f"{plan.n_clients}: stop the run and check the server."
+        )
+
+
 def _remembered(context: Context) -> ClientMemory:
     """The memory of this run, which must exist."""
     memory = recall(context)
@@ -240,6 +266,8 @@ def _with_final_plan(
     final = load_plan(blob)
     if memory.plan.is_final:
         raise ProtocolError("another plan came although the final one is in force: stop the run.")
+    if memory.plan.count is not None and counted is None:
+        raise ProtocolError("a final plan came before the private count was released: stop the run.")
     require_successor(memory.plan, final)
     if counted is not None and final.n_examples != counted:
         raise ProtocolError(
@@ -253,8 +281,12 @@ def _with_final_plan(
 
 def _approve(plan: Plan, settings: NodeSettings, context: Context) -> None:
     """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
-    verify_plan(plan)
-    private = is_private_plan(plan) if plan.is_final else True
+    try:
+        verify_plan(plan)
+    except (LocalMisuseError, BudgetError) as error:
+        # Nothing but the server's own plan is in these sentences, so they may travel.
+        raise RefusalError(str(error)) from error
+    private = is_private_plan(plan)
     config = plan.config
     epsilon = plan.epsilon if plan.is_final else config.epsilon
     worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)

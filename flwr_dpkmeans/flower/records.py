@@ -204,7 +204,7 @@ def parse_failure(content: RecordDict) -> tuple[Status, str, str]:
     """Return status, code and sentence of a reply; the latter two are empty if all is well."""
     header = _header(content)
     status = _member(Status, header.get("status"), "status")
-    return status, str(header.get("code", ""))[:100], str(header.get("sentence", ""))[:1000]
+    return status, _printable(header.get("code"), 100), _printable(header.get("sentence"), 1000)
 
 
 def plan_blob(content: RecordDict) -> bytes | None:
@@ -319,6 +319,12 @@ def _integer(header: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
         raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
     return value
+
+
+def _printable(value: object, longest: int) -> str:
+    """Another party's text for a log: bounded, and without control characters."""
+    text = value[:longest] if isinstance(value, str) else ""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _blob(content: RecordDict, name: str, default: bytes | None = None) -> bytes:

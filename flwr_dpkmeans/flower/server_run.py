@@ -140,16 +140,18 @@ class ServerRun:
         """Collect public keys; a refusal or a table of another width stops the run with its sentence."""
         agreed: dict[int, KeysReply] = {}
         for node, content in self._contents(replies, self._waiting):
-            self._require_no_refusal(node, content, every_failure_stops=True)
-            reply = parse_keys_reply(content)
-            agreed.setdefault(node, reply)
+            try:
+                self._require_no_refusal(node, content, every_failure_stops=True)
+                agreed.setdefault(node, parse_keys_reply(content))
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
         missing = sorted(set(self._waiting) - set(agreed))
         if missing:
             logger.warning("nodes %s did not answer the plan and are left out", missing)
-        if len(agreed) < max(2, self.plan.config.min_clients):
+        if len(agreed) < self.plan.min_cohort:
             raise CohortError(
-                f"{len(agreed)} of {self._n_nodes} clients answered the plan, but at least "
-                f"{max(2, self.plan.config.min_clients)} are needed: look at the logs of nodes {missing}."
+                f"{len(agreed)} of {self._n_nodes} clients answered the plan, but at least {self.plan.min_cohort} are "
+                f"needed: look at the logs of nodes {missing}."
             )
         expected = digest_of(self._plan_blob)
         for node, reply in agreed.items():
@@ -158,7 +160,7 @@ class ServerRun:
         self._take_widths({node: reply.n_features for node, reply in agreed.items()})
         self._session = ServerSession(
             Roster.of(0, {node: reply.public_key for node, reply in agreed.items()}),
-            min_cohort=self.plan.config.min_clients,
+            min_cohort=self.plan.min_cohort,
             max_retries=self.plan.config.max_retries,
             max_silent=self.plan.max_silent,
             authored=trust_model(self.plan.config.trust).blinded,
@@ -230,15 +232,33 @@ class ServerRun:
         -------
         tuple of int
             Nodes whose result is confirmed.
+
+        Raises
+        ------
+        DisagreementError
+            If the states differ.
+        CohortError
+            If nobody is known to have the result.
         """
         tags: dict[int, bytes] = {}
         for node, content in self._contents(replies, self.session.roster.node_ids):
-            status, code, sentence = parse_failure(content)
-            if status is Status.OK:
-                tags[node] = parse_finish_reply(content).tag
-            else:
-                logger.warning("node %d could not take its result (%s): %s", node, code, sentence)
+            try:
+                status, code, sentence = parse_failure(content)
+                if status is Status.OK:
+                    tags.setdefault(node, parse_finish_reply(content).tag)
+                else:
+                    logger.warning("node %d could not take its result (%s): %s", node, code, sentence)
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
         require_equal_tags(tags, self.plan.last_round + 1)
+        missing = [node for node in self.session.roster.node_ids if node not in tags]
+        if missing:
+            logger.warning("nodes %s did not confirm that they have the result", missing)
+        if not tags and self._clusters is None:
+            raise CohortError(
+                f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look at "
+                "the clients' logs and output folders, and start a new run if they are empty."
+            )
         return tuple(sorted(tags))
 
     def _finish_round(self) -> Step:

@@ -5,7 +5,7 @@ Centroids are drawn at random such that each is at least `a` away from the walls
 clients call this with equally seeded generators and must get equal centroids, so candidates are put on the 2^-16 grid
 before they are tested: the squared distances are then exact and no machine rounds them differently.
 
-How a candidate is drawn matters. It is uniform in the inner box [-1 + a, 1 - a]^d, so that only the distances to
+A candidate is uniform in the inner box [-1 + a, 1 - a]^d, as in the FastLloyd code, so that only the distances to
 other centroids cause rejections. Drawing from the whole box and rejecting what is near a wall also fits the
 yardstick, but in many dimensions nearly every candidate is near a wall, which forces `a` toward 0.
 """

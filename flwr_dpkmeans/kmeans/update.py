@@ -23,6 +23,8 @@ _BOX_BOUND = 1.0
 _SATURATION = 2.0**31
 # The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
+# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack does not cover.
+_SMALLEST_RADIUS = 2.0**-1000
 
 
 class PostProcessing(enum.Enum):
@@ -169,7 +171,7 @@ def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
         with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
             limit = float(np.ldexp(radius, -exponent))
         if _is_longer(scaled, norm, limit):
-            row[:] = scaled * ((1.0 - _NORM_SLACK) / norm) * radius
+            row[:] = scaled * ((1.0 - _NORM_SLACK) / norm) * (radius if radius > _SMALLEST_RADIUS else 0.0)
     return clipped
 
 

@@ -13,7 +13,7 @@ from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN = "#0072B2", "#E69F00", "#009E73"
-_MOST_COLUMNS = 10
+_MOST_COLUMNS = 8
 _DPI = 110
 
 
@@ -63,15 +63,23 @@ def _title(report: PrivacyReport) -> str:
 def _draw_images(figure: Any, result: RunResult) -> None:
     """Centroids as grey images, with their noisy counts."""
     k = len(result.centroids)
-    columns = min(k, _MOST_COLUMNS)
-    axes = np.atleast_1d(figure.subplots(math.ceil(k / columns), columns, squeeze=False)).ravel()
+    rows = math.ceil(k / _MOST_COLUMNS)
+    columns = math.ceil(k / rows)
+    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
     low, high = float(result.centroids.min()), float(result.centroids.max())
     for axis in axes:
         axis.set_axis_off()
     for j, (centroid, count) in enumerate(zip(result.centroids, result.counts, strict=True)):
         axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
-        axes[j].set_title(f"{j}\nn ~ {count:.0f}", fontsize=9)
+        axes[j].set_title(_count_label(j, count, result.report), fontsize=9)
     figure.suptitle("Centroids, with noisy counts of the last release", fontsize=10)
+
+
+def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
+    """Noisy count of a cluster, with a word of caution where it is within three noise scales of zero."""
+    scales = [line.noise_scale for line in report.releases if line.array == "counts"]
+    caution = ", mostly noise" if scales and count < 3.0 * scales[-1] else ""
+    return f"{cluster}: n ~ {count:.0f}{caution}"
 
 
 def _draw_scatter(figure: Any, result: RunResult) -> None:

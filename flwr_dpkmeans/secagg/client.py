@@ -10,24 +10,28 @@ state                 event                       next state
 anything else                                     `ProtocolError`, and the state stays as it was
 ====================  ==========================  ==================================================
 
-A (round, attempt) pair is therefore answered at most once, whatever the server sends.
+Between `admit` and `answer` a state is `ADMITTED`: `answer` accepts no other one, and no request is admitted in it.
+A (round, attempt) pair is therefore answered at most once, whatever the server sends. A caller that puts an *old*
+state back could still answer twice under the same masks: the ledger above this package guards against that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.keys import (
+    KEY_BYTES,
     agree_pair_key,
     derive_key,
     digest,
     generate_group_key,
     keyed_tag,
+    load_private_key,
     public_key_of,
     seal,
     stream,
@@ -42,6 +46,7 @@ class Phase(Enum):
     """Where a client stands in a run."""
 
     KEYED = "keyed"
+    ADMITTED = "admitted"
     SUMMING = "summing"
     FINISHED = "finished"
 
@@ -65,7 +70,7 @@ class ClientState:
     plan_digest : bytes
         Digest of the plan in force, bound into every mask.
     phase, round_index, attempt
-        The last (round, attempt) that was answered; (-1, -1) before the first.
+        The last (round, attempt) that was answered, or the one that was admitted; (-1, -1) before the first.
     roster : Roster or None
         Of the current attempt.
     own_group_key : bytes
@@ -80,7 +85,7 @@ class ClientState:
 
     run_id: int
     node_id: int
-    private_key: bytes
+    private_key: bytes = field(repr=False)
     min_cohort: int
     max_silent: int
     authored: bool
@@ -89,10 +94,10 @@ class ClientState:
     round_index: int = -1
     attempt: int = -1
     roster: Roster | None = None
-    own_group_key: bytes = b""
-    group_keys: tuple[tuple[int, bytes], ...] = ()
-    tag_key: bytes = b""
-    pair_keys: tuple[tuple[int, bytes], ...] = ()
+    own_group_key: bytes = field(default=b"", repr=False)
+    group_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    tag_key: bytes = field(default=b"", repr=False)
+    pair_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
 
     @property
     def cohort(self) -> Roster:
@@ -106,7 +111,7 @@ class ClientState:
         return replace(self, plan_digest=plan_digest)
 
 
-def admit(state: ClientState, request: SumRequest, first_round: int) -> ClientState:
+def admit(state: ClientState, request: SumRequest, first_round: int, *, max_retries: int | None = None) -> ClientState:
     """Check a request against the transition table and take in its roster and boxes.
 
     Parameters
@@ -117,6 +122,8 @@ def admit(state: ClientState, request: SumRequest, first_round: int) -> ClientSt
         From the server.
     first_round : int
         Index of the run's first round by the plan.
+    max_retries : int or None
+        Attempts that the plan prices after the first; None leaves the bound to the caller.
 
     Returns
     -------
@@ -126,14 +133,22 @@ def admit(state: ClientState, request: SumRequest, first_round: int) -> ClientSt
     Raises
     ------
     ProtocolError
-        If the request is replayed, out of order, for an unknown cohort, or its boxes do not open.
+        If the request is replayed, out of order, for an unknown cohort, beyond the retries that the plan prices, or
+        its boxes do not open.
     """
     _require_admissible(state, request, first_round)
+    if max_retries is not None and request.attempt > max_retries:
+        raise ProtocolError(
+            f"attempt {request.attempt} was opened, but the plan prices {max_retries} retries: start a new run with a "
+            "larger max-retries."
+        )
     if state.attempt >= 0 and request.attempt == state.attempt:
         if request.roster is not None:
             raise ProtocolError("a second roster was announced for an attempt that has one: stop the run.")
-        return take_boxes(state, request.boxes)
-    return _enter_attempt(state, request)
+        entered = take_boxes(state, request.boxes)
+    else:
+        entered = _enter_attempt(state, request)
+    return replace(entered, phase=Phase.ADMITTED, round_index=request.round_index)
 
 
 def admit_finish(state: ClientState, request: FinishRequest) -> ClientState:
@@ -160,7 +175,8 @@ def take_boxes(state: ClientState, boxes: Mapping[int, bytes]) -> ClientState:
             f"sealed group keys came from nodes {sorted(boxes)}, but the authors of attempt {state.attempt} are "
             f"{sorted(others)}: restart the run."
         )
-    keys = {author: _open_box(state, author, box) for author, box in boxes.items()}
+    pairs = _pair_keys(state, state.cohort, others)
+    keys = {author: _open_box(state, author, pairs[author], box) for author, box in boxes.items()}
     if state.own_group_key:
         keys[state.node_id] = state.own_group_key
     ordered = tuple(sorted(keys.items()))
@@ -184,11 +200,22 @@ def unblind(state: ClientState, release: Release, *, blinded: bool) -> Aggregate
     -------
     AggregateVector
         The noised sum, readable.
+
+    Raises
+    ------
+    ProtocolError
+        If the round is blinded and the group keys of the release's attempt are not at hand.
     """
     values = release.values.copy()
     if blinded:
+        if not state.group_keys or release.attempt != state.attempt:
+            raise ProtocolError(
+                f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group keys "
+                "are not at hand: restart the run."
+            )
+        transcript = _transcript(state)
         for author, key in state.group_keys:
-            values -= _blind_stream(state, author, key, release.round_index, len(values))
+            values -= _blind_stream(state, author, key, release.round_index, transcript, len(values))
     return AggregateVector(values, blinded=False)
 
 
@@ -216,21 +243,32 @@ def answer(
         With (round, attempt) marked as answered.
     SumReply
         To be sent.
+
+    Raises
+    ------
+    ProtocolError
+        If `state` has not admitted this very request, or the round is blinded in a run without key authors.
     """
+    asked = (request.round_index, request.attempt)
+    if state.phase is not Phase.ADMITTED or asked != (state.round_index, state.attempt):
+        raise ProtocolError(f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit the request first.")
+    if blinded and not state.authored:
+        raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
     values = vector.values.copy()
     length = len(values)
+    transcript = _transcript(state)
     for peer, key in state.pair_keys:
-        mask = stream(_mask_key(state, key, request), length)
+        mask = stream(derive_key(key, "mask", *asked, transcript), length)
         if state.node_id < peer:
             values += mask
         else:
             values -= mask
     if blinded and state.own_group_key:
-        values += _blind_stream(state, state.node_id, state.own_group_key, request.round_index, length)
+        values += _blind_stream(state, state.node_id, state.own_group_key, request.round_index, transcript, length)
     boxes = _seal_boxes(state) if request.roster is not None and state.own_group_key else {}
     tag = state_tag(state, request.round_index, request.attempt, state_digest)
     reply = SumReply(request.round_index, request.attempt, MaskedVector(values), tag, boxes)
-    return replace(state, phase=Phase.SUMMING, round_index=request.round_index), reply
+    return replace(state, phase=Phase.SUMMING), reply
 
 
 def state_tag(state: ClientState, round_index: int, attempt: int, state_digest: bytes) -> bytes:
@@ -284,7 +322,7 @@ def _enter_attempt(state: ClientState, request: SumRequest) -> ClientState:
         if len(roster.members) >= len(known) or any(known.get(node) != key for node, key in roster.members):
             raise ProtocolError("a later attempt's roster adds a node or changes a key: stop the run.")
     neighbours = roster.neighbours(state.node_id, state.max_silent)
-    pairs = tuple((peer, _pair_key(state, roster, peer)) for peer in neighbours)
+    pairs = tuple(sorted(_pair_keys(replace(state, pair_keys=()), roster, neighbours).items()))
     is_author = state.authored and state.node_id in roster.authors(state.max_silent)
     tag_key = state.tag_key
     if not state.authored:
@@ -300,9 +338,14 @@ def _enter_attempt(state: ClientState, request: SumRequest) -> ClientState:
     )
 
 
-def _pair_key(state: ClientState, roster: Roster, peer: int) -> bytes:
-    """Agree with one peer of the roster."""
-    return agree_pair_key(state.private_key, roster.keys[peer], state.run_id, state.node_id, peer)
+def _pair_keys(state: ClientState, roster: Roster, peers: Iterable[int]) -> dict[int, bytes]:
+    """Pair keys with `peers`: those of the state, and newly agreed ones for the rest."""
+    agreed = dict(state.pair_keys)
+    own = load_private_key(state.private_key)
+    return {
+        peer: agreed.get(peer) or agree_pair_key(own, roster.keys[peer], state.run_id, state.node_id, peer)
+        for peer in peers
+    }
 
 
 def _transcript(state: ClientState) -> bytes:
@@ -310,14 +353,11 @@ def _transcript(state: ClientState) -> bytes:
     return digest("transcript", state.plan_digest, state.cohort.digest)
 
 
-def _mask_key(state: ClientState, pair_key: bytes, request: SumRequest) -> bytes:
-    """Single-use key of one pairwise mask."""
-    return derive_key(pair_key, "mask", request.round_index, request.attempt, _transcript(state))
-
-
-def _blind_stream(state: ClientState, author: int, group_key: bytes, round_index: int, length: int) -> Ring:
+def _blind_stream(
+    state: ClientState, author: int, group_key: bytes, round_index: int, transcript: bytes, length: int
+) -> Ring:
     """One author's blinding stream of one round of the current attempt."""
-    key = derive_key(group_key, "blind", state.run_id, author, round_index, state.attempt, _transcript(state))
+    key = derive_key(group_key, "blind", state.run_id, author, round_index, state.attempt, transcript)
     return np.asarray(stream(key, length), dtype=np.uint64)
 
 
@@ -328,22 +368,20 @@ def _box_context(state: ClientState, author: int, recipient: int) -> bytes:
 
 def _seal_boxes(state: ClientState) -> dict[int, bytes]:
     """Seal the own group key for every other client of the attempt."""
-    agreed = dict(state.pair_keys)
+    peers = [peer for peer in state.cohort.node_ids if peer != state.node_id]
     boxes = {}
-    for peer in state.cohort.node_ids:
-        if peer == state.node_id:
-            continue
-        pair_key = agreed.get(peer) or _pair_key(state, state.cohort, peer)
+    for peer, pair_key in _pair_keys(state, state.cohort, peers).items():
         context = _box_context(state, state.node_id, peer)
         boxes[peer] = seal(derive_key(pair_key, "box", context), state.own_group_key, context)
     return boxes
 
 
-def _open_box(state: ClientState, author: int, box: bytes) -> bytes:
+def _open_box(state: ClientState, author: int, pair_key: bytes, box: bytes) -> bytes:
     """Open one author's sealed group key."""
-    pair_key = dict(state.pair_keys).get(author) or _pair_key(state, state.cohort, author)
     context = _box_context(state, author, state.node_id)
     key = unseal(derive_key(pair_key, "box", context), box, context)
-    if len(key) != 32:
-        raise ProtocolError(f"node {author} sealed a group key of {len(key)} bytes instead of 32: restart the run.")
+    if len(key) != KEY_BYTES:
+        raise ProtocolError(
+            f"node {author} sealed a group key of {len(key)} bytes instead of {KEY_BYTES}: restart the run."
+        )
     return key

@@ -87,13 +87,22 @@ def generate_group_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def agree_pair_key(private_key: bytes, peer_public_key: bytes, run_id: int, own_id: int, peer_id: int) -> bytes:
+def load_private_key(private_key: bytes) -> X25519PrivateKey:
+    """Parse a raw private key once, for many agreements (parsing costs more than an agreement)."""
+    return X25519PrivateKey.from_private_bytes(private_key)
+
+
+def agree_pair_key(
+    private_key: bytes | X25519PrivateKey, peer_public_key: bytes, run_id: int, own_id: int, peer_id: int
+) -> bytes:
     """Agree with one peer on the key from which all pairwise keys of a run are derived.
 
     Parameters
     ----------
-    private_key, peer_public_key : bytes of length 32
-        Own X25519 private key and the peer's public key.
+    private_key : bytes of length 32 or X25519PrivateKey
+        Own private key, raw or parsed.
+    peer_public_key : bytes of length 32
+        The peer's X25519 public key.
     run_id, own_id, peer_id : int
         Bound into the key; the order of the two node ids does not matter.
 
@@ -114,7 +123,8 @@ def agree_pair_key(private_key: bytes, peer_public_key: bytes, run_id: int, own_
     """
     try:
         peer = X25519PublicKey.from_public_bytes(peer_public_key)
-        shared = X25519PrivateKey.from_private_bytes(private_key).exchange(peer)
+        own = load_private_key(private_key) if isinstance(private_key, bytes) else private_key
+        shared = own.exchange(peer)
     except ValueError as error:
         raise ProtocolError(
             f"the public key announced for node {peer_id} is not a usable X25519 key: have that node start again."

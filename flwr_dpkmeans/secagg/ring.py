@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ Ring = NDArray[np.uint64]
 class FixedPointVector:
     """One client's clipped statistic on the grid: readable, so it never leaves the client in this type."""
 
-    values: Ring
+    values: Ring = field(repr=False)
 
 
 @dataclass(frozen=True)

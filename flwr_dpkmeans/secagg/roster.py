@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, pack
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, digest
 
 ALL_PAIRS_UP_TO = 32
 """Cohorts up to this size mask all pairs; larger ones along a sparse graph."""
@@ -47,8 +48,10 @@ class Roster:
         ids = [node_id for node_id, _ in self.members]
         if len(ids) < 2:
             raise ProtocolError(f"a roster has {len(ids)} member(s), but masks need at least 2: start more clients.")
-        if any(a >= b for a, b in zip(ids, ids[1:], strict=False)) or self.attempt < 0:
+        if any(a >= b for a, b in pairwise(ids)) or self.attempt < 0:
             raise ProtocolError("a roster lists its nodes out of order or twice: stop the run and check the server.")
+        if not 0 <= ids[0] <= ids[-1] < 2**64:
+            raise ProtocolError("a roster has a node id outside 0 to 2^64 - 1: stop the run and check the server.")
         if any(len(key) != KEY_BYTES for _, key in self.members):
             raise ProtocolError(f"a roster has a public key that is not {KEY_BYTES} bytes long: check the server.")
         if len({key for _, key in self.members}) != len(ids):
@@ -77,14 +80,13 @@ class Roster:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 over attempt, node ids and public keys."""
-        joined = b"".join(pack(node_id, key) for node_id, key in self.members)
-        return hashlib.sha256(pack("roster", self.attempt) + joined).digest()
+        joined = b"".join(_id_bytes(node_id) + key for node_id, key in self.members)
+        return digest("roster", self.attempt, joined)
 
     @cached_property
     def hashed_order(self) -> tuple[int, ...]:
         """Node ids in an order that nobody chose: by SHA-256 of the roster's digest and the node id."""
-        digest = self.digest
-        return tuple(sorted(self.node_ids, key=lambda i: (hashlib.sha256(digest + pack(i)).digest(), i)))
+        return _hashed_order(self.digest, self.node_ids)
 
     def authors(self, max_silent: int) -> tuple[int, ...]:
         """Return the key authors: the first ``max(2, max_silent + 2)`` nodes of the hashed order."""
@@ -129,3 +131,14 @@ class Roster:
     def _positions(self) -> dict[int, int]:
         """Place of each node on the hashed circle."""
         return {node_id: place for place, node_id in enumerate(self.hashed_order)}
+
+
+@lru_cache(maxsize=8)
+def _hashed_order(roster_digest: bytes, node_ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Order of a roster; kept for the few rosters in use, since all clients of one process need the same."""
+    return tuple(sorted(node_ids, key=lambda i: hashlib.sha256(roster_digest + _id_bytes(i)).digest()))
+
+
+def _id_bytes(node_id: int) -> bytes:
+    """Eight bytes, little endian."""
+    return node_id.to_bytes(8, "little")

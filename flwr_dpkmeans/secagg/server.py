@@ -7,10 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flwr_dpkmeans.errors import CohortError, DisagreementError, ProtocolError
+from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg.messages import SumReply
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
+
+TAG_BYTES = 32
+"""Length of a state tag (HMAC-SHA256)."""
 
 
 class ServerSession:
@@ -30,9 +33,7 @@ class ServerSession:
         Whether key authors blind the sums.
     """
 
-    def __init__(
-        self, roster: Roster, *, min_cohort: int, max_retries: int, max_silent: int, authored: bool
-    ) -> None:
+    def __init__(self, roster: Roster, *, min_cohort: int, max_retries: int, max_silent: int, authored: bool) -> None:
         if len(roster.members) < max(2, min_cohort):
             raise CohortError(
                 f"{len(roster.members)} clients take part, but at least {max(2, min_cohort)} are needed: "
@@ -48,6 +49,7 @@ class ServerSession:
         self._replies: dict[int, SumReply] = {}
         self._boxes: dict[int, dict[int, bytes]] = {}
         self._first_of_attempt = True
+        self._open = False
 
     @property
     def attempt(self) -> int:
@@ -59,6 +61,7 @@ class ServerSession:
         self.round_index = round_index
         self._length = length
         self._replies = {}
+        self._open = True
 
     def expects_roster(self) -> bool:
         """Whether the next request must announce the roster (first request of an attempt)."""
@@ -70,22 +73,31 @@ class ServerSession:
         Raises
         ------
         ProtocolError
-            If the node is not in the roster, answered already, answers another round or attempt, or its vector,
-            tag or boxes have the wrong form. The session stays as it was.
+            If the node is not in the roster, answered already, answers another round or attempt than the open one,
+            or its vector, tag or boxes have the wrong form. The session stays as it was.
         """
         asked = (self.round_index, self.attempt)
         if node_id not in self.roster.keys:
-            raise ProtocolError(f"node {node_id} answered, but is not in the roster of attempt {self.attempt}: ignored.")
-        if (reply.round_index, reply.attempt) != asked:
+            raise ProtocolError(
+                f"node {node_id} answered, but is not in the roster of attempt {self.attempt}: ignored."
+            )
+        if not self._open or (reply.round_index, reply.attempt) != asked:
             raise ProtocolError(
                 f"node {node_id} answered round {reply.round_index}, attempt {reply.attempt}, but round {asked[0]}, "
-                f"attempt {asked[1]} is open: the reply is late or replayed and is discarded."
+                f"attempt {asked[1]} is {'open' if self._open else 'complete'}: the reply is late or replayed and is "
+                "discarded."
             )
         if node_id in self._replies:
             raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
-        if reply.masked.values.shape != (self._length,):
+        values = reply.masked.values
+        if values.shape != (self._length,) or values.dtype != np.uint64:
             raise ProtocolError(
-                f"node {node_id} sent {reply.masked.values.size} entries, but the plan has {self._length}: discarded."
+                f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
+                "uint64: discarded."
+            )
+        if len(reply.tag) not in (0, TAG_BYTES):
+            raise ProtocolError(
+                f"node {node_id} sent a tag of {len(reply.tag)} bytes instead of {TAG_BYTES}: discarded."
             )
         self._require_boxes(node_id, reply)
         self._replies[node_id] = reply
@@ -101,8 +113,12 @@ class ServerSession:
         ------
         CohortError
             If too few answered, or the plan's retries are used up.
+        LocalMisuseError
+            If nobody is missing: clients refuse a roster that did not shrink.
         """
         missing = self.missing()
+        if self._open and not missing:
+            raise LocalMisuseError(f"every client answered round {self.round_index}: aggregate it instead of retrying.")
         left = len(self.roster.members) - len(missing)
         if left < max(2, self._min_cohort):
             raise CohortError(
@@ -138,7 +154,11 @@ class ServerSession:
             If a reply is missing.
         DisagreementError
             If the clients' tags differ.
+        LocalMisuseError
+            If `blinded` is asked for in a run without key authors.
         """
+        if blinded and not self._authored:
+            raise LocalMisuseError("a run without key authors has no blinded sums: check the plan's trust model.")
         missing = self.missing()
         if missing:
             raise CohortError(f"nodes {list(missing)} have not answered round {self.round_index}: retry without them.")
@@ -150,6 +170,7 @@ class ServerSession:
             self._collect_boxes()
         self._first_of_attempt = False
         self._replies = {}
+        self._open = False
         return AggregateVector(total, blinded)
 
     def take_boxes(self, node_id: int) -> dict[int, bytes]:
@@ -162,7 +183,8 @@ class ServerSession:
         due = [other for other in self.roster.node_ids if other != node_id] if is_author else []
         if sorted(reply.boxes) != due:
             raise ProtocolError(
-                f"node {node_id} sealed its group key for {len(reply.boxes)} clients, but {len(due)} were due: discarded."
+                f"node {node_id} sealed its group key for {len(reply.boxes)} clients, but {len(due)} were due: "
+                "discarded."
             )
 
     def _collect_boxes(self) -> None:
@@ -185,6 +207,6 @@ def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
     else:
         suspects = [node for node, tag in tags.items() if tag != common]
     raise DisagreementError(
-        f"the state of node(s) {sorted(suspects)} differs from the others' in round {round_index}: check that all nodes "
-        "run the same versions of flwr-dpkmeans and NumPy, and start a new run."
+        f"the state of node(s) {sorted(suspects)} differs from the others' in round {round_index}: check that all "
+        "nodes run the same versions of flwr-dpkmeans and NumPy, and start a new run."
     )

@@ -87,6 +87,16 @@ def test_huge_and_near_centroids_together() -> None:
     assert np.array_equal(squares, expected_squares)
 
 
+def test_neighbours_on_the_grid_beside_a_far_centroid() -> None:
+    # The far centroid makes scores so large that no bits are left for labels.
+    points = np.arange(-4, 12)[:, None] * 2.0**-16
+    centroids = np.append(np.arange(8) * 2.0**-16, 900.0)[:, None]
+    labels, squares = nearest_centroids(points, centroids)
+    expected_labels, expected_squares = integer_reference(points, centroids)
+    assert np.array_equal(labels, expected_labels)
+    assert np.array_equal(squares, expected_squares)
+
+
 def test_plain_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(6)
     points, centroids = grid_points(generator, 3000, 2, cells=8), grid_points(generator, 20, 2, cells=8)

@@ -52,11 +52,39 @@ def test_every_packing_keeps_its_distances(clusters: int, features: int, radius:
     assert packed is None or packing_radius(packed) >= radius
 
 
-def test_halving_stops_at_the_first_feasible_power_of_two() -> None:
-    # On a line two balls of radius 1/2 fit only side by side, which a random draw misses; radius 1/4 is easy.
-    for seed in range(20):
-        centroids = sphere_packing(2, 1, np.random.default_rng(seed), PackingMethod.HALVE)
-        assert 0.25 <= packing_radius(centroids) < 0.5
+def test_candidates_keep_their_distance_to_the_walls_after_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_GRID", 16.0)
+    candidates = packing._candidates(50, 0.27, np.random.default_rng(0))
+    assert np.abs(candidates).max() == 11 / 16, "0.6875 is the last cell that is 0.27 away from the wall"
+
+
+def radii_tried(monkeypatch: pytest.MonkeyPatch, method: PackingMethod) -> list[tuple[float, bool]]:
+    """The radii that a search tries, each with whether it was feasible."""
+    tried: list[tuple[float, bool]] = []
+    original = packing._packed
+
+    def recorded(clusters: int, features: int, radius: float, generator: np.random.Generator) -> np.ndarray | None:
+        packed = original(clusters, features, radius, generator)
+        tried.append((radius, packed is not None))
+        return packed
+
+    monkeypatch.setattr(packing, "_packed", recorded)
+    sphere_packing(15, 2, np.random.default_rng(0), method)
+    return tried
+
+
+def test_halving_stops_at_the_first_feasible_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = radii_tried(monkeypatch, PackingMethod.HALVE)
+    assert [radius for radius, _ in tried] == [2.0**-step for step in range(len(tried))]
+    assert [feasible for _, feasible in tried] == [False] * (len(tried) - 1) + [True]
+
+
+def test_bisection_narrows_down_to_a_sixty_fourth(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = radii_tried(monkeypatch, PackingMethod.BISECT)
+    best = max(radius for radius, feasible in tried if feasible)
+    first = next(radius for radius, feasible in tried if feasible)
+    worst = min(radius for radius, feasible in tried if not feasible and radius > best)
+    assert worst - best == first / 64
 
 
 def test_bisection_packs_no_looser_than_halving() -> None:

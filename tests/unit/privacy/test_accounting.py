@@ -122,7 +122,7 @@ def test_slack_enters_delta_as_it_is_proved(slack: float) -> None:
     slightly_less = epsilon * (1 - 1e-9)
     assert gaussian_delta(slightly_less, mu) + (1 + math.exp(slightly_less)) * tau > 1e-5
     assert epsilon > compose_epsilon(gaussians(10.0, 10), 1e-5)
-    assert compose_delta(events, epsilon) == pytest.approx(1e-5, rel=1e-9)
+    assert compose_delta(events, epsilon) == pytest.approx(1e-5, rel=1e-9, abs=0.0)
     assert pld_epsilon(events, 1e-5) == pytest.approx(epsilon, rel=0.01)
 
 
@@ -133,10 +133,10 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
     room = 1e-5 - (1 + math.exp(total)) * 1e-7
     assert without < total <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
     # With a tiny delta the two rules are added up, and the solution is known but for its last digits.
-    total = compose_epsilon([GaussianRelease("sums", 1.0, 1e-28), *counts], 1e-20)
-    cost = (1 + math.exp(total)) * 1e-28
-    assert 1e-22 < cost
-    assert gaussian_delta(total - 2.0, 1.0) + cost == pytest.approx(1e-20, rel=1e-9)
+    total = compose_epsilon([GaussianRelease("sums", 1.0, 1e-26), *counts], 1e-20)
+    cost = (1 + math.exp(total)) * 1e-26
+    assert 1e-22 < cost < 1e-20
+    assert gaussian_delta(total - 2.0, 1.0) + cost == pytest.approx(1e-20, rel=1e-9, abs=0.0)
 
 
 def test_slack_beyond_delta_is_an_error() -> None:

@@ -1,0 +1,212 @@
+"""Utility of every algorithm on real data, beside reference figures: `python -m simulations.utility --help`.
+
+Columns are scaled by their own minimum and maximum, as the FastLloyd paper does. That takes bounds from private data
+and is right only for reproducing figures; the noise is seeded, so these runs protect nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd")
+EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
+_REFERENCE_NAMES = {"fastlloyd": "FastLloyd", "glloyd": "GLloyd", "sulloyd": "SuLloyd", "lloyd": "Lloyd"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit.
+
+    Parameters
+    ----------
+    name, source : str
+        Data set and where it is.
+    n_clusters : int
+        k.
+    algorithm : str
+        Method.
+    epsilon : float
+        Total.
+    seed : int
+        Of start, noise and split.
+    packing : str
+        Sphere packing's search.
+    n_clients : int
+        Parts of the data.
+    post_processing : str or None
+        None: the algorithm's own default.
+    """
+
+    name: str
+    source: str
+    n_clusters: int
+    algorithm: str
+    epsilon: float
+    seed: int
+    packing: str
+    n_clients: int
+    post_processing: str | None
+
+
+def load_scaled(source: str) -> NDArray[np.float64]:
+    """Load a table and scale its columns to [-1, 1] by their own range (not private)."""
+    from flwr_dpkmeans.data.bundled import load_source
+
+    points = load_source(source).points
+    low, high = points.min(axis=0), points.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    return np.asarray(2.0 * (points - low) / spread - 1.0, dtype=np.float64)
+
+
+def run_job(job: Job) -> float:
+    """Fit once and return the cost per point (NICV) of the scaled data."""
+    from threadpoolctl import threadpool_limits
+
+    from flwr_dpkmeans import FederatedKMeans
+    from flwr_dpkmeans.kmeans.metrics import cost_per_point
+
+    logging.disable(logging.CRITICAL)
+    points = load_scaled(job.source)
+    order = np.random.default_rng([job.seed, 1]).permutation(len(points))
+    parts = np.array_split(points[order], job.n_clients)
+    with threadpool_limits(1):
+        fitted = FederatedKMeans(
+            n_clusters=job.n_clusters,
+            algorithm=job.algorithm,
+            epsilon=job.epsilon,
+            noise="seeded",
+            random_state=job.seed,
+            packing=job.packing,
+            post_processing=job.post_processing,
+        ).fit(parts)
+        return cost_per_point(points, fitted.cluster_centers_)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark and print the table."""
+    options = _parser().parse_args(arguments)
+    references = [json.loads(Path(path).read_text()) for path in options.reference]
+    jobs = _jobs(options)
+    with ProcessPoolExecutor(options.workers) as pool:
+        results = pool.map(run_job, jobs, chunksize=8)
+        costs = list(track(results, total=len(jobs), description="fits", console=Console(stderr=True)))
+    cells: dict[tuple[str, str, float], list[float]] = {}
+    for job, cost in zip(jobs, costs, strict=True):
+        cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)
+    Console(width=140 if not sys.stdout.isatty() else None).print(_table(cells, references))
+    if options.output:
+        plain = {"|".join(map(str, key)): summary(values) for key, values in cells.items()}
+        Path(options.output).write_text(json.dumps(plain, indent=1))
+    return 0
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    """Mean, standard error and median."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {
+        "mean": statistics.fmean(values),
+        "se": spread / math.sqrt(len(values)),
+        "median": statistics.median(values),
+    }
+
+
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    """All fits, the non-private one once per seed."""
+    jobs = []
+    for entry in options.sets:
+        name, _, k = entry.rpartition(":")
+        source = name
+        for folder in options.data_dir:
+            for suffix in (".npz", ".csv", ".parquet", ".npy"):
+                if (Path(folder) / f"{name}{suffix}").is_file():
+                    source = str(Path(folder) / f"{name}{suffix}")
+        for algorithm in options.methods:
+            for epsilon in options.epsilons if algorithm != "lloyd" else options.epsilons[:1]:
+                jobs += [
+                    Job(
+                        name,
+                        source,
+                        int(k),
+                        algorithm,
+                        epsilon,
+                        seed,
+                        options.packing,
+                        options.clients,
+                        options.post_processing,
+                    )
+                    for seed in range(options.first_seed, options.first_seed + options.seeds)
+                ]
+    return jobs
+
+
+def _table(cells: dict[tuple[str, str, float], list[float]], references: list[dict[str, dict[str, float]]]) -> Table:
+    """One row per cell, with the difference to each reference in combined standard errors."""
+    table = Table(title="Cost per point (NICV); seeded noise, not private")
+    for column in ("data", "method", "epsilon", "mean", "s.e.", "median"):
+        table.add_column(column, justify="left" if column in ("data", "method") else "right")
+    for number in range(1, len(references) + 1):
+        table.add_column(f"reference {number}", justify="right")
+        table.add_column("difference / s.e.", justify="right")
+        table.add_column("ratio", justify="right")
+    for (name, algorithm, epsilon), values in cells.items():
+        own = summary(values)
+        private = algorithm != "lloyd"
+        row = [name, algorithm, f"{epsilon:g}" if private else "-"]
+        row += [f"{own['mean']:.5f}", f"{own['se']:.5f}", f"{own['median']:.5f}"]
+        for reference in references:
+            row += _compared(own, _lookup(reference, name, algorithm, epsilon))
+        table.add_row(*row)
+    return table
+
+
+def _lookup(reference: dict[str, dict[str, float]], name: str, algorithm: str, epsilon: float) -> dict[str, float] | None:
+    """Find a cell of a reference file, whose keys are ``data|Method|epsilon``."""
+    label = _REFERENCE_NAMES[algorithm]
+    suffixes = ("", "0") if algorithm == "lloyd" else (str(epsilon), f"{epsilon:g}")
+    return next((reference[f"{name}|{label}|{s}"] for s in suffixes if f"{name}|{label}|{s}" in reference), None)
+
+
+def _compared(own: dict[str, float], other: dict[str, float] | None) -> list[str]:
+    """Reference mean, difference in combined standard errors (positive: worse), ratio."""
+    if other is None:
+        return ["-", "-", "-"]
+    error = math.hypot(own["se"], other["se"])
+    difference = (own["mean"] - other["mean"]) / error if error else 0.0
+    return [f"{other['mean']:.5f}", f"{difference:+.2f}", f"{own['mean'] / other['mean']:.3f}"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Command-line options."""
+    parser = argparse.ArgumentParser(prog="python -m simulations.utility", description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=["iris:3", "digits:10", "wine:3"], help="NAME:K, bundled or in --data-dir")
+    parser.add_argument("--data-dir", nargs="*", default=[], help="folders with NAME.npz, .csv, .parquet or .npy")
+    parser.add_argument("--reference", nargs="*", default=[], help="JSON files with keys data|Method|epsilon")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--packing", default="halve", choices=("halve", "bisect"))
+    parser.add_argument("--post-processing", default=None, choices=("fold", "truncate", "none"))
+    parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", default="", help="write the cells to this JSON file")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

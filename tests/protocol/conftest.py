@@ -1,0 +1,7 @@
+"""Fixtures of the protocol tests."""
+
+from __future__ import annotations
+
+from protocol_federation import truth
+
+__all__ = ["truth"]

@@ -1,0 +1,152 @@
+"""The noise in released sums has the scale that the plan promises: client-side released minus exact sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from protocol_federation import (
+    Federation,
+    Truth,
+    Words,
+    grid_parts,
+    make_federation,
+    plant_noise,
+    record_truth,
+    small_config,
+)
+from scipy import stats
+
+from flwr_dpkmeans.privacy import mechanisms
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+
+SMALLEST_P = 1e-7
+CONFIG: dict[str, Any] = {"n_clusters": 20, "n_features": 2, "n_examples": 400, "epsilon": 2.0, "max_iter": 50}
+
+CASES = [
+    ("fastlloyd", "oblivious", "secure"),
+    ("fastlloyd", "central", "secure"),
+    ("fastlloyd", "distributed", "secure"),
+    ("fastlloyd", "oblivious", "seeded"),
+    ("fastlloyd", "central", "seeded"),
+    ("fastlloyd", "distributed", "seeded"),
+    ("glloyd", "oblivious", "secure"),
+    ("glloyd", "distributed", "seeded"),
+    ("sulloyd", "oblivious", "secure"),
+    ("sulloyd", "central", "seeded"),
+]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Truth]:
+    truth = record_truth(monkeypatch)
+    federation = make_federation(grid_parts([100] * 4, CONFIG["n_features"]))
+    federation.start(small_config(**(CONFIG | values)))
+    return federation, truth
+
+
+def noise_by_block(federation: Federation, truth: Truth) -> dict[str, NDArray[np.float64]]:
+    """Released minus exact, in units of the planned scale, for each array of the plan."""
+    parts: dict[str, list[NDArray[np.float64]]] = {}
+    for index, planned in enumerate(federation.plan.rounds, start=1):
+        exact = truth.exact_sum((index, 0))
+        flat = (truth.released[index] - exact).view(np.int64) / 2.0**16
+        start = 0
+        for block in planned.blocks:
+            parts.setdefault(block.name, []).append(flat[start : start + block.size] / block.noise_scale)
+            start += block.size
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def scale_p_value(noise: NDArray[np.float64], shape: NoiseShape, variance: float = 1.0) -> float:
+    """Two-sided p-value of the planned scale: exact chi-square (Gaussian) or gamma (Laplace) distribution."""
+    n = len(noise)
+    if shape is NoiseShape.GAUSSIAN:
+        below = float(stats.chi2.cdf(float((noise**2).sum()) / variance, n))
+    else:
+        below = float(stats.gamma.cdf(float(np.abs(noise).sum()), n))
+    return 2.0 * min(below, 1.0 - below)
+
+
+def check(federation: Federation, truth: Truth, variance: float = 1.0) -> None:
+    """Scale, mean and independence of the noise in every array."""
+    shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
+    for name, noise in noise_by_block(federation, truth).items():
+        assert len(noise) >= 1000
+        p = scale_p_value(noise, shapes[name], variance)
+        assert p > SMALLEST_P, f"{name}: std is {noise.std():.3f} of the plan's, p = {p:.3g}"
+        assert stats.ttest_1samp(noise, 0.0).pvalue > SMALLEST_P, f"{name}: the noise is not centred"
+        assert stats.pearsonr(noise[:-1], noise[1:]).pvalue > SMALLEST_P, f"{name}: the noise repeats itself"
+
+
+@pytest.mark.parametrize(("algorithm", "trust", "noise"), CASES)
+def test_noise_has_the_planned_scale(monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, noise: str) -> None:
+    federation, truth = run(monkeypatch, algorithm=algorithm, trust=trust, noise=noise)
+    check(federation, truth)
+
+
+def scaled(factor: float) -> Callable[..., Words]:
+    """`draw_noise` with a wrong scale."""
+
+    def draw(blocks: Any, *args: Any, **kwargs: Any) -> Words:
+        wrong = [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+        return mechanisms.draw_noise(wrong, *args, **kwargs)
+
+    return draw
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.3])
+@pytest.mark.parametrize(
+    ("algorithm", "trust"),
+    [("fastlloyd", "oblivious"), ("fastlloyd", "central"), ("fastlloyd", "distributed"), ("sulloyd", "oblivious")],
+)
+def test_a_planted_wrong_scale_is_caught(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, factor: float
+) -> None:
+    plant_noise(monkeypatch, scaled(factor))
+    federation, truth = run(monkeypatch, algorithm=algorithm, trust=trust, noise="seeded")
+    with pytest.raises(AssertionError, match="of the plan's"):
+        check(federation, truth)
+    shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
+    for name, noise in noise_by_block(federation, truth).items():
+        assert scale_p_value(noise, shapes[name]) < SMALLEST_P, f"{name}: {factor} of the plan's scale is not noticed"
+
+
+def test_shares_of_present_clients_that_are_not_counted_on_add_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With t = 1 of 4 the released variance is 4/3 of what is accounted for: never less."""
+    federation, truth = run(monkeypatch, trust="distributed", noise="seeded", max_silent=1)
+    check(federation, truth, variance=4.0 / 3.0)
+
+
+def test_the_private_count_has_its_planned_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the trust model, the count's noise comes in shares from the clients."""
+    truth = record_truth(monkeypatch)
+    parts = grid_parts([100, 150, 200], 2)
+
+    def counts() -> Iterator[float]:
+        for seed in range(120):
+            federation = make_federation(parts)
+            federation.start(n_examples=None, noise="seeded", random_state=seed, max_iter=1, epsilon=4.0)
+            assert federation.plan.count is not None
+            error = (truth.released[0] - truth.exact_sum((0, 0))).view(np.int64)[0] / 2.0**16
+            yield float(error) / federation.plan.count.blocks[0].noise_scale
+
+    noise = np.array(list(counts()))
+    assert scale_p_value(noise, NoiseShape.GAUSSIAN) > SMALLEST_P
+    # This many runs could tell: 35% less or 45% more would be rejected.
+    assert scale_p_value(noise * 0.6, NoiseShape.GAUSSIAN) < SMALLEST_P
+    assert scale_p_value(noise * 1.6, NoiseShape.GAUSSIAN) < SMALLEST_P
+
+
+def test_two_runs_never_share_secure_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random_state fixes the public start, but not secure noise; it does fix seeded noise."""
+    for kind, equal in (("secure", False), ("seeded", True)):
+        drawn = []
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                federation, truth = run(patch, noise=kind, max_iter=2)
+                drawn.append(noise_by_block(federation, truth)["counts"])
+        assert np.array_equal(*drawn) is equal
