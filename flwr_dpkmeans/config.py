@@ -6,6 +6,7 @@ Everything in `KMeansConfig` is public: it travels to every client inside the pl
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -110,10 +111,17 @@ class KMeansConfig:
     count_share: float = 0.02
 
     def __post_init__(self) -> None:
-        for name, low, example in _INTEGERS:
-            _require_integer(name, getattr(self, name), low, example)
+        for name, least, whole in _INTEGERS:
+            _require_integer(name, getattr(self, name), least, whole)
         for name, low, high, example in _REALS:
             _require_real(name, getattr(self, name), low, high, example)
+        for name in ("algorithm", "trust"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but it must be a name: give a string.")
+        if not isinstance(self.radius_clipping, bool):
+            raise ConfigurationError(
+                f"radius_clipping is {self.radius_clipping!r}, but it must be a boolean: give True or False."
+            )
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
             if not isinstance(value, kind) and not (name == "post_processing" and value is None):
@@ -192,14 +200,16 @@ def parse_config(**values: Any) -> KMeansConfig:
     for name in values:
         if name not in known:
             raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, known)}")
+    for name, example in (("n_clusters", "10"), ("bounds", "(-1.0, 1.0), which must be public")):
+        if name not in values:
+            raise ConfigurationError(f"the parameter {name!r} is missing, but every run needs it: give one such as {example}.")
     converted = dict(values)
     for name, kind in _CHOICES.items():
         if name in converted and converted[name] is not None:
             converted[name] = choice(name, converted[name], kind)
     for name, *_ in _REALS:
-        value = converted.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            converted[name] = float(value)
+        if name in converted:
+            converted[name] = _as_real(converted[name])
     for name, *_ in _INTEGERS:
         if name in converted and converted[name] is not None and not isinstance(converted[name], bool):
             converted[name] = _as_integer(converted[name])
@@ -224,6 +234,16 @@ def _as_integer(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def _as_real(value: object) -> object:
+    """Accept integers and NumPy numbers as floats; an integer beyond their range becomes infinite, and is refused."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _require_integer(name: str, value: object, low: int, example: int) -> None:
@@ -258,11 +278,16 @@ def _require_bounds(bounds: object, n_features: int | None) -> None:
             "features or one pair for each."
         )
     for feature, (low, high) in enumerate(_pairs(lower, upper)):
-        if not (math.isfinite(low) and math.isfinite(high)) or not low < high:
+        if not all(map(_is_finite, (low, high))) or not low < high:
             raise ConfigurationError(
                 f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
                 "and below the upper one: swap or widen them, and leave out a constant column."
             )
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a bound is a number at all, and a finite one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _pairs(lower: Iterable[float], upper: Iterable[float]) -> Iterable[tuple[float, float]]:

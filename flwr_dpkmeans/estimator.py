@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,8 +184,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def fit_predict(self, X: Sequence[ArrayLike], y: object = None, **kwargs: Any) -> list[NDArray[np.int64]]:
         """Fit and predict: one array of labels for each client."""
         del kwargs
-        self.fit(X, y)
-        return [self.predict(part) for part in X]
+        parts = _listed(X)
+        self.fit(parts, y)
+        return [self.predict(part) for part in parts]
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
@@ -199,13 +201,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """
         check_is_fitted(self)
         points = validate_points(X, self.n_features_in_)
-        return np.asarray(np.linalg.norm(points[:, None, :] - self.cluster_centers_[None, :, :], axis=2))
+        columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
+        return np.asarray(np.stack(columns, axis=1))
 
     def fit_transform(self, X: Sequence[ArrayLike], y: object = None, **kwargs: Any) -> list[NDArray[np.float64]]:
         """Fit and transform: one array of distances for each client."""
         del kwargs
-        self.fit(X, y)
-        return [self.transform(part) for part in X]
+        parts = _listed(X)
+        self.fit(parts, y)
+        return [self.transform(part) for part in parts]
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
@@ -226,16 +230,16 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def _nearest(self, X: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Nearest centroids of rows in the caller's units."""
         check_is_fitted(self)
-        return nearest_centroids(validate_points(X, self.n_features_in_), self.cluster_centers_)
+        points, centers = validate_points(X, self.n_features_in_), self.cluster_centers_
+        # Squared norms of data far from the origin, or of tiny data, would drown the distances in rounding errors.
+        middle = centers.mean(axis=0)
+        exponent = math.frexp(float(np.abs(centers - middle).max()))[1]
+        labels, _ = nearest_centroids(np.ldexp(points - middle, -exponent), np.ldexp(centers - middle, -exponent))
+        return labels, np.asarray(np.square(points - centers[labels]).sum(axis=1))
 
     def _validated_parts(self, X: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
         """The one border where the caller's arrays are checked."""
-        if isinstance(X, np.ndarray) and X.dtype != object and X.ndim == 2:
-            raise DataError(
-                f"X is one array of shape {X.shape}, but fit needs one array for each client: pass a list such as "
-                "[X_a, X_b]."
-            )
-        listed = list(X)
+        listed = _listed(X)
         if len(listed) < 2:
             raise DataError(
                 f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more clients."
@@ -303,9 +307,25 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ]
 
 
+def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
+    """The clients' tables as a list; one table for all is a mistake that has a sentence of its own."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 2:
+        raise DataError(
+            f"X is one table of shape {tuple(shape)}, but fit needs one array for each client: pass a list such as "
+            "[X_a, X_b]."
+        )
+    if not isinstance(X, Iterable) or isinstance(X, str | bytes):
+        raise DataError(
+            f"X is of type {type(X).__name__}, but fit needs one array for each client: pass a list such as [X_a, X_b]."
+        )
+    return list(X)
+
+
 def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
-    settings = NodeSettings(ClientPolicy(), MemoryLedger(), "default")
+    # All parties are the caller's own here, so only the plan's own limits apply.
+    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default")
 
     def own_settings(_: Context) -> NodeSettings:
         return settings

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, compose_epsilon
@@ -439,15 +439,30 @@ def _check(plan: Plan, trust: TrustModel) -> None:
         for block in planned.blocks:
             largest = block.entry_bound * MAX_ROWS_PER_CLIENT * plan.n_clients
             require_no_wrap(largest, block.noise_scale, block.name, plan.fraction_bits)
-            if block.noise is not NoiseShape.NONE and block.noise_scale * 2.0**plan.fraction_bits < 1.0:
+            share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
+            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
-                    f"the noise on {block.name!r} would be {block.noise_scale:.3g}, but the grid has steps of "
+                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
                     f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
                 )
     if trust.shared_noise or plan.count is not None:
         _ = plan.shares.n_honest
     if plan.is_final:
         _check_budget(plan)
+    elif config.max_epsilon is not None:
+        _check_budget(_cheapest(plan))
+
+
+def _cheapest(plan: Plan) -> Plan:
+    """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run."""
+    config = plan.config
+    longest = replace(
+        plan,
+        config=replace(config, max_iter=config.max_iter or MAX_ITERATIONS),
+        n_features=plan.n_features or len(config.bounds[0]),
+        n_examples=plan.n_examples or max(config.n_clusters, 3),
+    )
+    return replace(longest, rounds=_planned_rounds(build_algorithm(longest), config.trust))
 
 
 def _check_budget(plan: Plan) -> None:

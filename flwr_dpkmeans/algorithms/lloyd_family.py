@@ -76,7 +76,7 @@ class Public:
         left = total**-2 - self.count_multiplier**-2
         if left <= 0.0:
             raise PlanError("the private count takes the whole budget: lower count_share.")
-        return left**-0.5
+        return 1.0 / math.sqrt(left)
 
 
 def iterations(config: KMeansConfig, estimate: float) -> int:

@@ -104,7 +104,7 @@ class KMeansClient(NumPyClient):
         dict
             For ``describe``: ``n_features``.
         """
-        task = Task(str(config.get("task", "")))
+        task = _task(config)
         if task is Task.DESCRIBE:
             return [], 0, {"n_features": int(self._points.shape[1])}
         if task is Task.COUNT:
@@ -163,6 +163,17 @@ class KMeansClient(NumPyClient):
                 logger.warning("%d rows have values outside the bounds and are clipped (seen on this node only)", outside)
             self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
         return self._scaled[1]
+
+
+def _task(config: dict[str, Scalar]) -> Task:
+    """The task in a call, which only the mod knows how to ask."""
+    for task in Task:
+        if config.get("task") == task.value:
+            return task
+    raise LocalMisuseError(
+        f"KMeansClient.fit was called with task {config.get('task')!r}, but only secure_aggregation_mod calls it: put the "
+        "mod around this client, and start it from one of this package's strategies."
+    )
 
 
 def _plan(config: dict[str, Scalar]) -> Plan:

@@ -24,7 +24,7 @@ _OK = 0
 def describe(message: Message, context: Context, call_next: NextCall) -> int:
     """Ask the wrapped client for the width of its table."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
-    metrics = reply.config_records.get("fitres.metrics") or {}
+    metrics: Any = reply.config_records.get("fitres.metrics") or {}
     width = metrics.get("n_features")
     if not isinstance(width, int):
         raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
@@ -40,7 +40,7 @@ def ask_statistic(
     else:
         config = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         reply = _call(message, context, call_next, "fit", _parameters(memory.clusters)[:1], config)
-    record = reply.array_records.get("fitres.parameters") or {}
+    record: Any = reply.array_records.get("fitres.parameters") or {}
     return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 
 
@@ -98,7 +98,7 @@ def _call(
         raise LocalMisuseError("the wrapped client answered with an error.")
     status = reply.content.config_records.get(f"{kind}res.status")
     if status is not None and status.get("code", _OK) != _OK:
-        raise LocalMisuseError(f"the wrapped client failed: {status.get('message', '')}")
+        raise LocalMisuseError(f"the wrapped client failed: {status.get('message', '')!s}")
     return reply.content
 
 

@@ -183,7 +183,7 @@ class InProcessGrid(Grid):
         trial = Context(
             context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config
         )
-        sent = Message(metadata=message.metadata, content=copied(message.content))
+        sent = Message(metadata=message.metadata, content=copied(message.content))  # type: ignore[call-overload]
         try:
             reply = self._nodes[node_id].app(sent, trial)
         except Exception as exception:

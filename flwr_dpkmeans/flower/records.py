@@ -147,7 +147,8 @@ def stage_of(content: RecordDict) -> Stage | None:
     """Phase of an incoming message; None if it is not of this protocol."""
     if content.config_records.get(RECORD) is None:
         return None
-    return _member(Stage, _header(content).get("stage"), "stage")
+    stage: Stage = _member(Stage, _header(content).get("stage"), "stage")
+    return stage
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:

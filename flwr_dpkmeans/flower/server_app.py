@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.flower.node import run_folder
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
@@ -60,6 +61,7 @@ _APP_KEYS = (
     "round-timeout",
     "run-timeout",
 )
+_PARTITIONS = (Partition.IID.value, Partition.SHARDS.value)
 RUN_CONFIG_KEYS = frozenset(
     (*_STRATEGY_KEYS, *_ZERO_MEANS_AUTOMATIC, *_EMPTY_MEANS_AUTOMATIC, *_NEGATIVE_MEANS_AUTOMATIC, *_APP_KEYS)
 ) - {"n-clients"}
@@ -108,7 +110,9 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     values |= {key: run_config[key] for key in _NEGATIVE_MEANS_AUTOMATIC if run_config.get(key, -1) != -1}
     if run_config.get("num-clients", 0) != 0:
         values["n-clients"] = run_config["num-clients"]
-    values["radius-clipping"] = bool(run_config.get("radius-clipping", True))
+    values["radius-clipping"] = run_config.get("radius-clipping", True)
+    _require_source(str(run_config.get("data", "")))
+    _require_partition(str(run_config.get("partition", _PARTITIONS[0])))
     described = BUNDLED.get(str(run_config.get("data", "")))
     if described is not None:
         # A bundled data set's size is public: it is printed in scikit-learn's documentation.
@@ -118,9 +122,9 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     if "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     timeouts = Timeouts(
-        joining=float(run_config.get("join-timeout", 120.0)),
-        round=float(run_config.get("round-timeout", 600.0)),
-        run=float(run_config.get("run-timeout", 86_400.0)),
+        joining=run_config.get("join-timeout", 120.0),
+        round=run_config.get("round-timeout", 600.0),
+        run=run_config.get("run-timeout", 86_400.0),
     )
     bounds = _bounds(run_config, described.bounds if described is not None else None)
     return PrivateKMeans(run_config["n-clusters"], bounds=bounds, timeouts=timeouts, **options)
@@ -157,6 +161,21 @@ def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
             logger.info("  %s", (client / name).absolute())
     else:
         logger.info("client %d has its files in its own output folder (its log says where)", node)
+
+
+def _require_source(source: str) -> None:
+    """Refuse a name that is neither bundled nor a path; whether the path exists is known on the nodes only."""
+    if source and source not in BUNDLED and not Path(source).suffix and not {"/", "\\"} & set(source):
+        raise ConfigurationError(
+            f"data is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or .parquet file: "
+            f"{nearest(source, BUNDLED)}"
+        )
+
+
+def _require_partition(kind: str) -> None:
+    """Refuse splits that need a column, which a run configuration has no key for."""
+    if kind not in _PARTITIONS:
+        raise ConfigurationError(f"partition is {kind!r}, which is not known here: {nearest(kind, _PARTITIONS)}")
 
 
 def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Bounds:

@@ -14,12 +14,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.data.bounds import parse_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.server_run import ServerRun, Step
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.trust import trust_model
 
 logger = logging.getLogger("flwr_dpkmeans.server")
 
@@ -40,8 +42,11 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"the {name} timeout is {getattr(self, name)!r} s, but it must be positive.")
+            seconds = getattr(self, name)
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+                raise ConfigurationError(
+                    f"the {name} timeout is {seconds!r} s, but it must be a positive number: give seconds such as 60.0."
+                )
 
 
 @dataclass
@@ -122,6 +127,8 @@ class PrivateKMeans(Strategy):
             n_clients=n_clients,
             **options,
         )
+        algorithm_entry(self.config.algorithm)
+        trust_model(self.config.trust)
         self.timeouts = timeouts or Timeouts()
         self._on_step = on_step or log_step
         self._run: ServerRun | None = None
@@ -133,7 +140,14 @@ class PrivateKMeans(Strategy):
         cls, config: KMeansConfig, *, timeouts: Timeouts | None = None, on_step: Callable[[Step], None] | None = None
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration."""
-        strategy = cls(config.n_clusters, bounds=config.bounds, timeouts=timeouts, on_step=on_step)
+        strategy = cls(
+            config.n_clusters,
+            bounds=config.bounds,
+            timeouts=timeouts,
+            on_step=on_step,
+            algorithm=config.algorithm,
+            trust=config.trust,
+        )
         strategy.config = config
         return strategy
 
@@ -204,7 +218,7 @@ class PrivateKMeans(Strategy):
         self._confirmed = self.run.take_finish(replies)
         return MetricRecord({"clients-confirmed": len(self._confirmed)})
 
-    def start(  # type: ignore[override]
+    def start(
         self,
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,
@@ -244,6 +258,11 @@ class PrivateKMeans(Strategy):
         del train_config, evaluate_config
         if initial_arrays is not None and len(initial_arrays):
             raise ConfigurationError("initial_arrays were given, but the start is a public sphere packing: leave them out.")
+        if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
+            raise ConfigurationError(
+                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to evaluate: "
+                "leave it out, or use trust 'central'."
+            )
         if num_rounds is not None:
             self.config = replace(self.config, max_iter=num_rounds)
         if timeout is not None:
@@ -251,11 +270,6 @@ class PrivateKMeans(Strategy):
         deadline = time.monotonic() + self.timeouts.run
         self._steps = []
         self._open(grid)
-        if evaluate_fn is not None and self.run.clusters is None and self.run.plan.is_final:
-            raise ConfigurationError(
-                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to evaluate: "
-                "leave it out, or use trust 'central'."
-            )
         self.run.take_keys(self._exchange(grid, self.run.keys_messages(), deadline))
         result = KMeansResult()
         index = self.run.plan.first_round

@@ -30,8 +30,8 @@ def wait_for_nodes(
     grid : Grid
         Flower's grid.
     n_clients : int or None
-        Exactly this many take part (the lowest node ids if there are more); None: all that are there once their number
-        has not changed for 3 s.
+        Exactly this many take part (the lowest node ids if there are more); None: all that are there once none has
+        come or gone for 3 s, or when the time is up.
     min_clients : int
         With `n_clients` None, the least number.
     timeout : float
@@ -58,18 +58,19 @@ def wait_for_nodes(
     while True:
         nodes = sorted(grid.get_node_ids())
         now = clock()
-        if len(nodes) != len(last):
+        if nodes != last:
             last, changed = nodes, now
             if len(nodes) < wanted:
                 say(f"waiting for {wanted} clients: {len(nodes)} joined so far")
         if n_clients is not None and len(nodes) >= n_clients:
             return nodes[:n_clients]
         settled = now - changed >= _SETTLED_SECONDS or getattr(grid, "is_complete", False)
-        if n_clients is None and len(nodes) >= min_clients and settled:
+        expired = now - start >= timeout
+        if n_clients is None and len(nodes) >= min_clients and (settled or expired):
             return nodes
-        if now - start >= timeout:
+        if expired:
             raise CohortError(
                 f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
-                f'--federation-config "num-supernodes={wanted}"), or lower num-clients.'
+                f'--federation-config "num-supernodes={wanted}"), or lower ' + ("min-clients." if n_clients is None else "num-clients.")
             )
-        sleep(_POLL_SECONDS)
+        sleep(min(_POLL_SECONDS, timeout - (now - start)))

@@ -69,7 +69,7 @@ class PrivacyReport:
     n_examples : int or None
         N that the plan used.
     n_examples_source : str
-        ``declared``, ``private count`` or ``not needed``.
+        ``declared public``, ``private count`` or ``not needed``.
     slack : float
         Part of delta that pays for discrete instead of continuous noise.
     assumptions, warnings : tuple of str
@@ -191,7 +191,7 @@ def example_report() -> PrivacyReport:
         n_clients=2,
         n_attempts=1,
         n_examples=1000,
-        n_examples_source="declared",
+        n_examples_source="declared public",
         slack=0.0,
         assumptions=(),
         warnings=(),

@@ -35,7 +35,7 @@ def draw_summary(result: RunResult) -> bytes:
     from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(11, 7.5), dpi=_DPI, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
     if result.image_shape is not None:
         _draw_images(upper, result)
@@ -111,9 +111,14 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
 def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
     """Cost so far after each aggregation."""
     costs: dict[str, float] = {}
+    attempts: dict[int, list[int]] = {}
     for line in report.releases:
+        # Attempts are numbered through the whole run, so what marks a repetition is an earlier one of the same round.
+        tried = attempts.setdefault(line.round_index, [line.attempt])
+        if line.attempt not in tried:
+            tried.append(line.attempt)
         name = "count" if line.round_index == 0 else str(line.round_index)
-        costs[name + "'" * line.attempt] = line.epsilon_so_far
+        costs[name + "'" * tried.index(line.attempt)] = line.epsilon_so_far
     finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
     axis.set_xlabel("round (' marks a repeated attempt)")
     axis.set_ylabel("epsilon so far")

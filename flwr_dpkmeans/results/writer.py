@@ -144,8 +144,10 @@ def write_whole(path: Path, content: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise LocalMisuseError(
             f"the file {path.absolute()} cannot be written ({error.strerror}): free space or choose another output folder."
         ) from error

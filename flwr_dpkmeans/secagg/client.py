@@ -322,7 +322,7 @@ def _enter_attempt(state: ClientState, request: SumRequest) -> ClientState:
         if len(roster.members) >= len(known) or any(known.get(node) != key for node, key in roster.members):
             raise ProtocolError("a later attempt's roster adds a node or changes a key: stop the run.")
     neighbours = roster.neighbours(state.node_id, state.max_silent)
-    pairs = tuple(sorted(_pair_keys(replace(state, pair_keys=()), roster, neighbours).items()))
+    pairs = tuple(sorted(_pair_keys(state, roster, neighbours).items()))
     is_author = state.authored and state.node_id in roster.authors(state.max_silent)
     tag_key = state.tag_key
     if not state.authored:

@@ -25,7 +25,7 @@ from flwr_dpkmeans.privacy import mechanisms
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 
 SMALLEST_P = 1e-7
-CONFIG: dict[str, Any] = {"n_clusters": 20, "n_features": 2, "n_examples": 400, "epsilon": 2.0, "max_iter": 50}
+CONFIG: dict[str, Any] = {"n_clusters": 40, "n_features": 2, "n_examples": 400, "epsilon": 2.0, "max_iter": 25}
 
 CASES = [
     ("fastlloyd", "oblivious", "secure"),
@@ -43,7 +43,7 @@ CASES = [
 
 def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Truth]:
     truth = record_truth(monkeypatch)
-    federation = make_federation(grid_parts([100] * 4, CONFIG["n_features"]))
+    federation = make_federation(grid_parts([100] * (4 if values.get("trust") == "distributed" else 2), CONFIG["n_features"]))
     federation.start(small_config(**(CONFIG | values)))
     return federation, truth
 
@@ -124,7 +124,7 @@ def test_shares_of_present_clients_that_are_not_counted_on_add_noise(monkeypatch
 def test_the_private_count_has_its_planned_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the trust model, the count's noise comes in shares from the clients."""
     truth = record_truth(monkeypatch)
-    parts = grid_parts([100, 150, 200], 2)
+    parts = grid_parts([100, 250], 2)
 
     def counts() -> Iterator[float]:
         for seed in range(120):

@@ -1,0 +1,84 @@
+"""`flwr run` in a home, on a port and with a SuperLink of its own, which is stopped by its process id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+RUN_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class LocalSuperLink:
+    """A throw-away Flower installation.
+
+    Parameters
+    ----------
+    home : Path
+        HOME and FLWR_HOME lie in it.
+    port : int
+        Of the local SuperLink.
+    """
+
+    home: Path
+    port: int
+
+    @classmethod
+    def make(cls, home: Path) -> LocalSuperLink:
+        """Choose a free port; nothing is started yet."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return cls(home, probe.getsockname()[1])
+
+    def run(self, run_config: str = "", *, nodes: int) -> subprocess.CompletedProcess[str]:
+        """Type `flwr run . --stream ...` in the project's folder."""
+        command = [str(Path(sys.executable).with_name("flwr")), "run", ".", "--stream"]
+        command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+        if run_config:
+            command += ["--run-config", run_config]
+        return subprocess.run(
+            command, cwd=PROJECT, env=self._environment(), capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False
+        )
+
+    def stop(self) -> None:
+        """End the SuperLink that the first run started: the one process whose command names this home."""
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            try:
+                command = (process / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.home) in command and "flower-superlink" in command:
+                os.kill(int(process.name), signal.SIGTERM)
+                _wait_until_gone(process)
+
+    def _environment(self) -> dict[str, str]:
+        """The own environment with another home, another port and no installation at run time."""
+        environment = dict(os.environ)
+        environment |= {
+            "HOME": str(self.home),
+            "FLWR_HOME": str(self.home / ".flwr"),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
+            "RAY_DISABLE_IMPORT_WARNING": "1",
+        }
+        environment.pop("PYTHONPATH", None)
+        return environment
+
+
+def _wait_until_gone(process: Path) -> None:
+    """Wait up to 20 s for a process to end, then insist."""
+    deadline = time.monotonic() + 20.0
+    while process.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if process.exists():
+        os.kill(int(process.name), signal.SIGKILL)

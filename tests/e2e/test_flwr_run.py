@@ -1,0 +1,100 @@
+"""The main job as its user types it: `flwr run` on Ray."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from local_superlink import LocalSuperLink
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.data.bundled import load_bundled
+
+pytestmark = pytest.mark.ray
+
+FILES = ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png")
+
+
+@pytest.fixture(scope="module")
+def superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
+    """One SuperLink for all runs of this module."""
+    link = LocalSuperLink.make(tmp_path_factory.mktemp("home"))
+    yield link
+    link.stop()
+
+
+def client_folders(root: Path) -> list[Path]:
+    """Output folders of all clients of a run."""
+    return sorted(root.glob("client-*"))
+
+
+def test_the_default_job(superlink: LocalSuperLink) -> None:
+    completed = superlink.run(nodes=10)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    (root,) = (superlink.home / "flwr-dpkmeans").iterdir()
+    folders = client_folders(root)
+    assert len(folders) == 10
+    arrays = [np.load(folder / "centroids.npz")["centroids"] for folder in folders]
+    assert arrays[0].shape == (10, 64)
+    assert all(np.array_equal(arrays[0], other) for other in arrays[1:])
+    for folder in folders:
+        for name in FILES:
+            assert (folder / name).is_file()
+            assert str(folder / name) in completed.stdout
+    assert not (root / "server" / "centroids.npz").exists()
+    report = json.loads((root / "server" / "privacy_report.json").read_text())
+    assert report == json.loads((folders[0] / "privacy_report.json").read_text())
+    assert report["is_private"]
+    assert report["trust"] == "oblivious"
+    assert 1.99 < report["epsilon"] <= 2.0
+    assert report["delta"] == pytest.approx(1 / (1797 * np.log(1797)))
+    assert len(re.findall(r"^round \d+/\d+ .*epsilon so far", completed.stdout, re.MULTILINE)) == report["n_attempts"]
+    assert "movement" not in completed.stdout
+
+
+def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    points = np.clip(generator.normal(generator.choice([20.0, 50.0, 80.0], (3000, 1)), 4.0, (3000, 3)), 0.0, 100.0)
+    lines = ["a,b,c,town,kind"]
+    lines += [f"{a:.3f},{b:.3f},{c:.3f},Springfield,{i % 3}" for i, (a, b, c) in enumerate(points)]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(lines) + "\n")
+    output = tmp_path / "out"
+    config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' num-clients=3 output='{output}'"
+    completed = superlink.run(config, nodes=3)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    folders = client_folders(output)
+    assert len(folders) == 3
+    centroids = np.load(folders[0] / "centroids.npz")["centroids"]
+    assert centroids.shape == (5, 3)
+    assert centroids.min() >= 0.0
+    assert centroids.max() <= 100.0
+    report = json.loads((output / "server" / "privacy_report.json").read_text())
+    assert report["n_examples_source"] == "private count"
+    assert abs(report["n_examples"] - 3000) < 300
+    assert report["releases"][0]["array"] == "count"
+    assert report["epsilon"] <= 2.0
+
+
+def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: LocalSuperLink, tmp_path: Path) -> None:
+    config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central'"
+    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "NOT PRIVATE" in completed.stdout
+    points = load_bundled("digits").points
+    own = FederatedKMeans(
+        n_clusters=10, epsilon=1.0, noise="seeded", random_state=7, trust="oblivious", bounds=(0.0, 16.0)
+    ).fit([points[:700], points[700:]])
+    on_ray = np.load(tmp_path / "out" / "server" / "centroids.npz")["centroids"]
+    np.testing.assert_array_equal(on_ray, own.cluster_centers_)
+
+
+def test_a_wrong_value_ends_with_one_sentence(superlink: LocalSuperLink, tmp_path: Path) -> None:
+    completed = superlink.run(f"algorithm='fastloyd' num-clients=2 output='{tmp_path / 'out'}'", nodes=2)
+    assert "did you mean 'fastlloyd'?" in completed.stdout
+    assert "Traceback" not in completed.stdout
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,142 @@
+"""Clients and a server of the aggregation protocol in one memory, with everything that the server receives kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.ring import FixedPointVector, MaskedVector, Ring
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.server import ServerSession
+
+FIRST_ROUND = 1
+
+
+def ring(*values: int) -> Ring:
+    """Ring elements from Python integers of any sign."""
+    return np.array([value % 2**64 for value in values], dtype=np.uint64)
+
+
+@dataclass
+class Federation:
+    """A cohort that has agreed on keys, and the server's records of it."""
+
+    node_ids: tuple[int, ...]
+    authored: bool = True
+    max_silent: int = 0
+    min_cohort: int = 2
+    max_retries: int = 5
+    run_id: int = 77
+    states: dict[int, ClientState] = field(default_factory=dict)
+    received: list[tuple[int, SumReply]] = field(default_factory=list)
+    noises: list[Ring] = field(default_factory=list)
+    release: Release | None = None
+
+    def __post_init__(self) -> None:
+        for node in self.node_ids:
+            self.states[node] = ClientState(
+                run_id=self.run_id,
+                node_id=node,
+                private_key=generate_private_key(),
+                min_cohort=self.min_cohort,
+                max_silent=self.max_silent,
+                authored=self.authored,
+                plan_digest=b"digest of the plan",
+            )
+        keys = {node: public_key_of(state.private_key) for node, state in self.states.items()}
+        self.server = ServerSession(
+            Roster.of(0, keys),
+            min_cohort=self.min_cohort,
+            max_retries=self.max_retries,
+            max_silent=self.max_silent,
+            authored=self.authored,
+        )
+
+    def open(self, round_index: int, length: int) -> None:
+        """Start a round."""
+        self.server.open_round(round_index, length)
+
+    def requests(self, *, repeated: bool = False) -> dict[int, SumRequest]:
+        """What the server sends in the open round and attempt."""
+        server = self.server
+        return {
+            node: SumRequest(
+                server.round_index,
+                server.attempt,
+                roster=server.roster if server.expects_roster() else None,
+                release=None if repeated else self.release,
+                boxes=server.take_boxes(node),
+            )
+            for node in server.roster.node_ids
+        }
+
+    def answer(self, node: int, request: SumRequest, vector: Ring, state_digest: bytes = b"state") -> SumReply:
+        """Let one client answer, and move it on."""
+        admitted = admit(self.states[node], request, FIRST_ROUND)
+        self.states[node], reply = answer(
+            admitted, request, FixedPointVector(vector), blinded=self.authored, state_digest=state_digest
+        )
+        return reply
+
+    def deliver(self, node: int, reply: SumReply) -> None:
+        """Hand a reply to the server, which keeps a record of it whether it accepts it or not."""
+        self.received.append((node, reply))
+        self.server.receive(node, reply)
+
+    def attempt(
+        self,
+        vectors: Mapping[int, Ring],
+        *,
+        silent: tuple[int, ...] = (),
+        repeated: bool = False,
+        digests: Mapping[int, bytes] | None = None,
+    ) -> dict[int, SumReply]:
+        """All clients of the roster answer; the replies of the `silent` ones do not arrive and are returned."""
+        held_back = {}
+        for node, request in self.requests(repeated=repeated).items():
+            reply = self.answer(node, request, vectors[node], (digests or {}).get(node, b"state"))
+            if node in silent:
+                held_back[node] = reply
+            else:
+                self.deliver(node, reply)
+        return held_back
+
+    def close(self, noise: Ring) -> Ring:
+        """The server aggregates, adds noise and keeps the release; returns the aggregate before noise."""
+        aggregate = self.server.aggregate(blinded=self.authored)
+        self.noises.append(noise)
+        self.release = Release(self.server.round_index, self.server.attempt, aggregate.values + noise)
+        return aggregate.values
+
+    def run_round(self, round_index: int, vectors: Mapping[int, Ring], noise: Ring) -> Ring:
+        """One undisturbed round; returns the aggregate before noise."""
+        self.open(round_index, len(noise))
+        self.attempt(vectors)
+        return self.close(noise)
+
+    def read_release(self) -> dict[int, Ring]:
+        """What every client reads in the last release, with its boxes opened if they are due."""
+        assert self.release is not None
+        read = {}
+        for node in self.server.roster.node_ids:
+            request = FinishRequest(self.release, self.server.take_boxes(node))
+            self.states[node] = admit_finish(self.states[node], request)
+            read[node] = unblind(self.states[node], self.release, blinded=self.authored).values
+        return read
+
+    def final_tags(self, digests: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Tags of the clients' last states."""
+        return {
+            node: state_tag(self.states[node], self.server.round_index + 1, self.server.attempt, digests[node])
+            for node in self.server.roster.node_ids
+        }
+
+
+def altered(reply: SumReply, values: Ring) -> SumReply:
+    """A reply with another vector."""
+    return SumReply(reply.round_index, reply.attempt, MaskedVector(values), reply.tag, reply.boxes)
