@@ -202,7 +202,7 @@ def parse_config(**values: Any) -> KMeansConfig:
             raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, known)}")
     for name, example in (("n_clusters", "10"), ("bounds", "(-1.0, 1.0), which must be public")):
         if name not in values:
-            raise ConfigurationError(f"the parameter {name!r} is missing, but every run needs it: give one such as {example}.")
+            raise ConfigurationError(f"{name!r} is missing, but every run needs it: give a value such as {example}.")
     converted = dict(values)
     for name, kind in _CHOICES.items():
         if name in converted and converted[name] is not None:

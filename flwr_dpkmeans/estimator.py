@@ -242,7 +242,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         listed = _listed(X)
         if len(listed) < 2:
             raise DataError(
-                f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more clients."
+                f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more "
+                "clients."
             )
         parts = [validate_points(part) for part in listed]
         widths = sorted({part.shape[1] for part in parts})
@@ -252,8 +253,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         k = self.n_clusters
         if isinstance(k, int) and not isinstance(k, bool) and total < k:
             raise DataError(
-                f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer clusters "
-                "or add data."
+                f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
+                "clusters or add data."
             )
         return parts
 

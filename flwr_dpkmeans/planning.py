@@ -185,7 +185,13 @@ def price(events: tuple[Event, ...], delta: float) -> float:
 
 
 def draft_plan(
-    config: KMeansConfig, *, run_id: int, n_clients: int, seed: int, n_features: int | None, n_examples: int | None = None
+    config: KMeansConfig,
+    *,
+    run_id: int,
+    n_clients: int,
+    seed: int,
+    n_features: int | None,
+    n_examples: int | None = None,
 ) -> Plan:
     """Build the plan, as far as the public values that are known allow.
 
@@ -259,8 +265,8 @@ def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
     if config.max_silent is not None:
         if config.max_silent > n_clients - 2:
             raise ConfigurationError(
-                f"max_silent is {config.max_silent}, but with {n_clients} clients at most {n_clients - 2} may be silent "
-                "or collude: lower max_silent or start more clients."
+                f"max_silent is {config.max_silent}, but with {n_clients} clients at most {n_clients - 2} may be "
+                "silent or collude: lower max_silent or start more clients."
             )
         return config.max_silent
     return 0 if n_clients <= 32 else _SPARSE_MAX_SILENT
@@ -307,7 +313,8 @@ def _public(plan: Plan) -> Public:
         event = count.event(plan.fraction_bits, plan.shares.n_honest)
         reserved = event.slack if isinstance(event, GaussianRelease) else 0.0
     return Public(
-        config=plan.config,
+        # The rounds do not depend on the seed, so runs that differ in nothing else share them.
+        config=replace(plan.config, random_state=None),
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -412,7 +419,8 @@ def _count_round(plan: Plan, noise: NoiseShape) -> PlannedRound:
     else:
         multiplier = gaussian_noise_multiplier(config.epsilon, plan.delta) / math.sqrt(config.count_share)
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    return PlannedRound("count", COUNT_TRUST, (Block("count", (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, 1.0),))
+    block = Block("count", (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, 1.0)
+    return PlannedRound("count", COUNT_TRUST, (block,))
 
 
 def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
@@ -421,7 +429,7 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
 
 
 def _check(plan: Plan, trust: TrustModel) -> None:
-    """Refuse vectors that are too long, sums that could wrap, noise that the trust model cannot add, and plans over the budget."""
+    """Refuse vectors that are too long, sums that could wrap, noise that cannot be added, and plans over the budget."""
     config = plan.config
     if plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
         raise ConfigurationError(
@@ -505,5 +513,3 @@ def _same_block(a: Block, b: Block) -> bool:
 def _close(a: float, b: float) -> bool:
     """Equal up to the last digits."""
     return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=0.0)
-
-

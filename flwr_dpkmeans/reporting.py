@@ -25,8 +25,8 @@ _THEOREMS = {
         "one row lies in at most one cluster; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)"
     ),
     ("sums", NoiseShape.GAUSSIAN): (
-        "one row of [-1, 1]^d has L2 norm at most sqrt(d); Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, "
-        "Theorem 1)"
+        "one row of [-1, 1]^d has L2 norm at most sqrt(d); Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su "
+        "2022, Theorem 1)"
     ),
     ("sums", NoiseShape.LAPLACE): (
         "one row of [-1, 1]^d has L1 norm at most d; Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)"

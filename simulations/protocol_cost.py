@@ -10,6 +10,7 @@ import logging
 import statistics
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -20,7 +21,7 @@ from rich.table import Table
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_source
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
+from flwr_dpkmeans.flower.records import VECTOR_RECORD
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,12 @@ def bytes_of_replies(case: Case) -> tuple[int, int]:
     sums = [reply for reply in seen if VECTOR_RECORD in reply.content]
     last = sums[-1]
     payload = len(last.content.array_records[VECTOR_RECORD]["vector"].data)
-    return payload, payload + _overhead(last)
+    return payload, _nested_size(last)
 
 
-def _overhead(reply: Message) -> int:
-    """Bytes of a reply beside the masked vector: header, tag, record and message envelopes."""
-    content = reply.content
-    records = (content.config_records[RECORD], content.array_records[VECTOR_RECORD])
-    sizes = [len(record.deflate()) for record in records]
-    sizes += [len(content.deflate()), len(reply.deflate())]
-    array = content.array_records[VECTOR_RECORD]["vector"]
-    return sum(sizes) + len(array.deflate()) - len(array.data)
+def _nested_size(item: Any) -> int:
+    """Bytes of an object as Flower serialises it, with everything inside."""
+    return len(item.deflate()) + sum(_nested_size(child) for child in (item.children or {}).values())
 
 
 def main(arguments: list[str] | None = None) -> int:

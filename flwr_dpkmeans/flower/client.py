@@ -160,7 +160,7 @@ class KMeansClient(NumPyClient):
         if self._scaled is None or self._scaled[0] != bounds:
             outside = bounds.count_outside(self._points)
             if outside:
-                logger.warning("%d rows have values outside the bounds and are clipped (seen on this node only)", outside)
+                logger.warning("%d rows have values outside the bounds and are clipped (only this node knows)", outside)
             self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
         return self._scaled[1]
 
@@ -171,8 +171,8 @@ def _task(config: dict[str, Scalar]) -> Task:
         if config.get("task") == task.value:
             return task
     raise LocalMisuseError(
-        f"KMeansClient.fit was called with task {config.get('task')!r}, but only secure_aggregation_mod calls it: put the "
-        "mod around this client, and start it from one of this package's strategies."
+        f"KMeansClient.fit was called with task {config.get('task')!r}, but only secure_aggregation_mod calls it: put "
+        "the mod around this client, and start it from one of this package's strategies."
     )
 
 

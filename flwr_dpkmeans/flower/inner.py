@@ -24,7 +24,7 @@ _OK = 0
 def describe(message: Message, context: Context, call_next: NextCall) -> int:
     """Ask the wrapped client for the width of its table."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
-    metrics: Any = reply.config_records.get("fitres.metrics") or {}
+    metrics: Any = reply.get("fitres.metrics") or {}
     width = metrics.get("n_features")
     if not isinstance(width, int):
         raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
@@ -40,7 +40,7 @@ def ask_statistic(
     else:
         config = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         reply = _call(message, context, call_next, "fit", _parameters(memory.clusters)[:1], config)
-    record: Any = reply.array_records.get("fitres.parameters") or {}
+    record: Any = reply.get("fitres.parameters") or {}
     return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 
 
@@ -55,14 +55,15 @@ def deliver_result(
 def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
     """Serve one inner call with a NumPyClient; the inverse of the calls above."""
     content = message.content
-    kind = "fit" if "fitins.parameters" in content.array_records else "evaluate"
-    parameters = [array.numpy() for array in content.array_records[f"{kind}ins.parameters"].values()]
-    config: Any = dict(content.config_records[f"{kind}ins.config"])
+    kind = "fit" if "fitins.parameters" in content else "evaluate"
+    sent: Any = content[f"{kind}ins.parameters"]
+    parameters = [array.numpy() for array in sent.values()]
+    config: Any = dict(content[f"{kind}ins.config"])
     reply = RecordDict()
     if kind == "fit":
         arrays, _, metrics = client.fit(parameters, config)
-        reply.array_records["fitres.parameters"] = _array_record(arrays)
-        reply.config_records["fitres.metrics"] = ConfigRecord(dict(metrics))
+        reply["fitres.parameters"] = _array_record(arrays)
+        reply["fitres.metrics"] = ConfigRecord(dict(metrics))
     else:
         client.evaluate(parameters, config)
     return reply
@@ -85,8 +86,8 @@ def _call(
 ) -> RecordDict:
     """Call the wrapped app with content of our own and return its reply's content."""
     content = RecordDict()
-    content.array_records[f"{kind}ins.parameters"] = _array_record(arrays)
-    content.config_records[f"{kind}ins.config"] = ConfigRecord(config)
+    content[f"{kind}ins.parameters"] = _array_record(arrays)
+    content[f"{kind}ins.config"] = ConfigRecord(config)
     # The inner call borrows the message, whose metadata only Flower can make, and puts its content back.
     original = message.content
     message.content = content
@@ -96,7 +97,7 @@ def _call(
         message.content = original
     if reply.has_error() or not reply.has_content():
         raise LocalMisuseError("the wrapped client answered with an error.")
-    status = reply.content.config_records.get(f"{kind}res.status")
+    status: Any = reply.content.get(f"{kind}res.status")
     if status is not None and status.get("code", _OK) != _OK:
         raise LocalMisuseError(f"the wrapped client failed: {status.get('message', '')!s}")
     return reply.content

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
@@ -180,9 +180,7 @@ class InProcessGrid(Grid):
             error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
             return [self._stamped(Message(error, reply_to=message))]
         context = self._contexts[node_id]
-        trial = Context(
-            context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config
-        )
+        trial = Context(context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config)
         sent = Message(metadata=message.metadata, content=copied(message.content))  # type: ignore[call-overload]
         try:
             reply = self._nodes[node_id].app(sent, trial)
@@ -203,10 +201,11 @@ class InProcessGrid(Grid):
 def copied(content: RecordDict) -> RecordDict:
     """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
     copy = RecordDict()
-    for name, config in content.config_records.items():
-        copy.config_records[name] = ConfigRecord(dict(config))
-    for name, arrays in content.array_records.items():
-        copy.array_records[name] = ArrayRecord(dict(arrays))
-    for name, metrics in content.metric_records.items():
-        copy.metric_records[name] = metrics
+    for name, record in content.items():
+        if isinstance(record, ConfigRecord):
+            copy[name] = ConfigRecord(dict(record))
+        elif isinstance(record, ArrayRecord):
+            copy[name] = ArrayRecord(dict(record))
+        else:
+            copy[name] = MetricRecord(dict(record))
     return copy

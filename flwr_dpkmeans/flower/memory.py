@@ -53,7 +53,7 @@ class ClientMemory:
 
 def recall(context: Context) -> ClientMemory | None:
     """Read the memory of this run; None before the first message."""
-    record: Any = context.state.config_records.get(_KEY)
+    record: Any = context.state.get(_KEY)
     if record is None:
         return None
     progress = json.loads(str(record["progress"]))
@@ -116,7 +116,7 @@ def remember(context: Context, memory: ClientMemory) -> None:
     if memory.clusters is not None:
         fields["clusters"] = _pack_clusters(memory.clusters)
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
-    context.state.config_records[_KEY] = ConfigRecord(fields)
+    context.state[_KEY] = ConfigRecord(fields)
 
 
 def _pack_clusters(clusters: ClusterState) -> bytes:

@@ -145,7 +145,7 @@ def failure_content(status: Status, code: str, sentence: str) -> RecordDict:
 
 def stage_of(content: RecordDict) -> Stage | None:
     """Phase of an incoming message; None if it is not of this protocol."""
-    if content.config_records.get(RECORD) is None:
+    if RECORD not in content:
         return None
     stage: Stage = _member(Stage, _header(content).get("stage"), "stage")
     return stage
@@ -266,8 +266,9 @@ def _content(header: dict[str, Any], blobs: Mapping[str, bytes], vector: Ring | 
 
 def _record(content: RecordDict) -> Mapping[str, Any]:
     """The protocol's config record."""
-    record = content.config_records.get(RECORD)
-    if record is None:
+    # Flower's typed views (config_records) copy the whole dictionary each time, so records are looked up directly.
+    record = content.get(RECORD)
+    if not isinstance(record, ConfigRecord):
         raise ProtocolError(f"a message carries no record {RECORD!r}: it is not of this protocol.")
     return record
 
@@ -303,9 +304,11 @@ def _release(content: RecordDict) -> Release | None:
 
 def _vector(content: RecordDict) -> Ring | None:
     """The uint64 vector in a message, if it carries one."""
-    record = content.array_records.get(VECTOR_RECORD)
+    record = content.get(VECTOR_RECORD)
     if record is None:
         return None
+    if not isinstance(record, ArrayRecord):
+        raise ProtocolError("a vector is not an array record: message discarded.")
     array = record.get("vector")
     if array is None or (array.dtype, array.stype) != ("uint64", VECTOR_LAYOUT):
         raise ProtocolError("a vector is missing or is not of 64-bit ring elements: message discarded.")

@@ -167,8 +167,8 @@ def _require_source(source: str) -> None:
     """Refuse a name that is neither bundled nor a path; whether the path exists is known on the nodes only."""
     if source and source not in BUNDLED and not Path(source).suffix and not {"/", "\\"} & set(source):
         raise ConfigurationError(
-            f"data is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or .parquet file: "
-            f"{nearest(source, BUNDLED)}"
+            f"data is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or .parquet "
+            f"file: {nearest(source, BUNDLED)}"
         )
 
 
@@ -186,8 +186,8 @@ def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Bounds:
     if documented is not None:
         return documented
     raise ConfigurationError(
-        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' or "
-        "the path of a file with columns feature,lower,upper."
+        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
+        "or the path of a file with columns feature,lower,upper."
     )
 
 

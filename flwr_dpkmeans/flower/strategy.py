@@ -257,11 +257,13 @@ class PrivateKMeans(Strategy):
         """
         del train_config, evaluate_config
         if initial_arrays is not None and len(initial_arrays):
-            raise ConfigurationError("initial_arrays were given, but the start is a public sphere packing: leave them out.")
+            raise ConfigurationError(
+                "initial_arrays were given, but the start is a public sphere packing: leave them out."
+            )
         if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
             raise ConfigurationError(
-                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to evaluate: "
-                "leave it out, or use trust 'central'."
+                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "
+                "evaluate: leave it out, or use trust 'central'."
             )
         if num_rounds is not None:
             self.config = replace(self.config, max_iter=num_rounds)
@@ -289,9 +291,7 @@ class PrivateKMeans(Strategy):
     def _open(self, grid: Grid) -> None:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         config = self.config
-        nodes = wait_for_nodes(
-            grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info
-        )
+        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes)
         self.summary()

@@ -69,8 +69,9 @@ def wait_for_nodes(
         if n_clients is None and len(nodes) >= min_clients and (settled or expired):
             return nodes
         if expired:
+            option = "min-clients" if n_clients is None else "num-clients"
             raise CohortError(
                 f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
-                f'--federation-config "num-supernodes={wanted}"), or lower ' + ("min-clients." if n_clients is None else "num-clients.")
+                f'--federation-config "num-supernodes={wanted}"), or lower {option}.'
             )
         sleep(min(_POLL_SECONDS, timeout - (now - start)))

@@ -140,7 +140,7 @@ class PrivacyReport:
         ]
         lines += [f"  WARNING     {warning}" for warning in self.warnings]
         lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
-        lines.append("  releases    round/attempt  array           sensitivity      noise                epsilon so far")
+        lines.append("  releases    round/attempt  array           sensitivity     noise                epsilon so far")
         for line in self.releases:
             noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
             lines.append(

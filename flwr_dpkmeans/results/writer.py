@@ -79,12 +79,11 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
         counts=result.counts,
         feature_names=np.asarray(result.feature_names, dtype=np.str_),
     )
-    paths = [
+    return [
         write_whole(folder / CENTROIDS_FILE, archive.getvalue()),
         *write_report(folder, result.report, metrics_of(result.report, result.counts, result.movements)),
         write_whole(folder / PICTURE_FILE, draw_summary(result)),
     ]
-    return paths
 
 
 def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
@@ -149,6 +148,7 @@ def write_whole(path: Path, content: bytes) -> Path:
         if not isinstance(error, OSError):
             raise
         raise LocalMisuseError(
-            f"the file {path.absolute()} cannot be written ({error.strerror}): free space or choose another output folder."
+            f"the file {path.absolute()} cannot be written ({error.strerror}): free space or choose another output "
+            "folder."
         ) from error
     return path.absolute()

@@ -382,7 +382,7 @@ def test_a_request_without_a_plan_or_of_another_run_is_refused() -> None:
         requests = server.request(1)
         server.complete(requests)
         assert server.federation.charges() == 4
-        server.require_refused(later[VICTIM], "sealed group keys")
+        server.require_refused(later[VICTIM], "sealed group key")
         server.require_refused(foreign[VICTIM], "replayed")
         # The state after a refused replay is the state before, so the honest run goes on.
         server.require_unharmed(2)

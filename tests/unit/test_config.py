@@ -1,0 +1,262 @@
+"""The sentences that a person reads about a bad parameter, and what is accepted as a number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.config import KMeansConfig, Schedule, parse_config
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+
+BOX = ((-1.0,), (1.0,))
+
+
+def config(**values: Any) -> KMeansConfig:
+    return parse_config(**({"n_clusters": 3, "bounds": BOX} | values))
+
+
+def sentence(**values: Any) -> str:
+    """The one sentence that a bad value gives."""
+    with pytest.raises(ConfigurationError) as caught:
+        config(**values)
+    text = str(caught.value)
+    assert text.endswith((".", "?"))
+    assert "\n" not in text
+    return text
+
+
+# (parameter, bad value, bound, mend): the sentence must hold all three.
+INTEGERS = [
+    ("n_clusters", 0, "at least 1", "give 10"),
+    ("n_clusters", -3, "at least 1", "give 10"),
+    ("n_clusters", 2.5, "integer", "give 10"),
+    ("n_clusters", "3", "integer", "give 10"),
+    ("n_clusters", None, "at least 1", "give 10"),
+    ("n_clusters", math.nan, "integer", "give 10"),
+    ("n_clusters", math.inf, "integer", "give 10"),
+    ("n_examples", 0, "at least 1", "give 1000"),
+    ("n_features", 0, "at least 1", "give 2"),
+    ("max_iter", 0, "at least 1", "give 5"),
+    ("random_state", -1, "at least 0", "give 7"),
+    ("n_clients", 1, "at least 2", "give 10"),
+    ("min_clients", 1, "at least 2", "give 2"),
+    ("min_clients", None, "at least 2", "give 2"),
+    ("max_silent", -1, "at least 0", "give 1"),
+    ("max_retries", -1, "at least 0", "give 1"),
+    ("max_retries", None, "at least 0", "give 1"),
+]
+REALS = [
+    ("epsilon", 0.0, "greater than 0", "give 1.0"),
+    ("epsilon", -1.0, "greater than 0", "give 1.0"),
+    ("epsilon", math.nan, "finite number", "give 1.0"),
+    ("epsilon", math.inf, "finite number", "give 1.0"),
+    ("epsilon", "1.0", "finite number", "give 1.0"),
+    ("epsilon", None, "greater than 0", "give 1.0"),
+    ("delta", 0.0, "between 0 and 1", "give 1e-6"),
+    ("delta", 1.0, "between 0 and 1", "give 1e-6"),
+    ("delta", -1e-9, "between 0 and 1", "give 1e-6"),
+    ("alpha", 0.0, "greater than 0", "give 0.8"),
+    ("alpha", math.inf, "finite number", "give 0.8"),
+    ("max_epsilon", 0.0, "greater than 0", "give 2.0"),
+    ("count_share", 0.0, "between 0 and 0.5", "give 0.02"),
+    ("count_share", 0.5, "between 0 and 0.5", "give 0.02"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "bound", "mend"), INTEGERS + REALS)
+def test_names_value_bound_and_mend(name: str, value: object, bound: str, mend: str) -> None:
+    text = sentence(**{name: value})
+    assert text.startswith(f"{name} is {value!r}, but it must be ")
+    assert bound in text
+    assert text.endswith(f"{mend}.")
+
+
+@pytest.mark.parametrize("name", sorted({row[0] for row in INTEGERS + REALS}))
+@pytest.mark.parametrize("value", [True, False, np.True_])
+def test_truth_values_are_no_numbers(name: str, value: object) -> None:
+    assert sentence(**{name: value}).startswith(f"{name} is {value!r}, but it must be ")
+
+
+@pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3), np.int64(3), 3.0, np.float64(3.0)])
+@pytest.mark.parametrize("name", ["n_clusters", "n_features", "max_iter", "max_retries"])
+def test_whole_numbers_of_any_type_are_integers(name: str, value: object) -> None:
+    got = getattr(config(**{name: value}), name)
+    assert got == 3
+    assert type(got) is int
+
+
+@pytest.mark.parametrize("value", [2, np.int64(2), np.float32(2.0), np.float64(2.0), Fraction(2), 2.0])
+@pytest.mark.parametrize("name", ["epsilon", "alpha", "max_epsilon"])
+def test_real_numbers_of_any_type_are_floats(name: str, value: object) -> None:
+    got = getattr(config(**{name: value}), name)
+    assert got == 2.0
+    assert type(got) is float
+
+
+def test_an_integer_beyond_the_range_of_floats_is_refused() -> None:
+    assert "greater than 0" in sentence(epsilon=10**400)
+    assert "finite" in sentence(epsilon=-(10**400))
+
+
+@pytest.mark.parametrize("name", ["n_clusters", "bounds"])
+def test_what_every_run_needs_is_asked_for(name: str) -> None:
+    values = {"n_clusters": 3, "bounds": BOX}
+    del values[name]
+    with pytest.raises(ConfigurationError, match=f"'{name}' is missing, but every run needs it: give"):
+        parse_config(**values)
+
+
+@pytest.mark.parametrize(
+    ("key", "closest"),
+    [
+        ("n_cluster", "n_clusters"),
+        ("eps", "epsilon"),
+        ("epsilonn", "epsilon"),
+        ("algoritm", "algorithm"),
+        ("schedul", "schedule"),
+        ("min_client", "min_clients"),
+        ("postprocessing", "post_processing"),
+    ],
+)
+def test_unknown_parameter_gets_the_nearest_name(key: str, closest: str) -> None:
+    assert sentence(**{key: 1}) == f"there is no parameter {key!r}: did you mean {closest!r}?"
+
+
+def test_parameter_like_no_other_gets_the_whole_list() -> None:
+    text = sentence(zzzz=1)
+    assert all(repr(field.name) in text for field in fields(KMeansConfig))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "closest"),
+    [
+        ("unit", "records", "record"),
+        ("unit", "clients", "client"),
+        ("noise", "seed", "seeded"),
+        ("noise", "sekure", "secure"),
+        ("schedule", "steps", "step"),
+        ("post_processing", "folded", "fold"),
+        ("packing", "bisection", "bisect"),
+    ],
+)
+def test_unknown_choice_gets_the_nearest_name(name: str, value: str, closest: str) -> None:
+    assert sentence(**{name: value}) == f"{name} is {value!r}, which is not known: did you mean {closest!r}?"
+
+
+def test_choice_like_no_other_gets_the_whole_list() -> None:
+    assert sentence(noise=7) == "noise is 7, which is not known: choose one of 'secure', 'seeded'."
+    assert "'step'" in sentence(schedule="xx")
+    assert "'constant'" in sentence(schedule="xx")
+
+
+@pytest.mark.parametrize("name", ["unit", "noise", "schedule", "packing"])
+def test_only_post_processing_may_be_left_to_the_algorithm(name: str) -> None:
+    assert config(post_processing=None).post_processing is None
+    assert sentence(**{name: None}).startswith(f"{name} is None, but it must be ")
+
+
+def test_choices_are_taken_as_text_or_as_members() -> None:
+    got = config(unit="record", noise="seeded", schedule="constant", post_processing="none", packing="halve")
+    assert (got.unit, got.noise, got.schedule) == (PrivacyUnit.RECORD, NoiseKind.SEEDED, Schedule.CONSTANT)
+    assert (got.post_processing, got.packing) == (PostProcessing.NONE, PackingMethod.HALVE)
+    assert config(noise=NoiseKind.SEEDED) == config(noise="seeded")
+
+
+def test_a_string_is_no_choice_without_parse_config() -> None:
+    with pytest.raises(ConfigurationError, match="unit is 'record', but it must be a PrivacyUnit: use parse_config"):
+        KMeansConfig(3, BOX, unit="record")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["algorithm", "trust"])
+@pytest.mark.parametrize("value", [None, 3, ["fastlloyd"]])
+def test_names_must_be_strings(name: str, value: object) -> None:
+    assert sentence(**{name: value}) == f"{name} is {value!r}, but it must be a name: give a string."
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_radius_clipping_is_on_or_off(value: object) -> None:
+    assert sentence(radius_clipping=value) == (
+        f"radius_clipping is {value!r}, but it must be a boolean: give True or False."
+    )
+    assert config(radius_clipping=False).radius_clipping is False
+
+
+@pytest.mark.parametrize(
+    ("bounds", "feature", "low", "high"),
+    [
+        (((1.0,), (-1.0,)), 0, 1.0, -1.0),
+        (((2.0,), (2.0,)), 0, 2.0, 2.0),
+        (((0.0, 5.0), (1.0, 4.0)), 1, 5.0, 4.0),
+        (((0.0, math.nan), (1.0, 4.0)), 1, math.nan, 4.0),
+        (((-math.inf,), (1.0,)), 0, -math.inf, 1.0),
+        (((0.0,), (math.inf,)), 0, 0.0, math.inf),
+        ((("a",), (1.0,)), 0, "a", 1.0),
+        (((0.0,), (True,)), 0, 0.0, True),
+    ],
+)
+def test_reversed_equal_or_infinite_bounds_name_the_feature(
+    bounds: object, feature: int, low: object, high: object
+) -> None:
+    text = sentence(bounds=bounds)
+    assert text.startswith(f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but ")
+    assert "swap or widen" in text
+    assert "constant column" in text
+
+
+@pytest.mark.parametrize("bounds", [None, 1.0, (-1.0, 1.0), [(-1.0,), (1.0,)], ((1.0,),), "0,1"])
+def test_bounds_must_be_a_pair_of_tuples(bounds: object) -> None:
+    assert (
+        sentence(bounds=bounds) == f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0)."
+    )
+
+
+def test_bounds_must_fit_each_other_and_the_table() -> None:
+    assert "1 lower and 2 upper bounds" in sentence(bounds=((0.0,), (1.0, 2.0)))
+    assert "0 lower and 0 upper bounds" in sentence(bounds=((), ()))
+    text = sentence(bounds=((0.0, 0.0), (1.0, 1.0)), n_features=3)
+    assert "bounds for 2 features" in text
+    assert "the table has 3" in text
+    assert config(bounds=((0.0,) * 3, (1.0,) * 3), n_features=3).n_features == 3
+    assert config(bounds=((0.0,), (1.0,)), n_features=3).n_features == 3
+
+
+def test_delta_must_be_below_one_over_n() -> None:
+    for delta in (0.01, 0.010000001, 0.5):
+        text = sentence(n_examples=100, delta=delta)
+        assert text.startswith(f"delta is {delta:g}, but it must be below 1/N = 0.01 ")
+        assert "leave delta unset" in text
+    assert config(n_examples=100, delta=0.0099999).delta == 0.0099999
+
+
+def test_there_must_be_a_row_for_each_cluster() -> None:
+    assert sentence(n_clusters=5, n_examples=4) == (
+        "n_examples is 4, but 5 clusters need at least as many rows: choose fewer clusters or add data."
+    )
+    assert config(n_clusters=5, n_examples=5).n_examples == 5
+
+
+def test_the_cohort_must_reach_the_minimum() -> None:
+    assert sentence(n_clients=3, min_clients=4) == (
+        "n_clients is 3, but min_clients asks for at least 4: start more clients or lower min_clients."
+    )
+    assert config(n_clients=4, min_clients=4).min_clients == 4
+
+
+def test_configuration_errors_are_local_misuse_and_value_errors() -> None:
+    assert issubclass(ConfigurationError, LocalMisuseError)
+    with pytest.raises(ValueError):
+        config(epsilon=-1)
+
+
+def test_nothing_can_be_changed_afterwards() -> None:
+    with pytest.raises(AttributeError):
+        config().epsilon = 3.0  # type: ignore[misc]
