@@ -7,6 +7,7 @@ counts an unbounded quotient is otherwise much worse than the papers' figures.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from flwr_dpkmeans.algorithms.lloyd_family import (
     ERROR_TARGET,
@@ -98,13 +99,19 @@ def build_lloyd(public: Public) -> Algorithm:
     return _build("lloyd", public, iterations(public.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
 
 
+def _root_at_least(square: int) -> float:
+    """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
+
+
 def _build(
     name: str, public: Public, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
 ) -> Algorithm:
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
-    sums_bound = float(d) if norm is Norm.L1 else math.sqrt(d)
+    sums_bound = float(d) if norm is Norm.L1 else _root_at_least(d)
     unit = PrivacyUnit.RECORD
     blocks = (
         Block("sums", (k, d), Sensitivity(norm, sums_bound, unit), noise, sums_multiplier, 1.0),

@@ -43,6 +43,11 @@ def is_simulation() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
+def is_simulated_server() -> bool:
+    """Whether this ServerApp runs inside Flower's simulation process, where all nodes join at once."""
+    return "flwr.simulation.run_simulation" in sys.modules
+
+
 def output_folder(context: Context) -> Path:
     """Folder of one client's results.
 

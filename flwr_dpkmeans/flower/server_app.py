@@ -16,7 +16,7 @@ from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
-from flwr_dpkmeans.flower.node import run_folder
+from flwr_dpkmeans.flower.node import is_simulated_server, run_folder
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
 from flwr_dpkmeans.results.writer import (
     CENTROIDS_FILE,
@@ -110,6 +110,11 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     values |= {key: run_config[key] for key in _NEGATIVE_MEANS_AUTOMATIC if run_config.get(key, -1) != -1}
     if run_config.get("num-clients", 0) != 0:
         values["n-clients"] = run_config["num-clients"]
+    elif not is_simulated_server():
+        raise ConfigurationError(
+            "num-clients is 0, but outside a simulation nobody knows how many clients are still to join: give the "
+            "number that must take part, such as num-clients=3."
+        )
     values["radius-clipping"] = run_config.get("radius-clipping", True)
     _require_source(str(run_config.get("data", "")))
     _require_partition(str(run_config.get("partition", _PARTITIONS[0])))

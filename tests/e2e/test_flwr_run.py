@@ -64,7 +64,7 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
     table = tmp_path / "table.csv"
     table.write_text("\n".join(lines) + "\n")
     output = tmp_path / "out"
-    config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' num-clients=3 output='{output}'"
+    config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' output='{output}'"
     completed = superlink.run(config, nodes=3)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     folders = client_folders(output)

@@ -1,8 +1,9 @@
-"""A small federation for protocol tests: real strategy, ClientApps, mod and records, and what really happened inside."""
+"""A small federation for protocol tests: real strategy, ClientApps, mod and records, and the truth inside."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -145,7 +146,7 @@ class Truth:
         return np.sum(list(self.statistics[key].values()), axis=0, dtype=np.uint64)
 
 
-@pytest.fixture()
+@pytest.fixture
 def truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Record the truth during a test."""
     return record_truth(monkeypatch)
@@ -199,8 +200,6 @@ def plant_noise(monkeypatch: pytest.MonkeyPatch, noise: Callable[..., Words]) ->
 
 def received_vectors(messages: Sequence[Message]) -> dict[tuple[int, int], dict[int, Words]]:
     """Masked vectors among the replies, by (round, attempt) and sender."""
-    import json
-
     found: dict[tuple[int, int], dict[int, Words]] = defaultdict(dict)
     for message in messages:
         if message.has_error() or VECTOR_RECORD not in message.content.array_records:

@@ -395,17 +395,20 @@ def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    blind_stream = secagg_client._blind_stream
-    monkeypatch.setattr(secagg_client, "_mask_key", lambda state, pair_key, request: pair_key)
-    monkeypatch.setattr(
-        secagg_client, "_blind_stream", lambda state, author, key, _, length: blind_stream(state, author, key, 0, length)
-    )
+    derive_key = secagg_client.derive_key
+
+    def derive(key: bytes, label: str, *parts: Any) -> bytes:
+        # "mask" names round and attempt first; "blind" names run and author before them.
+        start = {"mask": 0, "blind": 2}.get(label, len(parts))
+        return bytes(derive_key(key, label, *parts[:start], *parts[start + 1 :]))
+
+    monkeypatch.setattr(secagg_client, "derive_key", derive)
 
 
 @pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds])
 def test_the_uniformity_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]) -> None:
     sabotage(monkeypatch)
-    with pytest.raises(AssertionError, match="p = 0|p = .*e-"):
+    with pytest.raises(AssertionError, match=r"p = 0|p = .*e-"):
         require_indistinguishable(run_on(uniform_parts()), run_on(constant_parts()))
 
 
@@ -414,7 +417,7 @@ def test_the_word_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Calla
     sabotage(monkeypatch)
     truth = record_truth(monkeypatch)
     federation = run_on(uniform_parts())
-    with pytest.raises(AssertionError, match="statistic|readable"):
+    with pytest.raises(AssertionError, match=r"statistic|readable"):
         require_no_true_word(federation, truth)
 
 

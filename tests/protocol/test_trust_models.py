@@ -11,10 +11,12 @@ import pytest
 from protocol_federation import (
     Federation,
     Words,
+    count_readable,
     grid_parts,
     make_federation,
     plain_lloyd,
     plant_noise,
+    received_vectors,
     small_config,
     start_of,
 )
@@ -185,8 +187,6 @@ def test_client_level_privacy_is_refused_where_it_is_not_supported() -> None:
 
 def test_every_trust_model_masks() -> None:
     """No model lets the server see one client's statistic."""
-    from protocol_federation import count_readable, received_vectors
-
     for algorithm, trust in SUPPORTED:
         federation = make_federation(grid_parts((60, 80, 70)))
         federation.start(algorithm=algorithm, trust=trust, epsilon=3.0, n_examples=None)

@@ -25,8 +25,8 @@ ALLOWED = {
     "trust": {"rounds", "privacy", "secagg"},
     "planning": {"algorithms", "trust", "rounds", "privacy", "secagg", "config"},
     "reporting": {"algorithms", "planning", "trust", "privacy"},
-    "data": {"kmeans"},
-    "results": {"privacy", "data", "kmeans"},
+    "data": set(),
+    "results": {"privacy"},
     "ledger": {"privacy"},
 }
 

@@ -1,0 +1,598 @@
+"""The public plan against a stranger's arithmetic: formulas of the papers, written again with SciPy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from flwr_dpkmeans.config import KMeansConfig, parse_config
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, PlanError, ProtocolError
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.records import dump_plan, load_plan
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.planning import (
+    MAX_VECTOR_LENGTH,
+    Plan,
+    build_algorithm,
+    counted_examples,
+    draft_plan,
+    initial_state,
+    require_successor,
+    verify_plan,
+)
+
+BOX = ((-1.0,), (1.0,))
+RHO = 0.225
+
+
+def config(**values: Any) -> KMeansConfig:
+    return parse_config(**({"n_clusters": 3, "bounds": BOX, "n_examples": 1000} | values))
+
+
+def plan_of(width: int | None = 2, *, n_clients: int = 5, counted: int | None = None, **values: Any) -> Plan:
+    return draft_plan(config(**values), run_id=9, n_clients=n_clients, seed=7, n_features=width, n_examples=counted)
+
+
+# -- a stranger's formulas (DESIGN, section 5) --------------------------------------------------------------------
+
+
+def stranger_sigma(epsilon: float, delta: float, slack: Callable[[float], float] = lambda _: 0.0) -> float:
+    """Smallest multiplier whose Gaussian mechanism is (epsilon, delta)-DP (Balle and Wang 2018, Theorem 8).
+
+    `slack` is the total-variation distance between discrete and continuous noise, which costs (1 + e^epsilon) of it.
+    """
+
+    def excess(log_sigma: float) -> float:
+        sigma = math.exp(log_sigma)
+        a, b = 0.5 / sigma - epsilon * sigma, -0.5 / sigma - epsilon * sigma
+        gaussian = float(ndtr(a) - math.exp(epsilon + log_ndtr(b)))
+        return (gaussian + (1.0 + math.exp(epsilon)) * slack(sigma)) / delta - 1.0
+
+    return math.exp(brentq(excess, math.log(1e-3), math.log(1e7), xtol=1e-12))
+
+
+def stranger_slack(stds: Sequence[float], sizes: Sequence[int]) -> float:
+    """m / (24 s^2) for m entries of discrete Gaussian noise of standard deviation s, in grid steps of 2^-16."""
+    return sum(size / (24.0 * (std * 2.0**16) ** 2) for std, size in zip(stds, sizes, strict=True))
+
+
+def stranger_iterations(estimate: float, max_iter: int | None) -> int:
+    return max_iter if max_iter is not None else min(7, max(2, math.floor(estimate)))
+
+
+CASES = list(
+    itertools.product((150, 1797, 48842), (1, 2, 64), (1, 3, 15), (0.1, 1.0, 3.0), (None, 1, 4), ("step", "constant"))
+)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
+    delta = 1.0 / (n * math.log(n))
+    beta = 2.0 * math.sqrt(d)
+    eta = 0.8 * beta / (2.0 * k ** (1.0 / d))
+    root = 1.0 + math.sqrt(4.0 * d)
+    for _, _, _, epsilon, max_iter, schedule in (case for case in CASES if case[:3] == (n, d, k)):
+
+        def t_of(sigma: float, max_iter: int | None = max_iter) -> int:
+            return stranger_iterations(0.004 * 4.0 * n**2 / (k**3 * eta**2 * sigma**2 * root**2), max_iter)
+
+        def multipliers(sigma: float) -> tuple[float, float]:
+            return sigma * math.sqrt(root) / (4.0 * d) ** 0.25, sigma * math.sqrt(root)
+
+        def slack(sigma: float, t_of: Callable[[float], int] = t_of) -> float:
+            t = t_of(sigma)
+            sums, counts = multipliers(sigma * math.sqrt(t))
+            return t * stranger_slack((sums * eta, counts), (k * d, k))
+
+        sigma = stranger_sigma(epsilon, delta, slack)
+        sigma_r, sigma_c = multipliers(sigma)
+        t = t_of(sigma)
+        assert 1.0 / sigma_r**2 + 1.0 / sigma_c**2 == pytest.approx(1.0 / sigma**2)
+        plan = plan_of(d, n_clusters=k, n_examples=n, epsilon=epsilon, max_iter=max_iter, schedule=schedule)
+        radii = [beta / 2.0 if schedule == "step" else eta] + [eta] * (t - 1)
+        assert plan.delta == pytest.approx(delta)
+        assert plan.last_round == t
+        assert [planned.radius for planned in plan.rounds] == pytest.approx(radii, rel=1e-9)
+        for planned, radius in zip(plan.rounds, radii, strict=True):
+            sums, counts = planned.blocks
+            assert (sums.name, sums.shape, counts.name, counts.shape) == ("relative_sums", (k, d), "counts", (k,))
+            assert sums.sensitivity.bound == pytest.approx(radius, rel=1e-9)
+            assert counts.sensitivity.bound == 1.0
+            assert sums.noise_scale == pytest.approx(sigma_r * radius * math.sqrt(t), rel=1e-4)
+            assert counts.noise_scale == pytest.approx(sigma_c * math.sqrt(t), rel=1e-4)
+        assert (0.999 if epsilon <= 1 else 0.99) * epsilon <= plan.epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+def test_glloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
+    delta = 1.0 / (n * math.log(n))
+    root = 2.0 * RHO + math.sqrt(d)
+    for epsilon, max_iter in itertools.product((0.1, 1.0, 3.0), (None, 3)):
+
+        def t_of(sigma: float, max_iter: int | None = max_iter) -> int:
+            return stranger_iterations(0.004 * n**2 / (k**3 * d * sigma**2 * root**2), max_iter)
+
+        def multipliers(sigma: float) -> tuple[float, float]:
+            return sigma * math.sqrt(root) / d**0.25, sigma * math.sqrt(root) / math.sqrt(2.0 * RHO)
+
+        def slack(sigma: float, t_of: Callable[[float], int] = t_of) -> float:
+            t = t_of(sigma)
+            sums, counts = multipliers(sigma * math.sqrt(t))
+            return t * stranger_slack((sums * math.sqrt(d), counts), (k * d, k))
+
+        sigma = stranger_sigma(epsilon, delta, slack)
+        sigma_s, sigma_c = multipliers(sigma)
+        t = t_of(sigma)
+        plan = plan_of(d, algorithm="glloyd", n_clusters=k, n_examples=n, epsilon=epsilon, max_iter=max_iter)
+        assert plan.last_round == t
+        for planned in plan.rounds:
+            sums, counts = planned.blocks
+            assert sums.sensitivity.bound == pytest.approx(math.sqrt(d), rel=1e-15)
+            assert counts.sensitivity.bound == 1.0
+            assert sums.noise_scale == pytest.approx(sigma_s * math.sqrt(d) * math.sqrt(t), rel=1e-4)
+            assert counts.noise_scale == pytest.approx(sigma_c * math.sqrt(t), rel=1e-4)
+        assert (0.999 if epsilon <= 1 else 0.99) * epsilon <= plan.epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+def test_sulloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
+    for epsilon, max_iter in itertools.product((0.1, 1.0, 3.0), (None, 3)):
+        part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
+        t = stranger_iterations(epsilon / math.sqrt(500.0 * k**3 / n**2 * (d + part) ** 3), max_iter)
+        sums_epsilon, counts_epsilon = epsilon / t * d / (d + part), epsilon / t * part / (d + part)
+        plan = plan_of(d, algorithm="sulloyd", n_clusters=k, n_examples=n, epsilon=epsilon, max_iter=max_iter)
+        assert plan.last_round == t
+        for planned in plan.rounds:
+            sums, counts = planned.blocks
+            assert (sums.sensitivity.bound, counts.sensitivity.bound) == (float(d), 1.0)
+            assert sums.noise_scale == pytest.approx(d / sums_epsilon, rel=1e-9)
+            assert counts.noise_scale == pytest.approx(1.0 / counts_epsilon, rel=1e-9)
+        assert 0.999 * epsilon <= plan.epsilon <= epsilon * (1 + 1e-9)
+
+
+def test_lloyd_adds_nothing_and_costs_everything() -> None:
+    plan = plan_of(algorithm="lloyd", n_examples=None)
+    assert plan.last_round == 7
+    assert plan.epsilon == plan.epsilon_worst_case == math.inf
+    assert all(block.noise_scale == 0.0 for planned in plan.rounds for block in planned.blocks)
+    assert plan_of(algorithm="lloyd", max_iter=12).last_round == 12
+
+
+def test_alpha_scales_the_radius_and_bounds_do_not() -> None:
+    wide = plan_of(alpha=0.4, bounds=((0.0,), (100.0,)))
+    assert wide.rounds[-1].radius == pytest.approx(plan_of(alpha=0.8).rounds[-1].radius / 2.0)
+    assert wide.rounds[0].radius == math.sqrt(2.0)
+
+
+# -- composition, checked with another library --------------------------------------------------------------------
+
+
+def pld_epsilon(multipliers: Sequence[float], delta: float) -> float:
+    """Compose Gaussian mechanisms of sensitivity 1 by privacy-loss distributions."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total = None
+    for multiplier in multipliers:
+        one = pld.from_gaussian_mechanism(multiplier, value_discretization_interval=1e-3)
+        total = one if total is None else total.compose(one)
+    assert total is not None
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def multipliers_of(plan: Plan, indices: Sequence[int]) -> list[float]:
+    return [block.noise_multiplier for index in indices for block in plan.round_at(index).blocks]
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_worst_case_equals_independent_composition(algorithm: str, retries: int) -> None:
+    plan = plan_of(algorithm=algorithm, epsilon=1.5, max_retries=retries, max_iter=4)
+    indices = [1, 2, 3, 4]
+    assert plan.epsilon == pytest.approx(pld_epsilon(multipliers_of(plan, indices), plan.delta), rel=0.01)
+    worst = pld_epsilon(multipliers_of(plan, indices + [1] * retries), plan.delta)
+    assert plan.epsilon_worst_case == pytest.approx(worst, rel=0.01)
+    assert (plan.epsilon_worst_case > plan.epsilon) is (retries > 0)
+
+
+def test_worst_case_repeats_the_costliest_release_be_it_a_round_or_the_count() -> None:
+    plan = plan_of(n_examples=None, counted=900, count_share=0.45, max_iter=7, max_retries=2)
+    counted = pld_epsilon(multipliers_of(plan, [*range(8), 0, 0]), plan.delta)
+    repeated = pld_epsilon(multipliers_of(plan, [*range(8), 1, 1]), plan.delta)
+    assert counted > 1.1 * repeated
+    assert plan.epsilon_worst_case == pytest.approx(counted, rel=0.01)
+
+
+def test_worst_case_of_laplace_rounds_adds_up() -> None:
+    plan = plan_of(algorithm="sulloyd", epsilon=1.5, max_retries=2, max_iter=3)
+    assert plan.epsilon_worst_case == pytest.approx(1.5 * 5 / 3)
+
+
+def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
+    plan = plan_of(algorithm="sulloyd", n_examples=None, counted=900, count_share=0.3, max_retries=1, max_iter=2)
+    from flwr_dpkmeans.planning import price
+
+    for repeated in (0, 1, 2):
+        assert price(plan.events([0, 1, 2, repeated]), plan.delta) <= plan.epsilon_worst_case
+
+
+# -- the private count --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_count_and_rounds_together_stay_within_the_budget(algorithm: str, share: float, epsilon: float) -> None:
+    plan = plan_of(n_examples=None, counted=5000, algorithm=algorithm, count_share=share, epsilon=epsilon)
+    assert plan.count is not None
+    assert plan.first_round == 0
+    assert plan.count.trust == "distributed"
+    assert plan.epsilon <= epsilon * (1 + 1e-9)
+    if algorithm == "sulloyd":
+        assert plan.epsilon >= 0.7 * epsilon  # the mixture composes better than its shares add up
+    else:
+        assert plan.epsilon >= 0.999 * epsilon
+        everything = multipliers_of(plan, range(plan.last_round + 1))
+        squares = [1.0 / multiplier**2 for multiplier in everything]
+        whole = stranger_sigma(epsilon, plan.delta) ** -2
+        assert squares[0] == pytest.approx(share * whole, rel=1e-6)
+        assert 0.99 * whole < sum(squares) < whole * (1 + 1e-9)
+
+
+def test_count_of_sulloyd_costs_its_share_of_epsilon() -> None:
+    plan = plan_of(n_examples=None, counted=5000, algorithm="sulloyd", epsilon=2.0, count_share=0.1, max_iter=2)
+    (block,) = plan.count.blocks
+    assert block.noise_multiplier == pytest.approx(stranger_sigma(0.2, plan.delta), rel=1e-4)
+    per_round = sum(1.0 / block.noise_multiplier for block in plan.rounds[0].blocks)
+    assert 2 * per_round == pytest.approx(1.8)
+
+
+def test_plan_is_preliminary_until_rows_and_width_are_known() -> None:
+    assert not plan_of(n_examples=None).is_final
+    assert not plan_of(None).is_final
+    assert plan_of(None).count is None
+    assert plan_of(None, n_features=3).is_final
+    assert plan_of(n_examples=None, counted=500).is_final
+    assert plan_of(n_examples=None, algorithm="lloyd").is_final
+    assert plan_of(n_examples=None, algorithm="lloyd").count is None
+
+
+@pytest.mark.parametrize(("released", "n"), [(999.6, 1000), (1000.4, 1000), (3.2, 3)])
+def test_released_count_is_rounded(released: float, n: int) -> None:
+    assert counted_examples(released, config(n_examples=None)) == n
+
+
+@pytest.mark.parametrize("released", [2.4, 0.0, -17.0])
+def test_released_count_below_k_is_refused(released: float) -> None:
+    with pytest.raises(PlanError, match=r"about \d rows, but 3 clusters need at least as many: choose fewer"):
+        counted_examples(released, config(n_examples=None))
+
+
+def test_released_count_must_leave_delta_below_one_over_n() -> None:
+    assert counted_examples(99.0, config(n_examples=None, delta=0.01)) == 99
+    with pytest.raises(PlanError, match=r"delta is 0.01, but .* about 100 rows .* below 0.01: give a smaller delta"):
+        counted_examples(100.0, config(n_examples=None, delta=0.01))
+
+
+# -- delta, cohort, limits ----------------------------------------------------------------------------------------
+
+
+def test_delta_is_as_given_or_follows_from_n() -> None:
+    assert plan_of(delta=1e-7).delta == 1e-7
+    assert plan_of(n_examples=1797).delta == 1.0 / (1797 * math.log(1797))
+    assert plan_of(n_examples=None).delta == 1e-6
+    assert plan_of(n_examples=None, counted=500).delta == 1e-6
+    with pytest.raises(ConfigurationError, match=r"n_examples is 2, but 1/\(N ln N\) needs at least 3: give delta"):
+        plan_of(n_examples=2, n_clusters=1)
+    assert plan_of(n_examples=3, n_clusters=1).delta < 1.0 / 3.0
+    with pytest.raises(ConfigurationError, match="it must be below 1/N = 1e-06: give a smaller delta"):
+        plan_of(n_examples=None, counted=1_000_000)
+
+
+def test_silent_clients_follow_from_the_cohort() -> None:
+    assert [plan_of(n_clients=n).max_silent for n in (2, 32, 33, 100)] == [0, 0, 20, 20]
+    assert [plan_of(n_clients=n).min_cohort for n in (2, 33)] == [2, 22]
+    assert plan_of(max_silent=3).min_cohort == 5
+    assert plan_of(min_clients=4, max_silent=0).min_cohort == 4
+    with pytest.raises(ConfigurationError, match=r"max_silent is 4, but with 5 clients at most 3 .*: lower max_silent"):
+        plan_of(max_silent=4)
+
+
+def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="unit is 'client', but 'fastlloyd' protects 'record' only: choose"):
+        plan_of(unit="client")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"algorithm": "fastloyd"}, "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
+        ({"trust": "oblivous"}, "trust is 'oblivous', which is not known: did you mean 'oblivious'?"),
+        (
+            {"n_features": 3},
+            "n_features is declared as 3, but the clients' tables have 2 features: correct n_features or leave it out.",
+        ),
+        (
+            {"bounds": ((0.0,) * 3, (1.0,) * 3)},
+            "there are bounds for 3 features, but the table has 2: give one pair for all features or one pair for "
+            "each.",
+        ),
+    ],
+)
+def test_what_no_plan_follows_from_is_refused(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan_of(**values)
+    assert str(caught.value) == text
+
+
+def test_sums_that_could_wrap_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"could reach .* grid steps, but the ring wraps at 9.22e\+18: use fewer"):
+        plan_of(n_clients=2**20)
+    with pytest.raises(PlanError, match="the ring wraps"):
+        plan_of(epsilon=1e-14, delta=1e-15)
+    assert plan_of(n_clients=2**17).is_final
+
+
+def test_vectors_that_are_too_long_are_refused() -> None:
+    k = MAX_VECTOR_LENGTH // 65
+    assert plan_of(64, n_clusters=k, n_examples=2 * k).is_final
+    with pytest.raises(PlanError, match=r"has 16777280 entries, but at most 16777216 can be aggregated: use fewer"):
+        plan_of(64, n_clusters=k + 1, n_examples=2 * k)
+
+
+def test_noise_finer_than_the_grid_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"the noise on 'sums' would be .*, but the grid has steps of 1.53e-05: lower"):
+        plan_of(algorithm="sulloyd", epsilon=1e7)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-9, 1e3, 1e6, 1e300])
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+@pytest.mark.parametrize("trust", ["oblivious", "distributed"])
+def test_extreme_budgets_give_a_plan_within_them_or_a_sentence(epsilon: float, algorithm: str, trust: str) -> None:
+    try:
+        plan = plan_of(epsilon=epsilon, algorithm=algorithm, trust=trust)
+    except DPKMeansError:
+        return
+    assert 0.0 <= plan.epsilon <= epsilon * (1 + 1e-9)
+
+
+def test_laplace_shares_are_refused() -> None:
+    with pytest.raises(PlanError, match="'sums' has Laplace noise, which the trust model 'distributed' cannot split"):
+        plan_of(algorithm="sulloyd", trust="distributed")
+
+
+# -- refusal before anything is sent ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grid(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessGrid]:
+    """Three clients with 100 rows each; `grid.sent` counts messages."""
+    generator = np.random.default_rng(0)
+    clients = [KMeansClient(generator.uniform(-1, 1, (100, 2))) for _ in range(3)]
+    built = InProcessGrid([Node(client_app(lambda _, client=client: client)) for client in clients], run_id=77)
+    built.sent = 0  # type: ignore[attr-defined]
+    push = built.push_messages
+
+    def counting(messages: Any) -> list[str]:
+        listed = list(messages)
+        built.sent += len(listed)  # type: ignore[attr-defined]
+        return push(listed)
+
+    monkeypatch.setattr(built, "push_messages", counting)
+    with built.running():
+        yield built
+
+
+@pytest.mark.parametrize(
+    "known", [{"n_features": 2, "n_examples": 300}, {"n_features": 2}, {"n_examples": 300}, {}], ids=str
+)
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
+def test_plan_over_the_limit_is_refused_before_a_message(
+    grid: InProcessGrid, known: dict[str, int], algorithm: str
+) -> None:
+    strategy = PrivateKMeans(3, algorithm=algorithm, epsilon=1.0, max_epsilon=0.9, **known)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match=r"can cost epsilon .* max_epsilon is 0.9: lower epsilon or max_retries"):
+        strategy.start(grid)
+    assert grid.sent == 0  # type: ignore[attr-defined]
+
+
+def test_retries_count_toward_the_limit(grid: InProcessGrid) -> None:
+    limited = {"epsilon": 1.0, "max_epsilon": 1.1, "n_features": 2, "n_examples": 300, "max_iter": 2}
+    with pytest.raises(BudgetError, match="when all 1 retries are used"):
+        PrivateKMeans(3, algorithm="fastlloyd", **limited).start(grid)  # type: ignore[arg-type]
+    assert grid.sent == 0  # type: ignore[attr-defined]
+    plan = plan_of(**limited, max_retries=0)
+    assert plan.epsilon_worst_case == plan.epsilon <= 1.0
+
+
+def test_limit_that_only_a_long_run_meets_does_not_refuse_early() -> None:
+    limited: dict[str, Any] = {"epsilon": 1.0, "max_epsilon": 1.12, "n_examples": None}
+    assert not plan_of(**limited).is_final
+    assert plan_of(**limited, counted=100_000).last_round == 7
+    with pytest.raises(BudgetError):
+        plan_of(**limited, counted=100)
+
+
+@pytest.mark.parametrize("name", ["algorithm", "trust"])
+def test_unknown_names_are_refused_when_the_strategy_is_made(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is 'glloid', which is not known"):
+        PrivateKMeans(3, **({"algorithm": "glloyd"} | {name: "glloid"}))  # type: ignore[arg-type]
+
+
+# -- what a client checks -----------------------------------------------------------------------------------------
+
+PLANS = {
+    "fastlloyd": {"delta": 1e-5, "max_iter": 2},
+    "glloyd": {"algorithm": "glloyd", "trust": "central"},
+    "sulloyd": {"algorithm": "sulloyd", "schedule": "constant"},
+    "lloyd": {"algorithm": "lloyd", "max_iter": 1},
+    "counted": {"n_examples": None, "counted": 1234},
+    "preliminary": {"n_examples": None},
+    "declared width": {"n_features": 2},
+    "large cohort": {"n_clients": 40},
+}
+# What the sender may choose freely: nothing in the plan follows from it. The digest in every reply covers it.
+FREE = {
+    *("run_id", "n_clients", "seed"),
+    *(f"config.{name}" for name in ("min_clients", "max_retries", "bounds.0.0", "bounds.1.0")),
+}
+# So is an option that an algorithm does not use, and what the mod compares with the released count and its own table.
+UNUSED = {
+    "fastlloyd": {"config.count_share"},
+    "glloyd": {"config.alpha", "config.count_share"},
+    "sulloyd": {"config.alpha", "config.count_share"},
+    "lloyd": {"config.alpha", "config.count_share", "config.epsilon", "config.n_examples"},
+    "counted": {"n_examples"},
+    "preliminary": {"config.alpha", "config.n_clusters", "n_features"},
+    "declared width": {"config.count_share"},
+    "large cohort": {"config.count_share"},
+}
+
+
+def built(name: str) -> Plan:
+    values = dict(PLANS[name])
+    return plan_of(None if "n_features" in values else 2, **values)  # type: ignore[arg-type]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every scalar of a JSON document with its path."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from leaves(item, (*path, key))
+    if not isinstance(value, dict | list):
+        yield path, value
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> bytes:
+    """The document as JSON, with another value in one place."""
+    copy = json.loads(json.dumps(document))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return json.dumps(copy).encode()
+
+
+def is_refused(blob: bytes) -> bool:
+    """Whether a client turns a plan down with one of the package's errors."""
+    try:
+        verify_plan(load_plan(blob))
+    except DPKMeansError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_own_plan_survives_the_wire_and_is_accepted(name: str) -> None:
+    plan = built(name)
+    received = load_plan(dump_plan(plan))
+    assert received == plan
+    assert dump_plan(received) == dump_plan(plan)
+    assert received.epsilon == plan.epsilon
+    verify_plan(received)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_tampered_number_is_refused(name: str) -> None:
+    document = json.loads(dump_plan(built(name)))
+    free = FREE | UNUSED[name]
+    numbers = [
+        (path, value)
+        for path, value in leaves(document)
+        if isinstance(value, int | float) and not isinstance(value, bool) and ".".join(map(str, path)) not in free
+    ]
+    if name != "preliminary":
+        assert len([path for path, _ in numbers if path[0] == "rounds"]) >= 7
+    for path, value in numbers:
+        larger = value + 1 if isinstance(value, int) else value * 1.001 + (1e-3 if value == 0.0 else 0.0)
+        smaller = value - 1 if isinstance(value, int) else value * 0.999 - (1e-3 if value == 0.0 else 0.0)
+        for other in (larger, smaller):
+            assert is_refused(changed(document, path, other)), f"{path}: {value} -> {other} was accepted"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("rounds", 0, "trust"), "central"),
+        (("rounds", 0, "name"), "lloyd-9"),
+        (("rounds", 0, "radius"), None),
+        (("rounds", 0, "blocks", 0, "noise"), "none"),
+        (("rounds", 0, "blocks", 0, "name"), "sums"),
+        (("rounds", 0, "blocks", 0, "sensitivity", "norm"), "l1"),
+        (("rounds", 0, "blocks", 0, "sensitivity", "unit"), "client"),
+        (("rounds", 0, "blocks", 0, "noise_multiplier"), "12"),
+        (("rounds", 0, "blocks", 0, "noise_multiplier"), None),
+        (("rounds", 0, "blocks", 0, "shape"), [6]),
+        (("rounds", 0, "blocks"), []),
+        (("rounds",), []),
+        (("count",), {"name": "count", "trust": "distributed", "blocks": [], "radius": None}),
+        (("config", "algorithm"), "glloyd"),
+        (("config", "trust"), "central"),
+        (("config", "trust"), "nobody"),
+        (("config", "n_clusters"), "3"),
+        (("config",), None),
+    ],
+)
+def test_tampered_structure_is_refused(path: tuple[Any, ...], value: Any) -> None:
+    with pytest.raises(DPKMeansError):
+        verify_plan(load_plan(changed(json.loads(dump_plan(built("fastlloyd"))), path, value)))
+
+
+@pytest.mark.parametrize("blob", [b"", b"{}", b"[1]", b"\xff", b"null", b'{"run_id": 1'])
+def test_malformed_plans_are_a_protocol_error(blob: bytes) -> None:
+    with pytest.raises(ProtocolError, match="the plan is malformed"):
+        load_plan(blob)
+
+
+def test_a_plan_may_differ_in_the_last_digits() -> None:
+    plan = built("fastlloyd")
+    first = plan.rounds[0]
+    block = replace(first.blocks[0], noise_multiplier=first.blocks[0].noise_multiplier * (1 + 1e-11))
+    verify_plan(replace(plan, rounds=(replace(first, blocks=(block, first.blocks[1])), *plan.rounds[1:])))
+
+
+def test_final_plan_must_continue_the_preliminary_one() -> None:
+    before = plan_of(n_examples=None)
+    final = plan_of(n_examples=None, counted=800)
+    require_successor(before, final)
+    for other in (
+        before,
+        replace(final, run_id=10),
+        replace(final, n_clients=6),
+        replace(final, max_silent=1),
+        replace(final, seed=8),
+        replace(final, delta=2e-6),
+        replace(final, count=None),
+        replace(final, config=replace(final.config, epsilon=2.0)),
+    ):
+        with pytest.raises(ProtocolError, match="the final plan changes what the preliminary plan had fixed"):
+            require_successor(before, other)
+
+
+def test_rounds_of_a_plan_are_counted_from_the_count() -> None:
+    plan = plan_of(n_examples=None, counted=800)
+    assert plan.round_at(0).name == "count"
+    assert plan.round_at(1).name == "lloyd-1"
+    for index in (-1, plan.last_round + 1):
+        with pytest.raises(ProtocolError, match=f"but not {index}"):
+            plan.round_at(index)
+    with pytest.raises(ProtocolError, match="but not 0"):
+        plan_of().round_at(0)
+
+
+def test_start_is_public_and_shared_read_only() -> None:
+    first, again = initial_state(plan_of()), initial_state(plan_of(epsilon=0.5))
+    assert np.array_equal(first.centroids, again.centroids)
+    assert not first.centroids.flags.writeable
+    assert not np.array_equal(first.centroids, initial_state(replace(plan_of(), seed=8)).centroids)
+    assert build_algorithm(plan_of()) is build_algorithm(plan_of())

@@ -1,0 +1,196 @@
+"""The report that people read and programs parse."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.planning import Plan, draft_plan
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
+from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
+
+KEYS = [
+    *("is_private", "epsilon", "delta", "epsilon_requested", "epsilon_worst_case", "unit", "neighbours", "trust"),
+    *("guarantee", "algorithm", "noise", "n_clients", "n_attempts", "n_examples", "n_examples_source", "slack"),
+    *("assumptions", "warnings", "releases", "version"),
+]
+LINE_KEYS = [
+    *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "noise", "noise_scale"),
+    *("noise_multiplier", "theorem", "epsilon_so_far", "radius"),
+]
+
+
+def plan_of(counted: int | None = None, **values: Any) -> Plan:
+    settings: dict[str, Any] = {"n_clusters": 3, "bounds": ((0.0,), (16.0,)), "n_examples": 1000, "max_iter": 2}
+    config = parse_config(**(settings | values))
+    return draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
+
+
+def report_of(attempts: tuple[tuple[int, int], ...] = ((1, 0), (2, 0)), **values: Any) -> PrivacyReport:
+    return build_report(plan_of(**values), attempts)
+
+
+REPORTS = {
+    "example": example_report(),
+    "fastlloyd": report_of(),
+    "central glloyd": report_of(algorithm="glloyd", trust="central"),
+    "sulloyd": report_of(algorithm="sulloyd"),
+    "distributed": report_of(trust="distributed", max_silent=2),
+    "retried": report_of(((1, 0), (1, 1), (2, 1))),
+    "counted": report_of(((0, 0), (1, 0), (2, 0)), n_examples=None, counted=980),
+    "lloyd": report_of(algorithm="lloyd"),
+    "seeded": report_of(noise="seeded", random_state=3),
+    "nothing released": report_of(()),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_round_trip_through_json(name: str) -> None:
+    report = REPORTS[name]
+    text = report.to_json()
+    assert PrivacyReport.from_dict(json.loads(text)) == report
+    assert PrivacyReport.from_dict(report.to_dict()) == report
+    assert "Infinity" not in text
+    assert "NaN" not in text
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_keys_are_stable(name: str) -> None:
+    plain = REPORTS[name].to_dict()
+    assert list(plain) == KEYS
+    assert all(list(line) == LINE_KEYS for line in plain["releases"])
+    assert [field.name for field in fields(ReleaseLine)] == LINE_KEYS
+    assert plain["version"] == 1
+
+
+def test_infinite_epsilon_is_null_in_json() -> None:
+    plain = json.loads(REPORTS["lloyd"].to_json())
+    assert plain["epsilon"] is None
+    assert plain["epsilon_worst_case"] is None
+    assert plain["releases"][0]["epsilon_so_far"] is None
+    restored = PrivacyReport.from_dict(plain)
+    assert restored.epsilon == restored.epsilon_worst_case == restored.releases[0].epsilon_so_far == math.inf
+
+
+def test_from_dict_leaves_its_argument_alone() -> None:
+    plain = REPORTS["lloyd"].to_dict()
+    before = json.dumps(plain)
+    PrivacyReport.from_dict(plain)
+    assert json.dumps(plain) == before
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_text_says_what_was_protected_from_whom_at_which_cost(name: str) -> None:
+    report = REPORTS[name]
+    text = str(report)
+    head = text.splitlines()[0]
+    assert head.startswith("PRIVATE: " if report.is_private else "NOT PRIVATE: ")
+    assert report.algorithm in head
+    assert repr(report.trust) in head
+    assert f"{report.noise} noise" in head
+    epsilon = "infinite" if math.isinf(report.epsilon) else f"{report.epsilon:.4g}"
+    assert f"epsilon {epsilon} at delta {report.delta:.3g}" in text
+    assert f"one {report.unit}: {report.neighbours}" in text
+    assert report.guarantee in text
+    assert f"{report.n_clients} clients, {report.n_attempts} aggregations" in text
+    assert f"({report.n_examples_source})" in text
+    for sentence in (*report.warnings, *report.assumptions):
+        assert sentence in text
+    lines = text.splitlines()[-len(report.releases) :] if report.releases else []
+    for line, release in zip(lines, report.releases, strict=True):
+        assert line.split()[:2] == [f"{release.round_index}/{release.attempt}", release.array]
+        assert f"{release.norm} {release.sensitivity:.4g}" in line
+        assert line.split()[-1] == (
+            "infinite" if math.isinf(release.epsilon_so_far) else f"{release.epsilon_so_far:.4g}"
+        )
+
+
+def test_columns_stand_below_their_headings() -> None:
+    lines = str(REPORTS["fastlloyd"]).splitlines()
+    (header,) = [line for line in lines if line.startswith("  releases")]
+    row = lines[-1]
+    for heading, value in (
+        ("round/attempt", "2/0"),
+        ("array", "counts"),
+        ("sensitivity", "l2 1"),
+        ("noise", "gaussian"),
+    ):
+        assert header.index(heading) == row.index(value)
+
+
+def test_what_is_not_private_says_why() -> None:
+    assert not REPORTS["lloyd"].is_private
+    assert "The algorithm 'lloyd' adds no noise: exact sums are released." in REPORTS["lloyd"].warnings
+    assert not REPORTS["seeded"].is_private
+    assert any("whoever knows the seed can subtract it" in warning for warning in REPORTS["seeded"].warnings)
+    both = report_of(algorithm="lloyd", noise="seeded")
+    assert len(both.warnings) == 2
+    for name in ("fastlloyd", "central glloyd", "sulloyd", "distributed", "retried", "counted"):
+        assert REPORTS[name].is_private
+        assert REPORTS[name].warnings == ()
+    assert not is_private_plan(plan_of(algorithm="lloyd", n_examples=None))
+    assert not is_private_plan(plan_of(noise="seeded"))
+
+
+def test_every_attempt_is_listed_and_charged() -> None:
+    plain, retried = REPORTS["fastlloyd"], REPORTS["retried"]
+    assert [(line.round_index, line.attempt) for line in retried.releases] == [(1, 0)] * 2 + [(1, 1)] * 2 + [(2, 1)] * 2
+    assert retried.n_attempts == 3
+    assert plain.epsilon < retried.epsilon == pytest.approx(retried.epsilon_worst_case)
+    so_far = [line.epsilon_so_far for line in retried.releases]
+    assert so_far == sorted(so_far)
+    assert so_far[0] == so_far[1] < so_far[2]
+    assert so_far[-1] == retried.epsilon
+    assert epsilon_after(plan_of(), []) == 0.0
+
+
+def test_report_says_where_n_comes_from() -> None:
+    assert REPORTS["fastlloyd"].n_examples_source == "declared public"
+    assert any("number of rows, 1000, is public" in sentence for sentence in REPORTS["fastlloyd"].assumptions)
+    assert (REPORTS["counted"].n_examples_source, REPORTS["counted"].n_examples) == ("private count", 980)
+    assert report_of(algorithm="lloyd", n_examples=None).n_examples_source == "not needed"
+    assert "N = unknown (not needed)" in str(report_of(algorithm="lloyd", n_examples=None))
+    count = REPORTS["counted"].releases[0]
+    assert (count.array, count.sensitivity, count.norm) == ("count", 1.0, "l2")
+
+
+def test_bounds_are_listed_as_an_assumption() -> None:
+    assert any("The bounds (0 to 16) are public knowledge" in s for s in REPORTS["fastlloyd"].assumptions)
+    many = report_of(bounds=((0.0, 0.0), (1.0, 2.0)))
+    assert any("given for each of 2 features" in s for s in many.assumptions)
+    assert any("identities are not pinned" in s for s in many.assumptions)
+    assert any("Up to 1 aggregation(s) may be repeated" in s for s in many.assumptions)
+    assert not any("may be repeated" in s for s in report_of(max_retries=0).assumptions)
+
+
+@pytest.mark.parametrize(
+    ("trust", "words"),
+    [
+        ("oblivious", "only clients see released sums"),
+        ("central", "trusted with sums"),
+        ("distributed", "up to 2 of 5 clients"),
+    ],
+)
+def test_guarantee_follows_the_trust_model(trust: str, words: str) -> None:
+    assert words in report_of(trust=trust, max_silent=2).guarantee
+
+
+def test_each_release_names_its_theorem() -> None:
+    for report in REPORTS.values():
+        for line in report.releases:
+            assert line.theorem
+            if report is not REPORTS["example"]:
+                expected = {"gaussian": "Dong, Roth, Su 2022", "laplace": "Dwork et al. 2006", "none": "no noise"}
+                assert expected[line.noise] in line.theorem
+
+
+def test_equal_reports_are_equal_and_cannot_change() -> None:
+    report = example_report()
+    assert report == replace(report)
+    with pytest.raises(AttributeError):
+        report.epsilon = 0.0  # type: ignore[misc]

@@ -1,0 +1,261 @@
+"""Files that are whole or absent, and a picture for every kind of run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import struct
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.reporting import build_report
+from flwr_dpkmeans.results import picture, writer
+from flwr_dpkmeans.results.picture import draw_summary
+from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_report, write_results, write_whole
+
+NAMES = ["centroids.npz", "privacy_report.json", "metrics.json", "summary.png"]
+
+
+def report_of(
+    k: int, d: int, attempts: list[tuple[int, int]] | None = None, counted: int | None = None, **values: Any
+) -> PrivacyReport:
+    settings: dict[str, Any] = {"n_examples": 1000, "max_iter": 3}
+    config = parse_config(n_clusters=k, bounds=((-1.0,), (1.0,)), **(settings | values))
+    plan = draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=d, n_examples=counted)
+    return build_report(plan, attempts or [(index, 0) for index in range(plan.first_round, plan.last_round + 1)])
+
+
+def result_of(k: int = 4, d: int = 2, *, report: PrivacyReport | None = None, **values: Any) -> RunResult:
+    generator = np.random.default_rng(k + d)
+    defaults: dict[str, Any] = {
+        "centroids": generator.uniform(0, 16, (k, d)),
+        "counts": generator.normal(100, 80, k),
+        "movements": (0.5, 0.25, 0.125),
+        "report": report or report_of(k, d),
+    }
+    return RunResult(**(defaults | values))
+
+
+RESULTS = {
+    "digits": result_of(10, 64, image_shape=(8, 8)),
+    "two rows of images": result_of(9, 6, image_shape=(2, 3)),
+    "two features": result_of(4, 2, feature_names=("length", "width")),
+    "one feature": result_of(3, 1, feature_names=("length",)),
+    "one feature without a name": result_of(3, 1),
+    "forty features": result_of(6, 40),
+    "more features than clusters": result_of(2, 30),
+    "one cluster": result_of(1, 2),
+    "one cluster in five dimensions": result_of(1, 5),
+    "one cluster as an image": result_of(1, 4, image_shape=(2, 2)),
+    "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
+    "laplace": result_of(3, 2, report=report_of(3, 2, algorithm="sulloyd")),
+    "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)])),
+    "counted": result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
+    "negative counts": result_of(3, 2, counts=np.array([-5.0, -1.0, 0.0])),
+    "nothing moved": result_of(3, 2, movements=(0.0, 0.0, 0.0)),
+    "coinciding centroids": result_of(3, 5, centroids=np.zeros((3, 5))),
+    "large and small": result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
+    "blank images": result_of(3, 4, centroids=np.zeros((3, 4)), image_shape=(2, 2)),
+}
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """Width and height; also checks signature and checksums of all chunks."""
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    start, kinds = 8, []
+    while start < len(content):
+        length, kind = struct.unpack_from(">I4s", content, start)
+        body = content[start + 4 : start + 8 + length]
+        assert zlib.crc32(body) == struct.unpack_from(">I", content, start + 8 + length)[0]
+        kinds.append(kind)
+        start += 12 + length
+    assert kinds[0] == b"IHDR"
+    assert kinds[-1] == b"IEND"
+    width, height = struct.unpack_from(">II", content, 16)
+    return int(width), int(height)
+
+
+@functools.cache
+def words_of(name: str) -> frozenset[str]:
+    """Every visible text of a picture, which is drawn once, small, and without a warning."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    seen: set[str] = set()
+    original = FigureCanvasAgg.print_png
+
+    def recording(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        seen.update(text.get_text() for text in self.figure.findobj(Text) if text.get_text())
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patch.setattr(FigureCanvasAgg, "print_png", recording)
+        patch.setattr(picture, "_DPI", 40)
+        draw_summary(RESULTS[name])
+    return frozenset(seen)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_picture_of_every_kind_of_run(name: str) -> None:
+    words = words_of(name)
+    assert not {"none", "None", "nan", "inf"} & {word.strip().lower() for text in words for word in text.split()}
+    title = max(words, key=len)
+    report = RESULTS[name].report
+    assert report.algorithm in title
+    assert ("NOT PRIVATE" in title) is not report.is_private
+
+
+def test_picture_has_a_size_that_a_person_can_read() -> None:
+    assert png_size(draw_summary(RESULTS["two features"])) == (1210, 825)
+
+
+def test_picture_names_clusters_features_rounds_and_costs() -> None:
+    assert {"length", "width", "0", "1", "2", "3", "epsilon so far", "radius", "largest movement"} <= words_of(
+        "two features"
+    )
+    assert sum(" n ~ " in word for word in words_of("digits")) == 10
+    assert any("no noise was added: epsilon is infinite" in word for word in words_of("not private"))
+
+
+def test_repeated_attempts_are_marked_and_others_are_not() -> None:
+    # Round 3 ran once, although its attempt has number 1.
+    assert {"1", "2", "2'", "3"} <= words_of("retried")
+    assert not {"1'", "3'"} & words_of("retried")
+
+
+def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
+    assert {"0: n ~ 1000000", "1: n ~ 1, mostly noise"} <= words_of("large and small")
+
+
+# -- the four files -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["not private", "counted"])
+def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "_DPI", 40)
+    result = RESULTS[name]
+    paths = write_results(tmp_path / "run" / "client-2", result)
+    assert [path.name for path in paths] == NAMES
+    assert all(path.is_absolute() for path in paths)
+    assert sorted(path.name for path in (tmp_path / "run" / "client-2").iterdir()) == sorted(NAMES)
+    with np.load(paths[0]) as archive:
+        assert np.array_equal(archive["centroids"], result.centroids)
+        assert np.array_equal(archive["counts"], result.counts)
+        assert tuple(archive["feature_names"]) == result.feature_names
+    assert PrivacyReport.from_dict(json.loads(paths[1].read_text())) == result.report
+    metrics = json.loads(paths[2].read_text())
+    assert metrics["n_iterations"] == 3 if result.report.algorithm != "lloyd" else metrics["n_iterations"] >= 1
+    assert metrics["noisy_counts"] == result.counts.tolist()
+    assert [entry["movement"] for entry in metrics["rounds"] if entry["round"] > 0][:3] == list(result.movements)
+    png_size(paths[3].read_bytes())
+
+
+def test_metrics_follow_from_the_report() -> None:
+    report = RESULTS["retried"].report
+    metrics = metrics_of(report, None, None)
+    assert [entry["round"] for entry in metrics["rounds"]] == [1, 2, 3]
+    assert [entry["epsilon"] for entry in metrics["rounds"]][-1] == metrics["epsilon"] == report.epsilon
+    assert "noisy_counts" not in metrics
+    assert not any("movement" in entry for entry in metrics["rounds"])
+    assert metrics["rounds"][0]["noise_relative_sums"] == report.releases[0].noise_scale
+    counted = metrics_of(RESULTS["counted"].report, None, (0.5, 0.25, 0.125))
+    assert [entry.get("movement") for entry in counted["rounds"]] == [None, 0.5, 0.25, 0.125]
+    assert counted["n_iterations"] == 3
+    assert metrics_of(RESULTS["not private"].report, None, None)["epsilon"] is None
+    json.dumps(metrics_of(RESULTS["not private"].report, None, None), allow_nan=False)
+
+
+def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
+    report = RESULTS["digits"].report
+    paths = write_report(tmp_path, report, metrics_of(report, None, None))
+    assert [path.name for path in paths] == ["privacy_report.json", "metrics.json"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+# -- whole or absent ----------------------------------------------------------------------------------------------
+
+
+def failing(error: BaseException) -> Any:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("before", [b"the old file", None])
+def test_a_failure_in_the_middle_leaves_the_old_file(
+    step: str, before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.json"
+    if before is not None:
+        path.write_bytes(before)
+    monkeypatch.setattr(writer.os, step, failing(OSError(28, "No space left on device")))
+    with pytest.raises(LocalMisuseError) as caught:
+        write_whole(path, b"new" * 1000)
+    assert str(caught.value) == (
+        f"the file {path} cannot be written (No space left on device): free space or choose another output folder."
+    )
+    assert [found.name for found in tmp_path.iterdir()] == ([] if before is None else ["metrics.json"])
+    assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), SystemExit(1)])
+def test_an_interruption_leaves_no_temporary_file(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(writer.os, "fsync", failing(error))
+    with pytest.raises(type(error)):
+        write_whole(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_the_new_file_is_complete_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "metrics.json", []
+    replace = writer.os.replace
+
+    def looking(source: str, target: Path) -> None:
+        assert not path.exists()
+        assert Path(source).parent == tmp_path
+        seen.append(Path(source).read_bytes())
+        replace(source, target)
+
+    monkeypatch.setattr(writer.os, "replace", looking)
+    assert write_whole(path, b"content") == path.absolute()
+    assert seen == [b"content"]
+    assert path.read_bytes() == b"content"
+
+
+def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    folder = tmp_path / "file" / "run-1"
+    with pytest.raises(LocalMisuseError) as caught:
+        write_results(folder, RESULTS["two features"])
+    assert str(caught.value) == (
+        f"the folder {folder} cannot be written (Not a directory): choose another output folder."
+    )
+    (tmp_path / "metrics.json").mkdir()
+    with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"):
+        write_whole(tmp_path / "metrics.json", b"x")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "metrics.json"]
+
+
+def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
+    report = RESULTS["not private"].report
+    assert math.isinf(report.epsilon)
+    for path in write_report(tmp_path, report, metrics_of(report, None, None)):
+        assert "Infinity" not in path.read_text()

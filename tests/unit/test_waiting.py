@@ -1,0 +1,118 @@
+"""Bounded waiting, with a clock and a grid that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flwr_dpkmeans.errors import CohortError
+from flwr_dpkmeans.flower.waiting import wait_for_nodes
+
+
+class World:
+    """A clock that advances only by sleeping, and a grid whose nodes depend on the time."""
+
+    def __init__(self, nodes_at: Callable[[float], list[int]]) -> None:
+        self.now = 1000.0
+        self._start = self.now
+        self._nodes_at = nodes_at
+        self.said: list[str] = []
+        self.asked = 0
+
+    def get_node_ids(self) -> list[int]:
+        self.asked += 1
+        return self._nodes_at(self.now - self._start)
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+    def wait(self, n_clients: int | None, min_clients: int = 2, timeout: float = 60.0) -> list[int]:
+        grid: Any = self
+        return wait_for_nodes(
+            grid, n_clients, min_clients, timeout, say=self.said.append, clock=lambda: self.now, sleep=self.sleep
+        )
+
+    @property
+    def waited(self) -> float:
+        return self.now - self._start
+
+
+def one_each(seconds: float) -> Callable[[float], list[int]]:
+    """A node joins every so many seconds; the grid lists them in no order."""
+    return lambda now: list(range(2, 3 + int(now / seconds)))[::-1]
+
+
+def test_exactly_the_expected_number_is_taken() -> None:
+    assert World(lambda _: [9, 4, 7, 2]).wait(3) == [2, 4, 7]
+    assert World(lambda _: [9, 4, 7]).wait(3) == [4, 7, 9]
+
+
+def test_nothing_is_waited_for_when_all_are_there() -> None:
+    world = World(lambda _: [2, 3])
+    world.wait(2)
+    assert (world.waited, world.asked, world.said) == (0.0, 1, [])
+
+
+def test_late_nodes_are_waited_for() -> None:
+    world = World(one_each(5.0))
+    assert world.wait(10) == list(range(2, 12))
+    assert 45.0 <= world.waited <= 45.5
+    assert world.said[0] == "waiting for 10 clients: 1 joined so far"
+    assert world.said[-1] == "waiting for 10 clients: 9 joined so far"
+    assert len(world.said) == 9
+
+
+def test_too_few_in_time_is_an_error_that_names_the_numbers() -> None:
+    world = World(one_each(5.0))
+    with pytest.raises(CohortError) as caught:
+        world.wait(10, timeout=20.0)
+    assert world.waited == 20.0
+    assert str(caught.value).startswith("5 of 10 clients joined within 20 s: start more nodes")
+    assert '--federation-config "num-supernodes=10"' in str(caught.value)
+    assert str(caught.value).endswith("or lower num-clients.")
+
+
+def test_a_cohort_of_any_size_is_taken_once_it_has_settled() -> None:
+    world = World(lambda now: [2, 3] if now < 2.0 else [2, 3, 4])
+    assert world.wait(None) == [2, 3, 4]
+    assert 5.0 <= world.waited <= 5.5
+
+
+def test_a_node_in_exchange_for_another_unsettles_the_cohort() -> None:
+    world = World(lambda now: [2, 3] if now < 2.0 else [2, 4])
+    assert world.wait(None) == [2, 4]
+    assert world.waited >= 5.0
+
+
+def test_a_complete_grid_needs_no_settling() -> None:
+    world = World(lambda _: [3, 2])
+    world.is_complete = True  # type: ignore[attr-defined]
+    assert world.wait(None) == [2, 3]
+    assert world.waited == 0.0
+
+
+@pytest.mark.parametrize("timeout", [1.0, 20.0])
+def test_when_the_time_is_up_whoever_is_there_takes_part(timeout: float) -> None:
+    world = World(one_each(0.5))
+    nodes = world.wait(None, timeout=timeout)
+    assert world.waited == timeout
+    assert nodes == list(range(2, 3 + int(timeout / 0.5)))
+
+
+def test_fewer_than_the_minimum_is_an_error() -> None:
+    world = World(lambda _: [2])
+    with pytest.raises(CohortError, match=r"1 of 2 clients joined within 7 s: .* or lower min-clients\."):
+        world.wait(None, timeout=7.0)
+    assert world.waited == 7.0
+    assert world.said == ["waiting for 2 clients: 1 joined so far"]
+    with pytest.raises(CohortError, match="0 of 3 clients"):
+        World(lambda _: []).wait(None, min_clients=3)
+
+
+def test_nodes_that_leave_are_not_counted() -> None:
+    world = World(lambda now: [2, 3, 4] if 1.0 <= now < 2.0 else [2])
+    with pytest.raises(CohortError, match="1 of 4"):
+        world.wait(4, timeout=10.0)
