@@ -245,7 +245,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more "
                 "clients."
             )
-        parts = [validate_points(part) for part in listed]
+        parts = [_validated(part, index) for index, part in enumerate(listed)]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
@@ -321,6 +321,14 @@ def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
             f"X is of type {type(X).__name__}, but fit needs one array for each client: pass a list such as [X_a, X_b]."
         )
     return list(X)
+
+
+def _validated(part: ArrayLike, index: int) -> NDArray[np.float64]:
+    """One client's table; a sentence about it begins with its place in X."""
+    try:
+        return validate_points(part)
+    except DataError as error:
+        raise DataError(f"X[{index}]: {error}") from error
 
 
 def _node(client: KMeansClient) -> Node:

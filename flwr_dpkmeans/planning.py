@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.trust import trust_model
-from flwr_dpkmeans.trust.base import Shares, TrustModel
+from flwr_dpkmeans.trust.base import Shares
 
 PLAN_VERSION = 1
 MAX_ROWS_PER_CLIENT = 2**28
@@ -225,7 +225,7 @@ def draft_plan(
     (7, True)
     """
     entry = algorithm_entry(config.algorithm)
-    trust = trust_model(config.trust)
+    trust_model(config.trust)
     if config.unit not in entry.units:
         units = ", ".join(repr(unit.value) for unit in entry.units)
         raise ConfigurationError(
@@ -256,7 +256,7 @@ def draft_plan(
         replace(config, n_features=known)
         if plan.n_examples is not None or not entry.needs_n_examples:
             plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust))
-    _check(plan, trust)
+    _check(plan)
     return plan
 
 
@@ -428,7 +428,7 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
     return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
 
 
-def _check(plan: Plan, trust: TrustModel) -> None:
+def _check(plan: Plan) -> None:
     """Refuse vectors that are too long, sums that could wrap, noise that cannot be added, and plans over the budget."""
     config = plan.config
     if plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
@@ -446,15 +446,13 @@ def _check(plan: Plan, trust: TrustModel) -> None:
             )
         for block in planned.blocks:
             largest = block.entry_bound * MAX_ROWS_PER_CLIENT * plan.n_clients
-            require_no_wrap(largest, block.noise_scale, block.name, plan.fraction_bits)
+            require_no_wrap(largest, _noise_spread(plan, planned, block), block.name, plan.fraction_bits)
             share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
                     f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
                 )
-    if trust.shared_noise or plan.count is not None:
-        _ = plan.shares.n_honest
     if plan.is_final:
         _check_budget(plan)
     elif config.max_epsilon is not None:
@@ -471,6 +469,14 @@ def _cheapest(plan: Plan) -> Plan:
         n_examples=plan.n_examples or max(config.n_clusters, 3),
     )
     return replace(longest, rounds=_planned_rounds(build_algorithm(longest), config.trust))
+
+
+def _noise_spread(plan: Plan, planned: PlannedRound, block: Block) -> float:
+    """Standard deviation of the noise with all clients present, in data units."""
+    spread = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
+    if trust_model(planned.trust).shared_noise:
+        spread *= math.sqrt(plan.n_clients / plan.shares.n_honest)
+    return spread
 
 
 def _check_budget(plan: Plan) -> None:

@@ -98,7 +98,7 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         unit=config.unit.value,
         neighbours=NEIGHBOURS[config.unit.value],
         trust=config.trust,
-        guarantee=trust_model(config.trust).guarantee(plan.shares),
+        guarantee=_guarantee(plan),
         algorithm=config.algorithm,
         noise=config.noise.value,
         n_clients=plan.n_clients,
@@ -110,6 +110,20 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         warnings=_warnings(plan),
         releases=_lines(plan, attempts),
     )
+
+
+def _guarantee(plan: Plan) -> str:
+    """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
+    if not is_private_plan(plan):
+        return "None: this run is not private, see the warnings."
+    sentence = trust_model(plan.config.trust).guarantee(plan.shares)
+    if plan.count is not None and plan.count.trust != plan.config.trust:
+        colluding = max(1, plan.max_silent)
+        sentence += (
+            " The noisy number of rows is released to everybody, with noise from the clients: that release holds "
+            f"against a server, or against up to {colluding} of {plan.n_clients} clients."
+        )
+    return sentence
 
 
 def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
@@ -126,6 +140,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 array=block.name,
                 norm=block.sensitivity.norm.value,
                 sensitivity=block.sensitivity.bound,
+                trust=planned.trust,
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
@@ -153,6 +168,10 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     sentences = [
         f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped.",
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
+        "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
+        "can add the masked vectors up as the server does.",
+        "Dropouts do not depend on data or on releases; otherwise the worst case with all retries holds, not the "
+        "actual cost.",
         "Public keys reach the clients as they were sent: identities are not pinned, so a server that swaps keys or "
         "invents clients is not held off.",
     ]

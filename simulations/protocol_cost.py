@@ -46,7 +46,9 @@ def make_points(case: Case, seed: int = 0) -> NDArray[np.float64]:
     return np.asarray(np.clip(points, -1.0, 1.0))
 
 
-def time_fits(points: NDArray[np.float64], case: Case, noise: str, epsilon: float, repeats: int) -> tuple[list[float], int]:
+def time_fits(
+    points: NDArray[np.float64], case: Case, noise: str, epsilon: float, repeats: int
+) -> tuple[list[float], int]:
     """Milliseconds of whole fits after a warm-up, and the number of iterations."""
     parts = np.array_split(points, case.n_clients)
     times = []

@@ -174,7 +174,9 @@ def _table(cells: dict[tuple[str, str, float], list[float]], references: list[di
     return table
 
 
-def _lookup(reference: dict[str, dict[str, float]], name: str, algorithm: str, epsilon: float) -> dict[str, float] | None:
+def _lookup(
+    reference: dict[str, dict[str, float]], name: str, algorithm: str, epsilon: float
+) -> dict[str, float] | None:
     """Find a cell of a reference file, whose keys are ``data|Method|epsilon``."""
     label = _REFERENCE_NAMES[algorithm]
     suffixes = ("", "0") if algorithm == "lloyd" else (str(epsilon), f"{epsilon:g}")
@@ -193,7 +195,9 @@ def _compared(own: dict[str, float], other: dict[str, float] | None) -> list[str
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
     parser = argparse.ArgumentParser(prog="python -m simulations.utility", description=__doc__)
-    parser.add_argument("--sets", nargs="+", default=["iris:3", "digits:10", "wine:3"], help="NAME:K, bundled or in --data-dir")
+    parser.add_argument(
+        "--sets", nargs="+", default=["iris:3", "digits:10", "wine:3"], help="NAME:K, bundled or in --data-dir"
+    )
     parser.add_argument("--data-dir", nargs="*", default=[], help="folders with NAME.npz, .csv, .parquet or .npy")
     parser.add_argument("--reference", nargs="*", default=[], help="JSON files with keys data|Method|epsilon")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)

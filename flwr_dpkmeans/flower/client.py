@@ -160,7 +160,8 @@ class KMeansClient(NumPyClient):
         if self._scaled is None or self._scaled[0] != bounds:
             outside = bounds.count_outside(self._points)
             if outside:
-                logger.warning("%d rows have values outside the bounds and are clipped (only this node knows)", outside)
+                # In simulation this log reaches the operator's console, so the count is for whoever asks for details.
+                logger.debug("%d rows have values outside the bounds and are clipped", outside)
             self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
         return self._scaled[1]
 

@@ -185,11 +185,15 @@ def _contribute(
     plan, index = memory.plan, request.round_index
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
-    run = str(plan.run_id)
-    if settings.ledger.has_attempt(run, index, request.attempt):
+    if settings.ledger.has_attempt(_ledger_run(memory.protocol), index, request.attempt):
         raise ProtocolError(
-            f"round {index}, attempt {request.attempt} of run {run} stands in this client's ledger already: the request "
-            "is a replay and stays unanswered."
+            f"round {index}, attempt {request.attempt} of run {plan.run_id} stands in this client's ledger already: "
+            "the request is a replay and stays unanswered."
+        )
+    if not settings.ledger.attempts(_ledger_run(memory.protocol)) <= set(memory.attempts):
+        raise ProtocolError(
+            f"this client's ledger has releases of run {plan.run_id} that it does not remember (it lost its state after "
+            "answering): it is left out, because their cost would not be counted."
         )
     arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
@@ -303,7 +307,7 @@ def _approve(plan: Plan, settings: NodeSettings, context: Context) -> None:
         bounds_lower=config.bounds[0],
         bounds_upper=config.bounds[1],
     )
-    spent = settings.ledger.spent(settings.data_id, excluding_run=str(context.run_id))
+    spent = settings.ledger.spent(settings.data_id, excluding_run=_ledger_run(context))
     try:
         settings.policy.check(summary, spent)
     except BudgetError as error:
@@ -361,6 +365,11 @@ def _noise(plan: Plan, context: Context, request: SumRequest) -> NoiseSource:
     return make_noise_source(plan, "client", context.node_id, request.round_index, request.attempt)
 
 
+def _ledger_run(client: Context | ClientState) -> str:
+    """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
+    return f"{client.run_id}/{client.node_id}"
+
+
 def _charge(
     memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
 ) -> None:
@@ -369,7 +378,7 @@ def _charge(
     index, attempt = attempts[-1]
     cost = epsilon_after(plan, attempts)
     entry = LedgerEntry(
-        run_id=str(plan.run_id),
+        run_id=_ledger_run(memory.protocol),
         data_id=settings.data_id,
         plan_digest=memory.agreed_digest.hex(),
         round_index=index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,17 +88,25 @@ def node_settings(context: Context) -> NodeSettings:
         If the policy file is missing or malformed.
     """
     config: Mapping[str, Any] = context.node_config
-    policy = ClientPolicy()
+    # A deployed node that states no policy still gives nothing to runs that protect nobody.
+    policy = ClientPolicy() if is_simulation() else ClientPolicy(allow_non_private=False, require_secure_noise=True)
     if config.get("policy"):
         path = Path(str(config["policy"])).expanduser()
         if not path.is_file():
             raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
         policy = ClientPolicy.from_toml(path)
+    data_id = str(config.get("data-id") or config.get("data-path") or "default")
     if config.get("ledger"):
         ledger = Path(str(config["ledger"])).expanduser()
     else:
-        # A simulated client's ledger is its own; the nodes of one host share theirs and name their data sets in it.
-        ledger = (output_folder(context) if is_simulation() else Path.home() / HOME_FOLDER) / LEDGER_FILE
+        ledger = _default_ledger(context, data_id)
         ledger.parent.mkdir(parents=True, exist_ok=True)
-    data_id = str(config.get("data-id") or config.get("data-path") or "default")
     return NodeSettings(policy, FileLedger(ledger), data_id)
+
+
+def _default_ledger(context: Context, data_id: str) -> Path:
+    """A simulated client's ledger lies with its results; a deployed node's in the home folder, one per data set."""
+    if is_simulation():
+        return output_folder(context) / LEDGER_FILE
+    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
+    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"

@@ -1,7 +1,8 @@
 """Protocol messages as Flower records, and back; everything that comes in is checked here.
 
 Every phase travels as an ordinary ``train`` message (the last one as ``evaluate``) with one `ConfigRecord` named
-`RECORD`: a JSON header of scalars, and blobs. Vectors travel as uint64 arrays in an `ArrayRecord` named `VECTOR_RECORD`.
+`RECORD`: a JSON header of scalars, and blobs. Vectors travel as uint64 arrays in an `ArrayRecord` named
+`VECTOR_RECORD`.
 """
 
 from __future__ import annotations

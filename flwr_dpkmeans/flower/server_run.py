@@ -132,9 +132,7 @@ class ServerRun:
 
     def keys_messages(self) -> list[Message]:
         """The plan, for every node of the cohort."""
-        return [
-            Message(request_content(Stage.KEYS, plan=self._plan_blob), node, "train") for node in self._waiting
-        ]
+        return [Message(request_content(Stage.KEYS, plan=self._plan_blob), node, "train") for node in self._waiting]
 
     def take_keys(self, replies: Iterable[Message]) -> None:
         """Collect public keys; a refusal or a table of another width stops the run with its sentence."""
@@ -156,7 +154,9 @@ class ServerRun:
         expected = digest_of(self._plan_blob)
         for node, reply in agreed.items():
             if reply.plan_digest != expected:
-                raise ProtocolError(f"node {node} agreed to another plan than the one that was sent: stop and check it.")
+                raise ProtocolError(
+                    f"node {node} agreed to another plan than the one that was sent: stop and check it."
+                )
         self._take_widths({node: reply.n_features for node, reply in agreed.items()})
         self._session = ServerSession(
             Roster.of(0, {node: reply.public_key for node, reply in agreed.items()}),
@@ -256,8 +256,8 @@ class ServerRun:
             logger.warning("nodes %s did not confirm that they have the result", missing)
         if not tags and self._clusters is None:
             raise CohortError(
-                f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look at "
-                "the clients' logs and output folders, and start a new run if they are empty."
+                f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look "
+                "at the clients' logs and output folders, and start a new run if they are empty."
             )
         return tuple(sorted(tags))
 
@@ -309,7 +309,9 @@ class ServerRun:
         """Learn the tables' width if it was not declared; all must be equal."""
         if len(set(widths.values())) > 1:
             listed = ", ".join(f"node {node}: {width}" for node, width in sorted(widths.items()))
-            raise RefusalError(f"the clients' tables have different numbers of features ({listed}): use the same columns.")
+            raise RefusalError(
+                f"the clients' tables have different numbers of features ({listed}): use the same columns."
+            )
         if self.plan.n_features is None:
             plan = draft_plan(
                 self.plan.config,
@@ -360,4 +362,3 @@ class ServerRun:
 def digest_of(blob: bytes) -> bytes:
     """SHA-256 of a plan as it was sent."""
     return hashlib.sha256(blob).digest()
-

@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 
 GRID_BITS = 16
 _BOX_BOUND = 1.0
-_SATURATION = 2.0**31
+_SATURATION = 16.0
 # The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
 # Below it the clipped coordinates would be subnormal numbers, whose rounding the slack does not cover.
@@ -196,7 +196,7 @@ def relative_update(
     clip_radius : float or None
         Longest step before post-processing, in data units; None does not clip.
     post_processing : PostProcessing
-        With NONE, coordinates are saturated at -2^31 and 2^31 so that the grid stays exact.
+        With NONE, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def absolute_update(
         In data units.
     noisy_counts : array of shape (n_clusters,)
     post_processing : PostProcessing
-        With NONE, coordinates are saturated at -2^31 and 2^31 so that the grid stays exact.
+        With NONE, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
 
     Returns
     -------

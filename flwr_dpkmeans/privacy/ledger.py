@@ -130,6 +130,10 @@ class Ledger(Protocol):
         """Say whether a release of this attempt has been charged."""
         ...
 
+    def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
+        """Return every (round, attempt) of a run that has been charged."""
+        ...
+
     def charge(self, entry: LedgerEntry, max_total: float = math.inf) -> None:
         """Record a release before it is sent, or raise ProtocolError (replay) or BudgetError."""
         ...
@@ -146,6 +150,9 @@ class _Book:
 
     def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
         return (run_id, round_index, attempt) in self._attempts
+
+    def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
+        return frozenset((index, number) for run, index, number in self._attempts if run == run_id)
 
     def spent(self, data_id: str, excluding_run: str | None) -> float:
         runs = self._runs.values()
@@ -218,6 +225,11 @@ class MemoryLedger:
         with self._guard:
             return self._book.has_attempt(run_id, round_index, attempt)
 
+    def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
+        """Return every (round, attempt) of a run that has been charged."""
+        with self._guard:
+            return self._book.attempts(run_id)
+
     def charge(self, entry: LedgerEntry, max_total: float = math.inf) -> None:
         """Record a release; see `FileLedger.charge`."""
         with self._guard:
@@ -279,6 +291,10 @@ class FileLedger:
         """Say whether a release of this attempt has been charged."""
         with self._guard:
             return self._refreshed().has_attempt(run_id, round_index, attempt)
+
+    def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
+        """Return every (round, attempt) of a run that has been charged."""
+        return self._refreshed().attempts(run_id)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries in the order of their charges."""

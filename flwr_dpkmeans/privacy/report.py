@@ -22,6 +22,8 @@ class ReleaseLine:
         What was released.
     norm, sensitivity : str, float
         How far one unit can move the exact sum (scaled units).
+    trust : str
+        Trust model of this release.
     noise, noise_scale, noise_multiplier : str, float, float
         Distribution, standard deviation or scale (scaled units), and its ratio to the sensitivity.
     theorem : str
@@ -38,6 +40,7 @@ class ReleaseLine:
     array: str
     norm: str
     sensitivity: float
+    trust: str
     noise: str
     noise_scale: float
     noise_multiplier: float
@@ -174,7 +177,19 @@ def _show(epsilon: float) -> str:
 def example_report() -> PrivacyReport:
     """A small report for documentation and tests."""
     line = ReleaseLine(
-        1, 0, "lloyd-1", "counts", "l2", 1.0, "gaussian", 3.73, 3.73, "one record lies in one cluster", 1.0, None
+        1,
+        0,
+        "lloyd-1",
+        "counts",
+        "l2",
+        1.0,
+        "oblivious",
+        "gaussian",
+        3.73,
+        3.73,
+        "one record lies in one cluster",
+        1.0,
+        None,
     )
     return PrivacyReport(
         is_private=True,

@@ -101,7 +101,8 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
     area = 30.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=_BLUE, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, (x, y) in enumerate(shown):
-        axis.annotate(str(j), (x, y), ha="center", va="center", fontsize=8)
+        label = _count_label(j, result.counts[j], result.report)
+        axis.annotate(label, (x, y), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=8)
     axis.set_xlabel(labels[0])
     axis.set_ylabel(labels[1])
     axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)

@@ -111,7 +111,7 @@ class ClientState:
         return replace(self, plan_digest=plan_digest)
 
 
-def admit(state: ClientState, request: SumRequest, first_round: int, *, max_retries: int | None = None) -> ClientState:
+def admit(state: ClientState, request: SumRequest, first_round: int) -> ClientState:
     """Check a request against the transition table and take in its roster and boxes.
 
     Parameters
@@ -122,8 +122,6 @@ def admit(state: ClientState, request: SumRequest, first_round: int, *, max_retr
         From the server.
     first_round : int
         Index of the run's first round by the plan.
-    max_retries : int or None
-        Attempts that the plan prices after the first; None leaves the bound to the caller.
 
     Returns
     -------
@@ -133,15 +131,9 @@ def admit(state: ClientState, request: SumRequest, first_round: int, *, max_retr
     Raises
     ------
     ProtocolError
-        If the request is replayed, out of order, for an unknown cohort, beyond the retries that the plan prices, or
-        its boxes do not open.
+        If the request is replayed, out of order, for an unknown cohort, or its boxes do not open.
     """
     _require_admissible(state, request, first_round)
-    if max_retries is not None and request.attempt > max_retries:
-        raise ProtocolError(
-            f"attempt {request.attempt} was opened, but the plan prices {max_retries} retries: start a new run with a "
-            "larger max-retries."
-        )
     if state.attempt >= 0 and request.attempt == state.attempt:
         if request.roster is not None:
             raise ProtocolError("a second roster was announced for an attempt that has one: stop the run.")

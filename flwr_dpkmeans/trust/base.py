@@ -22,7 +22,8 @@ class Shares:
     n_clients : int
         Clients in the attempt's roster, M.
     max_silent : int
-        t; the guarantee counts on M - t shares.
+        t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
+        t = 0 one share hides nothing from the client that drew it.
     """
 
     n_clients: int
@@ -31,11 +32,11 @@ class Shares:
     @property
     def n_honest(self) -> int:
         """Shares that are counted on."""
-        honest = self.n_clients - self.max_silent
+        honest = self.n_clients - max(1, self.max_silent)
         if honest < 1:
             raise PlanError(
-                f"max_silent is {self.max_silent}, but only {self.n_clients} clients take part and at least one must be "
-                "honest: lower max_silent or start more clients."
+                f"max_silent is {self.max_silent}, but only {self.n_clients} clients take part and at least one must "
+                "be honest: lower max_silent or start more clients."
             )
         return honest
 

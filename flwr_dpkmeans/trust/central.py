@@ -21,8 +21,9 @@ class Central(TrustModel):
     def guarantee(self, shares: Shares) -> str:
         """See `TrustModel.guarantee`."""
         return (
-            "The server sees exact sums over all clients (never one client's), adds the noise and publishes the result. "
-            "Holds against everyone except the server, which is trusted with sums and to discard late replies."
+            "The server sees exact sums over the clients of each round, adds the noise and publishes the result. Holds "
+            "against everyone except the server, which is trusted: from the sums before and after a dropout it could "
+            "isolate the client that left."
         )
 
     def broadcast(

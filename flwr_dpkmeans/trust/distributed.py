@@ -12,7 +12,7 @@ from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released
 
 
 class Distributed(TrustModel):
-    """Shares of variance sigma^2/(M - t): any M - t honest ones already carry the planned noise."""
+    """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise."""
 
     name = "distributed"
     blinded = False
@@ -23,8 +23,8 @@ class Distributed(TrustModel):
         """See `TrustModel.guarantee`."""
         return (
             "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
-            f"a server that works with up to {shares.max_silent} of {shares.n_clients} clients, whose shares are not "
-            "counted on."
+            f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
+            "clients: their shares are not counted on."
         )
 
     def check(self, blocks: Sequence[Block]) -> None:

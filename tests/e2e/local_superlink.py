@@ -44,7 +44,13 @@ class LocalSuperLink:
         if run_config:
             command += ["--run-config", run_config]
         return subprocess.run(
-            command, cwd=PROJECT, env=self._environment(), capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False
+            command,
+            cwd=PROJECT,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT,
+            check=False,
         )
 
     def stop(self) -> None:

@@ -894,6 +894,17 @@ def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
     )
 
 
+def test_nodes_of_one_host_may_share_a_ledger() -> None:
+    """Each node's releases are charged; none is taken for a replay of its neighbour's."""
+    shared = MemoryLedger()
+    federation = make_federation(grid_parts(SIZES), ledgers=dict.fromkeys((2, 3, 4), shared))
+    result = federation.start(epsilon=1.0)
+    assert result.confirmed == (2, 3, 4, 5)
+    assert result.privacy.n_attempts == federation.plan.last_round
+    assert len(shared.entries()) == 3 * federation.plan.last_round
+    assert shared.spent("rows") == pytest.approx(3 * result.privacy.epsilon)
+
+
 def test_clients_without_data_or_with_other_columns() -> None:
     """An empty client is fine; one with other columns stops the run before anything is charged."""
     parts = grid_parts(SIZES)

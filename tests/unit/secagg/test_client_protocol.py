@@ -201,16 +201,6 @@ def test_a_bad_roster_of_a_retry_is_refused(build: Callable[[Roster], Roster], s
     federation.close(NOISE)
 
 
-def test_attempts_beyond_the_priced_retries_are_refused() -> None:
-    federation = Federation(NODES)
-    federation.open(1, 2)
-    federation.attempt(plain_vectors(), silent=(8,))
-    request = SumRequest(1, 1, federation.server.roster.without(1, [8]))
-    with pytest.raises(ProtocolError, match="attempt 1 was opened, but the plan prices 0 retries"):
-        admit(federation.states[3], request, FIRST_ROUND, max_retries=0)
-    assert admit(federation.states[3], request, FIRST_ROUND, max_retries=1).attempt == 1
-
-
 def test_everything_that_was_ever_sent_is_refused_the_second_time() -> None:
     federation = Federation(NODES)
     vectors = plain_vectors()

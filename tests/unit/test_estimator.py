@@ -1,0 +1,409 @@
+"""`FederatedKMeans`: scikit-learn's conventions, the caller's units, and the sentences for bad input."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from flwr_dpkmeans import FederatedKMeans, PrivacyReport
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError
+from flwr_dpkmeans.flower.inprocess import InProcessGrid
+
+Floats = NDArray[np.float64]
+
+
+def blobs(sizes: tuple[int, ...] = (300, 200, 250), seed: int = 0) -> list[Floats]:
+    """Three blobs in [-1, 1]^2, some of each with every client."""
+    generator = np.random.default_rng(seed)
+    centers = np.array([[-0.5, -0.5], [0.5, -0.4], [0.0, 0.6]])
+    return [centers[generator.integers(0, 3, n)] + generator.normal(0, 0.08, (n, 2)) for n in sizes]
+
+
+def model(**values: Any) -> FederatedKMeans:
+    return FederatedKMeans(**({"n_clusters": 3, "epsilon": 2.0, "noise": "seeded", "random_state": 4} | values))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FederatedKMeans:
+    return model().fit(blobs())
+
+
+# -- scikit-learn's conventions -----------------------------------------------------------------------------------
+
+
+def test_constructor_only_stores() -> None:
+    odd = {"n_clusters": "many", "epsilon": -1, "bounds": "x", "trust": 3, "noise": None, "server_data": [1]}
+    km = FederatedKMeans(**odd)  # type: ignore[arg-type]
+    for name, value in odd.items():
+        assert getattr(km, name) is value
+    assert set(vars(km)) == set(km.get_params())
+
+
+def test_clone_and_params() -> None:
+    km = model(bounds=((0, 0), (1, 2)), max_iter=3)
+    twin = clone(km)
+    assert twin is not km
+    assert twin.get_params() == km.get_params()
+    assert twin.get_params()["max_iter"] == 3
+    assert twin.set_params(epsilon=0.5, trust="central") is twin
+    assert (twin.epsilon, twin.trust, km.epsilon) == (0.5, "central", 2.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
+        twin.set_params(eps=1)
+
+
+def test_clone_of_a_fitted_one_is_not_fitted(fitted: FederatedKMeans) -> None:
+    twin = clone(fitted)
+    assert not [name for name in vars(twin) if name.endswith("_")]
+    for call in (twin.predict, twin.transform, twin.score):
+        with pytest.raises(NotFittedError):
+            call(np.zeros((1, 2)))
+
+
+def test_fit_returns_itself_and_leaves_parameters_and_data_alone() -> None:
+    parts = blobs()
+    before = [part.copy() for part in parts]
+    km = model()
+    params = km.get_params()
+    assert km.fit(parts, y=[1, 2]) is km
+    assert km.get_params() == params
+    assert all(np.array_equal(part, kept) for part, kept in zip(parts, before, strict=True))
+
+
+def test_repr_shows_what_was_set() -> None:
+    assert repr(model()) == "FederatedKMeans(epsilon=2.0, n_clusters=3, noise='seeded', random_state=4)"
+
+
+# -- what a fit leaves --------------------------------------------------------------------------------------------
+
+
+def test_attributes(fitted: FederatedKMeans) -> None:
+    assert fitted.cluster_centers_.shape == (3, 2)
+    assert fitted.cluster_counts_.shape == (3,)
+    assert fitted.cluster_counts_.sum() == pytest.approx(750, abs=150)
+    assert fitted.n_features_in_ == 2
+    assert isinstance(fitted.privacy_, PrivacyReport)
+    assert 0.999 * 2.0 <= fitted.privacy_.epsilon <= 2.0
+    assert fitted.privacy_.delta == pytest.approx(1.0 / (750 * math.log(750)))
+    assert (fitted.privacy_.n_examples, fitted.privacy_.n_examples_source) == (750, "declared public")
+    assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == ("record", "oblivious", 3)
+
+
+def test_history_has_one_entry_for_each_iteration(fitted: FederatedKMeans) -> None:
+    assert 2 <= fitted.n_iter_ <= 7
+    assert [entry["round"] for entry in fitted.history_] == list(range(1, fitted.n_iter_ + 1))
+    costs = [entry["epsilon"] for entry in fitted.history_]
+    assert costs == sorted(costs)
+    assert costs[-1] == fitted.privacy_.epsilon
+    assert all(entry["movement"] >= 0 and entry["radius"] > 0 for entry in fitted.history_)
+    assert fitted.history_[0]["noise_counts"] == fitted.privacy_.releases[1].noise_scale
+    assert model(max_iter=3).fit(blobs()).n_iter_ == 3
+
+
+def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
+    centers = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
+    assert centers == pytest.approx(np.array([[-0.5, -0.5], [0.0, 0.6], [0.5, -0.4]]), abs=0.25)
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "lloyd"])
+def test_every_trust_model(algorithm: str, trust: str) -> None:
+    km = model(algorithm=algorithm, trust=trust).fit(blobs())
+    assert km.privacy_.trust == trust
+    assert np.abs(km.cluster_centers_).max() <= 1.0
+    same = model(algorithm=algorithm, trust="oblivious").fit(blobs())
+    # The server's seeded noise is the same wherever the server adds it; Lloyd adds none anywhere.
+    equal = np.array_equal(km.cluster_centers_, same.cluster_centers_)
+    assert equal is (trust != "distributed" or algorithm == "lloyd")
+
+
+def test_an_empty_part_is_fine() -> None:
+    km = model().fit([*blobs(), np.empty((0, 2))])
+    assert km.privacy_.n_clients == 4
+    assert km.privacy_.n_examples == 750
+    assert km.predict(np.empty((0, 2))).shape == (0,)
+
+
+def test_fewer_points_than_clusters_on_one_client_are_fine() -> None:
+    assert model().fit([blobs()[0], np.zeros((1, 2))]).cluster_centers_.shape == (3, 2)
+
+
+def test_parts_may_be_any_sequence_of_tables() -> None:
+    parts = blobs()
+    expected = model().fit(parts).cluster_centers_
+    for same in (tuple(parts), iter(parts), [part.tolist() for part in parts]):
+        assert np.array_equal(model().fit(same).cluster_centers_, expected)
+    ragged = np.empty(3, dtype=object)
+    ragged[:] = parts
+    assert np.array_equal(model().fit(ragged).cluster_centers_, expected)
+    cube = np.stack([part[:100] for part in parts])
+    assert model().fit(cube).privacy_.n_clients == 3
+
+
+def test_declared_number_of_rows_is_used() -> None:
+    assert model(n_examples=700).fit(blobs()).privacy_.n_examples == 700
+
+
+# -- predict, transform, score equal numpy ------------------------------------------------------------------------
+
+SCALES = {
+    "unit box": ((-1.0, 1.0), 1.0, 0.0),
+    "tiny values": ((-1e-6, 1e-6), 1e-6, 0.0),
+    "far from zero": ((1e8 - 1, 1e8 + 1), 1.0, 1e8),
+    "large values": ((-1e12, 1e12), 1e12, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_predict_transform_and_score_equal_numpy(name: str) -> None:
+    bounds, factor, offset = SCALES[name]
+    parts = [part * factor + offset for part in blobs()]
+    km = model(bounds=bounds).fit(parts)
+    rows = np.concatenate(parts)
+    distances = np.sqrt(((rows[:, None] - km.cluster_centers_[None]) ** 2).sum(axis=2))
+    assert np.array_equal(km.predict(rows), distances.argmin(axis=1))
+    assert km.predict(rows).dtype == np.int64
+    assert km.transform(rows) == pytest.approx(distances, rel=1e-9)
+    assert km.score(rows) == pytest.approx(-(distances.min(axis=1) ** 2).sum(), rel=1e-9)
+    assert km.score(rows, y=3) == km.score(rows)
+    far = rows + 1000 * factor
+    expected = ((far[:, None] - km.cluster_centers_[None]) ** 2).sum(axis=2)
+    chosen = np.take_along_axis(expected, km.predict(far)[:, None], axis=1)[:, 0]
+    assert chosen == pytest.approx(expected.min(axis=1), rel=1e-6)
+
+
+def test_one_cluster_predicts_zero() -> None:
+    km = model(n_clusters=1).fit(blobs())
+    assert km.predict(blobs()[0]).tolist() == [0] * 300
+
+
+def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
+    km = model()
+    labels = km.fit_predict(iter(blobs()))
+    assert [len(part) for part in labels] == [300, 200, 250]
+    assert all(np.array_equal(a, km.predict(b)) for a, b in zip(labels, blobs(), strict=True))
+    distances = model().fit_transform(blobs())
+    assert [part.shape for part in distances] == [(300, 3), (200, 3), (250, 3)]
+
+
+def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None:
+    lower, upper = np.array([100.0, -5.0]), np.array([300.0, 0.0])
+    parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
+    km = model(bounds=(lower, upper)).fit(parts)
+    plain = model().fit(blobs())
+    assert km.cluster_centers_ == pytest.approx(lower + (plain.cluster_centers_ + 1) / 2 * (upper - lower), abs=0.01)
+    assert (km.cluster_centers_ >= lower).all()
+    assert (km.cluster_centers_ <= upper).all()
+
+
+def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    parts = blobs()
+    parts[1][:7] = 50.0
+    with caplog.at_level(logging.DEBUG, "flwr_dpkmeans"):
+        km = model().fit(parts)
+    assert np.abs(km.cluster_centers_).max() <= 1.0
+    told = [record for record in caplog.records if "outside the bounds" in record.getMessage()]
+    assert [(record.name, record.args) for record in told] == [("flwr_dpkmeans.client", (7,))]
+    assert "outside" not in str(km.history_)
+
+
+# -- noise --------------------------------------------------------------------------------------------------------
+
+
+def test_seeded_runs_repeat_and_depend_on_the_seed() -> None:
+    first, again, other = (model(random_state=seed).fit(blobs()) for seed in (4, 4, 5))
+    assert np.array_equal(first.cluster_centers_, again.cluster_centers_)
+    assert np.array_equal(first.cluster_counts_, again.cluster_counts_)
+    assert first.history_ == again.history_
+    assert not np.array_equal(first.cluster_counts_, other.cluster_counts_)
+
+
+def test_secure_noise_differs_between_runs_even_with_a_random_state() -> None:
+    first, again = (model(noise="secure").fit(blobs()) for _ in range(2))
+    assert not np.array_equal(first.cluster_counts_, again.cluster_counts_)
+    assert first.privacy_.is_private
+    assert first.privacy_.warnings == ()
+
+
+def test_a_seeded_run_says_that_it_is_not_private(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "flwr_dpkmeans"):
+        km = model().fit(blobs())
+    assert any(
+        record.levelno == logging.WARNING and record.getMessage().startswith("NOT PRIVATE") for record in caplog.records
+    )
+    assert not km.privacy_.is_private
+    assert str(km.privacy_).startswith("NOT PRIVATE")
+
+
+def test_lloyd_says_that_it_is_not_private() -> None:
+    km = model(algorithm="lloyd", noise="secure").fit(blobs())
+    assert km.privacy_.epsilon == math.inf
+    assert not km.privacy_.is_private
+
+
+# -- bad input: one sentence, and nothing was computed ------------------------------------------------------------
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a message is pushed: without one, no client computes, and no ledger is charged."""
+
+    def push(self: InProcessGrid, messages: Any) -> list[str]:
+        pytest.fail("a message was sent")
+
+    monkeypatch.setattr(InProcessGrid, "push_messages", push)
+
+
+def with_bad_row(value: float) -> list[Floats]:
+    parts = blobs()
+    parts[1][17, 1] = value
+    return parts
+
+
+NAMES = [
+    ("algorithm", "fastloyd", "did you mean 'fastlloyd'?"),
+    ("trust", "centrall", "did you mean 'central'?"),
+    ("noise", "secured", "did you mean 'secure'?"),
+    ("unit", "row", "choose one of 'client', 'record'."),
+    ("engine", "in-process", "did you mean 'inprocess'?"),
+    ("schedule", "stepp", "did you mean 'step'?"),
+    ("post_processing", "trunc", "did you mean 'truncate'?"),
+    ("packing", "halves", "did you mean 'halve'?"),
+]
+PARAMETERS = [
+    ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give 10."),
+    ({"n_clusters": -2}, "n_clusters is -2, but it must be an integer of at least 1: give 10."),
+    ({"n_clusters": 2.5}, "n_clusters is 2.5, but it must be an integer of at least 1: give 10."),
+    ({"epsilon": 0}, "epsilon is 0.0, but it must be a finite number greater than 0: give 1.0."),
+    ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
+    ({"epsilon": math.inf}, "epsilon is inf, but it must be a finite number greater than 0: give 1.0."),
+    ({"max_iter": 0}, "max_iter is 0, but it must be an integer of at least 1: give 5."),
+    ({"random_state": -1}, "random_state is -1, but it must be an integer of at least 0: give 7."),
+    (
+        {"delta": 0.01},
+        "delta is 0.01, but it must be below 1/N = 0.00133333 or a run may publish whole rows: leave delta unset for "
+        "1/(N ln N).",
+    ),
+    (
+        {"bounds": (1.0, -1.0)},
+        "every feature has lower bound 1.0 and upper bound -1.0, but the lower one must be smaller: exchange the two.",
+    ),
+    (
+        {"bounds": ((0, 2), (1, 2))},
+        "feature 1 has lower bound 2.0 and upper bound 2.0, but the lower one must be smaller: widen the range around "
+        "a constant value, or leave the feature out.",
+    ),
+    (
+        {"bounds": (-1.0, math.nan)},
+        "every feature has lower bound -1.0 and upper bound nan, but both must be finite: give the public range of the "
+        "feature.",
+    ),
+    (
+        {"bounds": ((0, 0, 0), (1, 1, 1))},
+        "there are bounds for 3 features, but the table has 2: give one pair for all features or one pair for each.",
+    ),
+    (
+        {"unit": "client"},
+        "unit is 'client', but 'fastlloyd' protects 'record' only: choose unit='record'.",
+    ),
+    (
+        {"server_data": [[0.0, 0.0]]},
+        "server_data was given, but 'fastlloyd' starts without it: leave server_data out.",
+    ),
+    (
+        {"n_examples": 2},
+        "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
+    ),
+]
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(("name", "value", "hint"), NAMES)
+def test_unknown_names_get_the_nearest_one(name: str, value: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        model(**{name: value}).fit(blobs())
+    assert str(caught.value) == f"{name} is {value!r}, which is not known: {hint}"
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(("values", "text"), PARAMETERS)
+def test_bad_parameters_have_one_sentence(values: dict[str, Any], text: str) -> None:
+    km = model(**values)
+    with pytest.raises(ConfigurationError) as caught:
+        km.fit(blobs())
+    assert str(caught.value) == text
+    assert not [name for name in vars(km) if name.endswith("_")]
+
+
+@pytest.mark.usefixtures("untouched")
+def test_laplace_shares_are_refused() -> None:
+    with pytest.raises(PlanError, match="Laplace noise, which the trust model 'distributed' cannot split into shares"):
+        model(algorithm="sulloyd", trust="distributed").fit(blobs())
+
+
+DATA = [
+    (with_bad_row(math.nan), ["X[1]: the points have 1 rows with a missing or infinite value", "remove the rows"]),
+    (with_bad_row(math.inf), ["X[1]: the points have 1 rows with a missing or infinite value", "(the first"]),
+    (with_bad_row(-math.inf), ["X[1]: ", "but every value must be finite"]),
+    ([blobs()[0], np.zeros((5, 3))], ["[2, 3] features", "all need the same columns"]),
+    ([np.zeros((1, 2)), np.zeros((1, 2))], ["have 2 rows, but 3 clusters", "fewer clusters or add data"]),
+    ([np.empty((0, 2))] * 3, ["have 0 rows, but 3 clusters"]),
+    ([blobs()[0]], ["X has 1 client(s), but masks need at least 2", "pass one array for each"]),
+    ([], ["X has 0 client(s), but masks need at least 2"]),
+    (blobs()[0], ["one table of shape (300, 2)", "pass a list such as [X_a, X_b]"]),
+    ([[0.0, 1.0], [1.0, 2.0]], ["X[0]: the points have 1 dimensions, but they must have 2"]),
+    ([blobs()[0], np.zeros((5, 0))], ["X[1]: ", "0 features"]),
+    ([blobs()[0], [["a", "b"]]], ["real numbers"]),
+    ([blobs()[0], [[1.0, 2.0], [3.0]]], ["rows of different lengths"]),
+    (None, ["NoneType", "pass a list such as [X_a, X_b]"]),
+    ("file.csv", ["of type str", "pass a list such as [X_a, X_b]"]),
+    (7, ["of type int"]),
+]
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(("parts", "words"), DATA, ids=lambda value: str(value)[:40])
+def test_bad_data_have_one_sentence(parts: Any, words: list[str]) -> None:
+    km = model()
+    with pytest.raises(DataError) as caught:
+        km.fit(parts)
+    text = str(caught.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert all(word in text for word in words), text
+    assert not [name for name in vars(km) if name.endswith("_")]
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_data_frame_for_all_clients_is_one_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(DataError, match=r"X is one table of shape \(2, 1\)"):
+        model().fit(pandas.DataFrame({"a": [1.0, 2.0]}))
+
+
+def test_bad_rows_to_predict_have_one_sentence(fitted: FederatedKMeans) -> None:
+    for call in (fitted.predict, fitted.transform, fitted.score):
+        with pytest.raises(DataError, match="3 features, but"):
+            call(np.zeros((4, 3)))
+        with pytest.raises(DataError, match="finite"):
+            call([[0.0, math.nan]])
+
+
+def test_errors_of_the_package_are_value_errors() -> None:
+    with pytest.raises(ValueError) as caught:
+        model(epsilon=-1).fit(blobs())
+    assert isinstance(caught.value, DPKMeansError)
+
+
+def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
+    km = model().fit(blobs())
+    centers = km.cluster_centers_.copy()
+    with pytest.raises(ConfigurationError):
+        km.set_params(epsilon=-1).fit(blobs())
+    assert np.array_equal(km.cluster_centers_, centers)

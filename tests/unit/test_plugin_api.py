@@ -1,0 +1,228 @@
+"""The plugin in an app that somebody else wrote: own ServerApp, own data, and Flower's ordinary ClientApp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result, Strategy
+
+from flwr_dpkmeans import FastLloyd, GLloyd, KMeansClient, Lloyd, SuLloyd, client_app, secure_aggregation_mod
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
+from flwr_dpkmeans.privacy.ledger import FileLedger
+
+N_CLIENTS = 4
+
+
+def digits(node_id: int) -> np.ndarray:
+    """One node's share of the handwritten digits."""
+    from sklearn.datasets import load_digits
+
+    return np.asarray(load_digits().data[node_id - 2 :: N_CLIENTS])
+
+
+def context(run_id: int, node_id: int = 1) -> Context:
+    return Context(run_id=run_id, node_id=node_id, node_config={}, state=RecordDict(), run_config={})
+
+
+def grid_of(app: ClientApp, folder: Path, run_id: int = 50) -> InProcessGrid:
+    """Nodes that run somebody's ClientApp; ledgers and results stay in the test's folder."""
+    configs = [{"ledger": str(folder / f"ledger-{i}"), "output": str(folder / f"client-{i}")} for i in range(N_CLIENTS)]
+    return InProcessGrid([Node(app, config) for config in configs], run_id=run_id)
+
+
+def run_server_app(main: Callable[[Grid, Context], None], grid: InProcessGrid) -> None:
+    """Do what Flower does with a ServerApp."""
+    app = ServerApp()
+    app.main()(main)
+    with grid.running():
+        app(grid, context(grid.run.run_id))
+
+
+def load_data(context: Context) -> np.ndarray:
+    return digits(context.node_id)
+
+
+def legacy_client(context: Context) -> Any:
+    return KMeansClient(digits(context.node_id)).to_client()
+
+
+def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
+    results: list[Result] = []
+
+    def main(grid: Grid, context: Context) -> None:
+        results.append(
+            FastLloyd(n_clusters=10, n_features=64, epsilon=2.0, n_examples=1797, bounds=(0, 16)).start(grid=grid)
+        )
+
+    grid = grid_of(client_app(load_data), tmp_path)
+    run_server_app(main, grid)
+    (result,) = results
+    assert isinstance(result, Result)
+    assert not result.arrays
+    assert 1.99 < result.privacy.epsilon <= 2.0  # type: ignore[attr-defined]
+    rounds = sorted(result.train_metrics_clientapp)
+    assert rounds == list(range(1, rounds[-1] + 1))
+    assert result.train_metrics_clientapp[rounds[-1]]["epsilon"] == result.privacy.epsilon  # type: ignore[attr-defined]
+    assert result.evaluate_metrics_clientapp[rounds[-1]]["clients-confirmed"] == N_CLIENTS
+    archives = [np.load(tmp_path / f"client-{i}" / "centroids.npz") for i in range(N_CLIENTS)]
+    for archive in archives:
+        assert archive["centroids"].shape == (10, 64)
+        assert np.array_equal(archive["centroids"], archives[0]["centroids"])
+        archive.close()
+    for i in range(N_CLIENTS):
+        entries = FileLedger(tmp_path / f"ledger-{i}").entries()
+        assert [entry.round_index for entry in entries] == rounds
+        assert entries[-1].epsilon == pytest.approx(result.privacy.epsilon)  # type: ignore[attr-defined]
+
+
+def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
+    """Flower's own NumPyClient wrapper around `KMeansClient`, under the mod."""
+    assert issubclass(KMeansClient, NumPyClient)
+    settings: dict[str, Any] = {"n_features": 64, "n_examples": 1797, "bounds": (0, 16), "random_state": 3}
+    arrays = []
+    for run_id, app in (
+        (60, ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod])),
+        (61, client_app(load_data)),
+    ):
+        grid = grid_of(app, tmp_path / str(run_id), run_id)
+        (tmp_path / str(run_id)).mkdir()
+        with grid.running():
+            result = FastLloyd(10, trust="central", noise="seeded", **settings).start(grid)
+        assert result.confirmed == (2, 3, 4, 5)
+        arrays.append(result.arrays["centroids"].numpy())
+        assert len(FileLedger(tmp_path / str(run_id) / "ledger-0").entries()) == len(result.steps)
+    assert np.array_equal(*arrays)
+
+
+def test_undeclared_width_and_rows_are_found_out(tmp_path: Path) -> None:
+    grid = grid_of(ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod]), tmp_path)
+    with grid.running():
+        result = FastLloyd(10, epsilon=2.0, bounds=(0, 16)).start(grid)
+    assert result.privacy is not None
+    assert result.privacy.n_examples_source == "private count"
+    assert result.privacy.n_examples == pytest.approx(1797, abs=200)
+    assert sorted(result.train_metrics_clientapp)[0] == 0
+    assert result.privacy.epsilon <= 2.0
+
+
+@pytest.mark.parametrize("strategy", [FastLloyd, GLloyd, SuLloyd, Lloyd])
+def test_strategies_are_flower_strategies(strategy: type[Strategy]) -> None:
+    assert issubclass(strategy, Strategy)
+    made: Any = strategy(3, bounds=(0, 1))  # type: ignore[call-arg]
+    assert made.config.algorithm == strategy.__name__.lower()
+    assert STRATEGIES[made.config.algorithm] is strategy
+    with pytest.raises(ConfigurationError, match="no run has been started: call start"):
+        made.summary()
+
+
+def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    return MetricRecord({"round": server_round, "largest": float(arrays["centroids"].numpy().max())})
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> InProcessGrid:
+    """Four nodes with fifty rows in the plane."""
+    rows = np.random.default_rng(0).uniform(0, 10, (N_CLIENTS, 50, 2))
+    return grid_of(client_app(lambda context: rows[context.node_id - 2]), tmp_path)
+
+
+def forbid_messages(monkeypatch: pytest.MonkeyPatch, grid: InProcessGrid) -> None:
+    monkeypatch.setattr(grid, "push_messages", lambda _: pytest.fail("a message was sent"))
+
+
+@pytest.mark.parametrize("known", [{"n_features": 2, "n_examples": 200}, {"n_features": 2}, {}], ids=str)
+def test_evaluation_on_the_server_is_refused_where_it_sees_nothing(
+    small: InProcessGrid, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
+) -> None:
+    forbid_messages(monkeypatch, small)
+    with (
+        small.running(),
+        pytest.raises(ConfigurationError, match="evaluate_fn was given, but under trust 'oblivious' the server has no"),
+    ):
+        FastLloyd(3, bounds=(0, 10), **known).start(small, evaluate_fn=evaluate)
+
+
+@pytest.mark.parametrize("trust", ["central", "distributed"])
+def test_evaluation_on_the_server_works_where_it_sees_releases(small: InProcessGrid, trust: str) -> None:
+    with small.running():
+        result = FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust, max_iter=3).start(
+            small, evaluate_fn=evaluate
+        )
+    assert sorted(result.evaluate_metrics_serverapp) == [1, 2, 3]
+    assert all(metrics["round"] == index for index, metrics in result.evaluate_metrics_serverapp.items())
+    assert result.arrays["centroids"].numpy().shape == (3, 2)
+    assert result.evaluate_metrics_serverapp[3]["largest"] == result.arrays["centroids"].numpy().max()
+    assert 0 <= result.arrays["centroids"].numpy().min() <= result.arrays["centroids"].numpy().max() <= 10
+    assert "movement" in result.train_metrics_clientapp[3]
+
+
+def test_initial_arrays_are_refused(small: InProcessGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid_messages(monkeypatch, small)
+    with small.running():
+        for trust in ("oblivious", "central"):
+            with pytest.raises(ConfigurationError, match="initial_arrays were given, but the start is a public sphere"):
+                FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust).start(
+                    small, initial_arrays=ArrayRecord([np.zeros((3, 2))])
+                )
+
+
+def test_num_rounds_and_timeout_of_flowers_signature(small: InProcessGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float | None] = []
+    send = small.send_and_receive
+
+    def spying(messages: Any, *, timeout: float | None = None) -> list[Message]:
+        seen.append(timeout)
+        return send(messages, timeout=timeout)
+
+    monkeypatch.setattr(small, "send_and_receive", spying)
+    with small.running():
+        result = FastLloyd(3, bounds=(0, 10), n_examples=200).start(
+            small, ArrayRecord(), num_rounds=4, timeout=12.0, train_config=None, evaluate_config=None
+        )
+    assert sorted(result.train_metrics_clientapp) == [1, 2, 3, 4]
+    # One round trip for keys, one for each iteration, one to finish.
+    assert seen == [12.0] * 6
+    with small.running(), pytest.raises(ConfigurationError, match="max_iter is 0"):
+        FastLloyd(3, bounds=(0, 10), n_examples=200).start(small, num_rounds=0)
+
+
+def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -> None:
+    strategy = FastLloyd(3, bounds=(0, 10), n_examples=200, max_iter=2)
+    (tmp_path / "again").mkdir()
+    for grid in (small, grid_of(client_app(lambda _: np.ones((50, 2))), tmp_path / "again", run_id=51)):
+        with grid.running():
+            result = strategy.start(grid)
+        assert [step.round_index for step in result.steps] == [1, 2]
+        assert result.privacy is not None
+        assert result.privacy.n_attempts == 2
+
+
+@pytest.mark.parametrize("name", ["joining", "round", "run"])
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "60", True, None])
+def test_timeouts_must_be_positive(name: str, seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"the {name} timeout is {seconds!r} s, but it must be a positive"):
+        Timeouts(**{name: seconds})
+
+
+@pytest.mark.parametrize("config", [{}, {"task": "train"}, {"task": 3}, {"lr": 0.1}])
+def test_client_without_the_mod_says_what_to_do(config: dict[str, Any]) -> None:
+    with pytest.raises(LocalMisuseError, match="only secure_aggregation_mod calls it: put the mod around this client"):
+        KMeansClient([[0.0, 1.0]]).fit([], config)
+    with pytest.raises(LocalMisuseError, match="a task without a plan reached KMeansClient"):
+        KMeansClient([[0.0, 1.0]]).fit([np.zeros((1, 2))], {"task": "statistic", "round": 1})
+
+
+def test_client_never_says_how_many_rows_it_has() -> None:
+    client = KMeansClient(np.zeros((17, 2)))
+    assert client.fit([], {"task": "describe"}) == ([], 0, {"n_features": 2})
+    assert client.fit([], {"task": "count"})[1:] == (0, {})
