@@ -10,6 +10,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_source
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.logs import show_logs
 from flwr_dpkmeans.flower.node import is_simulation, output_folder
 
 
@@ -33,6 +34,9 @@ def load_client(context: Context) -> KMeansClient:
     DataError
         If the data cannot be used.
     """
+    if not is_simulation():
+        # A deployed node's operator looks here for the paths; in simulation the server prints them.
+        show_logs()
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
     label = str(run.get("label-column", ""))

@@ -192,8 +192,8 @@ def _contribute(
         )
     if not settings.ledger.attempts(_ledger_run(memory.protocol)) <= set(memory.attempts):
         raise ProtocolError(
-            f"this client's ledger has releases of run {plan.run_id} that it does not remember (it lost its state after "
-            "answering): it is left out, because their cost would not be counted."
+            f"this client's ledger has releases of run {plan.run_id} that it does not remember (it lost its state "
+            "after answering): it is left out, because their cost would not be counted."
         )
     arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.flower.logs import show_logs
 from flwr_dpkmeans.flower.node import is_simulated_server, run_folder
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
 from flwr_dpkmeans.results.writer import (
@@ -72,7 +72,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
-    _log_to_stdout()
+    show_logs()
     try:
         strategy = strategy_from_run_config(context.run_config)
         result = strategy.start(grid=grid)
@@ -194,14 +194,3 @@ def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Bounds:
         "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
         "or the path of a file with columns feature,lower,upper."
     )
-
-
-def _log_to_stdout() -> None:
-    """Plain lines on standard output, once: Flower streams them to `flwr run --stream`."""
-    root = logging.getLogger("flwr_dpkmeans")
-    root.setLevel(logging.INFO)
-    if not root.handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        root.addHandler(handler)
-        root.propagate = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -43,9 +44,10 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
             seconds = getattr(self, name)
-            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:
                 raise ConfigurationError(
-                    f"the {name} timeout is {seconds!r} s, but it must be a positive number: give seconds such as 60.0."
+                    f"the {name} timeout is {seconds!r} s, but it must be a positive, finite number: give seconds such as "
+                    "60.0."
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -73,8 +74,17 @@ def scale_p_value(noise: NDArray[np.float64], shape: NoiseShape, variance: float
     return 2.0 * min(below, 1.0 - below)
 
 
-def check(federation: Federation, truth: Truth, variance: float = 1.0) -> None:
+def expected_variance(federation: Federation) -> float:
+    """Of all shares together, over the planned one: shares of onlookers and silent clients are not counted on."""
+    if federation.plan.config.trust != "distributed":
+        return 1.0
+    n_clients = len(federation.clients)
+    return n_clients / (n_clients - max(1, federation.plan.max_silent))
+
+
+def check(federation: Federation, truth: Truth) -> None:
     """Scale, mean and independence of the noise in every array."""
+    variance = expected_variance(federation)
     shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
     for name, noise in noise_by_block(federation, truth).items():
         assert len(noise) >= 1000
@@ -113,14 +123,25 @@ def test_a_planted_wrong_scale_is_caught(
     with pytest.raises(AssertionError, match="of the plan's"):
         check(federation, truth)
     shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
+    variance = expected_variance(federation)
     for name, noise in noise_by_block(federation, truth).items():
-        assert scale_p_value(noise, shapes[name]) < SMALLEST_P, f"{name}: {factor} of the plan's scale is not noticed"
+        assert scale_p_value(noise, shapes[name], variance) < SMALLEST_P, f"{name}: not noticed"
 
 
-def test_shares_of_present_clients_that_are_not_counted_on_add_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With t = 1 of 4 the released variance is 4/3 of what is accounted for: never less."""
-    federation, truth = run(monkeypatch, trust="distributed", noise="seeded", max_silent=1)
-    check(federation, truth, variance=4.0 / 3.0)
+@pytest.mark.parametrize("max_silent", [0, 1, 2])
+def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
+    monkeypatch: pytest.MonkeyPatch, max_silent: int
+) -> None:
+    """A client knows its own share, and up to t clients may share theirs with the server."""
+    federation, truth = run(monkeypatch, trust="distributed", noise="seeded", max_silent=max_silent)
+    check(federation, truth)
+    known = set(list(federation.clients)[: max(1, max_silent)])
+    for key, statistics in truth.statistics.items():
+        shares = {node: truth.sent[key][node] - words for node, words in statistics.items()}
+        unknown = [share for node, share in shares.items() if node not in known]
+        truth.released[key[0]] = truth.exact_sum(key) + np.sum(unknown, axis=0, dtype=np.uint64)
+    for name, noise in noise_by_block(federation, truth).items():
+        assert scale_p_value(noise, NoiseShape.GAUSSIAN) > SMALLEST_P, name
 
 
 def test_the_private_count_has_its_planned_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +158,7 @@ def test_the_private_count_has_its_planned_noise(monkeypatch: pytest.MonkeyPatch
             yield float(error) / federation.plan.count.blocks[0].noise_scale
 
     noise = np.array(list(counts()))
+    noise /= math.sqrt(len(parts) / (len(parts) - 1))  # One of the shares is not counted on.
     assert scale_p_value(noise, NoiseShape.GAUSSIAN) > SMALLEST_P
     # This many runs could tell: half as much or twice as much would be rejected.
     assert scale_p_value(noise * 0.5, NoiseShape.GAUSSIAN) < SMALLEST_P

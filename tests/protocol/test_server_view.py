@@ -290,7 +290,7 @@ def conduct(federation: Federation, checker: MemoryChecker, **values: Any) -> Se
     return run
 
 
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "sulloyd"])
 def test_no_sum_appears_in_server_memory(truth: Truth, algorithm: str) -> None:
     checker = MemoryChecker(truth)
     federation = make_federation(grid_parts([300] * 4, 3))

@@ -202,6 +202,15 @@ def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None
     assert (km.cluster_centers_ <= upper).all()
 
 
+def test_one_cluster_without_noise_is_the_mean_in_the_callers_units() -> None:
+    lower, upper = np.array([100.0, -5.0]), np.array([300.0, 0.0])
+    parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
+    km = model(n_clusters=1, algorithm="lloyd", bounds=(lower, upper)).fit(parts)
+    # Rounding to the grid moves a point by at most 2^-17 of half the range.
+    assert np.abs(km.cluster_centers_[0] - np.concatenate(parts).mean(axis=0)).max() < 200 * 2.0**-16
+    assert km.cluster_counts_.tolist() == [750.0]
+
+
 def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(caplog: pytest.LogCaptureFixture) -> None:
     parts = blobs()
     parts[1][:7] = 50.0

@@ -34,9 +34,12 @@ def context(run_id: int, node_id: int = 1) -> Context:
     return Context(run_id=run_id, node_id=node_id, node_config={}, state=RecordDict(), run_config={})
 
 
-def grid_of(app: ClientApp, folder: Path, run_id: int = 50) -> InProcessGrid:
+def grid_of(app: ClientApp, folder: Path, run_id: int = 50, **policy: str) -> InProcessGrid:
     """Nodes that run somebody's ClientApp; ledgers and results stay in the test's folder."""
+    folder.mkdir(exist_ok=True)
     configs = [{"ledger": str(folder / f"ledger-{i}"), "output": str(folder / f"client-{i}")} for i in range(N_CLIENTS)]
+    for config in configs:
+        config |= policy
     return InProcessGrid([Node(app, config) for config in configs], run_id=run_id)
 
 
@@ -74,11 +77,12 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
     assert rounds == list(range(1, rounds[-1] + 1))
     assert result.train_metrics_clientapp[rounds[-1]]["epsilon"] == result.privacy.epsilon  # type: ignore[attr-defined]
     assert result.evaluate_metrics_clientapp[rounds[-1]]["clients-confirmed"] == N_CLIENTS
-    archives = [np.load(tmp_path / f"client-{i}" / "centroids.npz") for i in range(N_CLIENTS)]
-    for archive in archives:
-        assert archive["centroids"].shape == (10, 64)
-        assert np.array_equal(archive["centroids"], archives[0]["centroids"])
-        archive.close()
+    centroids = []
+    for i in range(N_CLIENTS):
+        with np.load(tmp_path / f"client-{i}" / "centroids.npz") as archive:
+            centroids.append(archive["centroids"])
+    assert centroids[0].shape == (10, 64)
+    assert all(np.array_equal(other, centroids[0]) for other in centroids)
     for i in range(N_CLIENTS):
         entries = FileLedger(tmp_path / f"ledger-{i}").entries()
         assert [entry.round_index for entry in entries] == rounds
@@ -89,13 +93,14 @@ def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
     """Flower's own NumPyClient wrapper around `KMeansClient`, under the mod."""
     assert issubclass(KMeansClient, NumPyClient)
     settings: dict[str, Any] = {"n_features": 64, "n_examples": 1797, "bounds": (0, 16), "random_state": 3}
+    # The same noise for both: a node allows that only if its own policy says so.
+    (tmp_path / "policy.toml").write_text("require-secure-noise = false\nallow-non-private = true\n")
     arrays = []
     for run_id, app in (
         (60, ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod])),
-        (61, client_app(load_data)),
+        (61, client_app(lambda context: KMeansClient(digits(context.node_id)))),
     ):
-        grid = grid_of(app, tmp_path / str(run_id), run_id)
-        (tmp_path / str(run_id)).mkdir()
+        grid = grid_of(app, tmp_path / str(run_id), run_id, policy=str(tmp_path / "policy.toml"))
         with grid.running():
             result = FastLloyd(10, trust="central", noise="seeded", **settings).start(grid)
         assert result.confirmed == (2, 3, 4, 5)
@@ -133,7 +138,7 @@ def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
 def small(tmp_path: Path) -> InProcessGrid:
     """Four nodes with fifty rows in the plane."""
     rows = np.random.default_rng(0).uniform(0, 10, (N_CLIENTS, 50, 2))
-    return grid_of(client_app(lambda context: rows[context.node_id - 2]), tmp_path)
+    return grid_of(client_app(lambda context: KMeansClient(rows[context.node_id - 2])), tmp_path)
 
 
 def forbid_messages(monkeypatch: pytest.MonkeyPatch, grid: InProcessGrid) -> None:
@@ -198,8 +203,8 @@ def test_num_rounds_and_timeout_of_flowers_signature(small: InProcessGrid, monke
 
 def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -> None:
     strategy = FastLloyd(3, bounds=(0, 10), n_examples=200, max_iter=2)
-    (tmp_path / "again").mkdir()
-    for grid in (small, grid_of(client_app(lambda _: np.ones((50, 2))), tmp_path / "again", run_id=51)):
+    other = client_app(lambda _: KMeansClient(np.ones((50, 2))))
+    for grid in (small, grid_of(other, tmp_path / "again", run_id=51)):
         with grid.running():
             result = strategy.start(grid)
         assert [step.round_index for step in result.steps] == [1, 2]
@@ -208,7 +213,7 @@ def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["joining", "round", "run"])
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "60", True, None])
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "60", True, None])
 def test_timeouts_must_be_positive(name: str, seconds: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"the {name} timeout is {seconds!r} s, but it must be a positive"):
         Timeouts(**{name: seconds})

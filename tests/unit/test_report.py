@@ -20,8 +20,8 @@ KEYS = [
     *("assumptions", "warnings", "releases", "version"),
 ]
 LINE_KEYS = [
-    *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "noise", "noise_scale"),
-    *("noise_multiplier", "theorem", "epsilon_so_far", "radius"),
+    *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "trust", "noise"),
+    *("noise_scale", "noise_multiplier", "theorem", "epsilon_so_far", "radius"),
 ]
 
 
@@ -172,12 +172,23 @@ def test_bounds_are_listed_as_an_assumption() -> None:
     ("trust", "words"),
     [
         ("oblivious", "only clients see released sums"),
-        ("central", "trusted with sums"),
+        ("central", "everyone except the server, which is trusted"),
         ("distributed", "up to 2 of 5 clients"),
     ],
 )
 def test_guarantee_follows_the_trust_model(trust: str, words: str) -> None:
     assert words in report_of(trust=trust, max_silent=2).guarantee
+
+
+def test_guarantee_of_a_run_that_protects_nobody_says_so() -> None:
+    for name in ("lloyd", "seeded"):
+        assert REPORTS[name].guarantee.startswith("None: this run is not private")
+
+
+def test_the_private_count_has_a_trust_model_of_its_own() -> None:
+    assert [line.trust for line in REPORTS["counted"].releases] == ["distributed"] + ["oblivious"] * 4
+    assert "The noisy number of rows is released to everybody" in REPORTS["counted"].guarantee
+    assert "number of rows" not in REPORTS["fastlloyd"].guarantee
 
 
 def test_each_release_names_its_theorem() -> None:
