@@ -10,7 +10,10 @@ package or module   what it is for
 ``algorithms``      FastLloyd, GLloyd, SuLloyd, Lloyd as lists of rounds
 ``trust``           who adds noise and who sees sums: oblivious, central, distributed
 ``rounds``          what a private-sum round is
-``planning``        the public plan, priced before data are touched
+``plan``            what a public plan is and what it costs
+``planning``        drafts it before data are touched (``plan_checks``: what none may contain)
+``agreement``       how a client checks a plan that it received
+``reporting``       from a plan and what happened to a report
 ``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report
 ``secagg``          masked sums over Z_2^64 without I/O
 ``kmeans``          numerics on clean arrays

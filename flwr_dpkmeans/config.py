@@ -126,6 +126,11 @@ class KMeansConfig:
             value = getattr(self, name)
             if not isinstance(value, kind) and not (name == "post_processing" and value is None):
                 raise ConfigurationError(f"{name} is {value!r}, but it must be a {kind.__name__}: use parse_config.")
+        for name, most in _LARGEST.items():
+            if (getattr(self, name) or 0) > most:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)}, but it must be at most {most}: give a smaller one."
+                )
         _require_bounds(self.bounds, self.n_features)
         if self.n_examples is not None and self.n_examples < self.n_clusters:
             raise ConfigurationError(
@@ -155,6 +160,8 @@ _INTEGERS: tuple[tuple[str, int, int], ...] = (
     ("max_silent", 0, 1),
     ("max_retries", 0, 1),
 )
+_LARGEST = {"n_clusters": 100_000, "n_features": 65_536, "max_iter": 1_000, "max_retries": 1_000}
+"""A plan comes from a server that may be hostile, so what a client builds from it is bounded."""
 _REALS: tuple[tuple[str, float, float, str], ...] = (
     ("epsilon", 0.0, math.inf, "1.0"),
     ("delta", 0.0, 1.0, "1e-6"),

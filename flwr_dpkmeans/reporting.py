@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.planning import Plan, price
+from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine

@@ -17,7 +17,8 @@ from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.planning import Plan, build_algorithm
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import build_algorithm
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.rounds.private_sum import ClusterState
 

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.flower.records import load_plan, pack_boxes, pack_roster, unpack_boxes, unpack_roster
-from flwr_dpkmeans.planning import Plan
+from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.rounds.private_sum import ClusterState
 from flwr_dpkmeans.secagg.client import ClientState, Phase
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
+from flwr_dpkmeans.agreement import require_successor, verify_plan
 from flwr_dpkmeans.errors import (
     BudgetError,
     DPKMeansError,
@@ -38,15 +39,8 @@ from flwr_dpkmeans.flower.records import (
     reply_content,
     stage_of,
 )
-from flwr_dpkmeans.planning import (
-    Plan,
-    build_algorithm,
-    counted_examples,
-    initial_state,
-    make_noise_source,
-    require_successor,
-    verify_plan,
-)
+from flwr_dpkmeans.plan import Plan, make_noise_source
+from flwr_dpkmeans.planning import build_algorithm, counted_examples, initial_state
 from flwr_dpkmeans.privacy.ledger import LedgerEntry
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.policy import PlanSummary

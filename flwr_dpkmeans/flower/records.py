@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.planning import Plan
+from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring

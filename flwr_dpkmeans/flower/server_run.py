@@ -27,7 +27,8 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     request_content,
 )
-from flwr_dpkmeans.planning import Plan, build_algorithm, counted_examples, draft_plan, initial_state, make_noise_source
+from flwr_dpkmeans.plan import Plan, make_noise_source
+from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import build_report, epsilon_after

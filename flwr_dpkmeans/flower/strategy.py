@@ -46,8 +46,8 @@ class Timeouts:
             seconds = getattr(self, name)
             if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:
                 raise ConfigurationError(
-                    f"the {name} timeout is {seconds!r} s, but it must be a positive, finite number: give seconds such as "
-                    "60.0."
+                    f"the {name} timeout is {seconds!r} s, but it must be a positive, finite number: give seconds such "
+                    "as 60.0."
                 )
 
 

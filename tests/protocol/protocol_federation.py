@@ -23,7 +23,8 @@ from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.planning import Plan, initial_state
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import initial_state
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.trust import base as trust_base

@@ -44,7 +44,8 @@ from flwr_dpkmeans.flower.records import (
 )
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
-from flwr_dpkmeans.planning import Plan, draft_plan
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.privacy.policy import ClientPolicy

@@ -17,7 +17,8 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import cluster_radius, split_multiplier
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.planning import Plan, build_algorithm, draft_plan
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import build_algorithm, draft_plan
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.privacy.sensitivity import Norm
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState

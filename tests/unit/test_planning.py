@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from flwr_dpkmeans.agreement import require_successor, verify_plan
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -21,16 +22,9 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.planning import (
-    MAX_VECTOR_LENGTH,
-    Plan,
-    build_algorithm,
-    counted_examples,
-    draft_plan,
-    initial_state,
-    require_successor,
-    verify_plan,
-)
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan_checks import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225
@@ -220,7 +214,7 @@ def test_worst_case_of_laplace_rounds_adds_up() -> None:
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
     plan = plan_of(algorithm="sulloyd", n_examples=None, counted=900, count_share=0.3, max_retries=1, max_iter=2)
-    from flwr_dpkmeans.planning import price
+    from flwr_dpkmeans.plan import price
 
     for repeated in (0, 1, 2):
         assert price(plan.events([0, 1, 2, repeated]), plan.delta) <= plan.epsilon_worst_case

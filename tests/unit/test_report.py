@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.planning import Plan, draft_plan
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
 from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
 

@@ -1,0 +1,89 @@
+"""How a client checks a plan that it received: it drafts the plan again and compares."""
+
+from __future__ import annotations
+
+import math
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.plan import PLAN_VERSION, Plan, PlannedRound
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+
+_TOLERANCE = 1e-9
+
+
+def verify_plan(plan: Plan) -> None:
+    """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
+
+    Parameters
+    ----------
+    plan : Plan
+        From the server. Differences in the last digits (another machine's pow) are accepted; the plan's own numbers
+        are then used by everybody.
+    """
+    if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
+        raise ProtocolError(
+            f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
+            f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
+        )
+    own = draft_plan(
+        plan.config,
+        run_id=plan.run_id,
+        n_clients=plan.n_clients,
+        seed=plan.seed,
+        n_features=plan.n_features,
+        n_examples=plan.n_examples,
+    )
+    same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
+    rounds = [r for r in (own.count, *own.rounds) if r is not None]
+    theirs = [r for r in (plan.count, *plan.rounds) if r is not None]
+    if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
+        raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
+    for mine, other in zip(rounds, theirs, strict=True):
+        if not _same_round(mine, other):
+            raise ProtocolError(
+                f"round {other.name!r} of the plan has other sensitivities or noise than its configuration implies: "
+                "stop the run and check the server."
+            )
+
+
+def require_successor(plan: Plan, final: Plan) -> None:
+    """Check that a final plan continues the preliminary one that was agreed on."""
+    kept = (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.delta, plan.count)
+    if not final.is_final or kept != (
+        final.run_id,
+        final.config,
+        final.n_clients,
+        final.max_silent,
+        final.seed,
+        final.delta,
+        final.count,
+    ):
+        raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+
+
+def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:
+    """Whether two rounds agree up to the last digits."""
+    if (mine.name, mine.trust, len(mine.blocks)) != (other.name, other.trust, len(other.blocks)):
+        return False
+    if not _close(mine.radius or 0.0, other.radius or 0.0):
+        return False
+    return all(_same_block(a, b) for a, b in zip(mine.blocks, other.blocks, strict=True))
+
+
+def _same_block(a: Block, b: Block) -> bool:
+    """Whether two blocks agree up to the last digits."""
+    same = (a.name, a.shape, a.noise) == (b.name, b.shape, b.noise)
+    same = same and (a.sensitivity.norm, a.sensitivity.unit) == (b.sensitivity.norm, b.sensitivity.unit)
+    return (
+        same
+        and _close(a.sensitivity.bound, b.sensitivity.bound)
+        and _close(a.noise_multiplier, b.noise_multiplier)
+        and _close(a.entry_bound, b.entry_bound)
+    )
+
+
+def _close(a: float, b: float) -> bool:
+    """Equal up to the last digits."""
+    return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=0.0)

@@ -1,0 +1,173 @@
+"""What a plan is: every release with its sensitivity and noise, and what it costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
+from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.trust.base import Shares
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """One round as it stands in the plan.
+
+    Parameters
+    ----------
+    name : str
+        For reports.
+    trust : str
+        Trust model of this round's release.
+    blocks : tuple of Block
+        Arrays, sensitivities and noise.
+    radius : float or None
+        In scaled units.
+    """
+
+    name: str
+    trust: str
+    blocks: tuple[Block, ...]
+    radius: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What everybody agrees on before anything is released.
+
+    Parameters
+    ----------
+    run_id : int
+        Flower's run id.
+    config : KMeansConfig
+        As given.
+    n_clients : int
+        Cohort at the start.
+    max_silent : int
+        t.
+    seed : int
+        Of the public randomness (sphere packing).
+    delta : float
+        Of the total guarantee.
+    n_examples : int or None
+        Declared or released; None while unknown.
+    n_features : int or None
+        None while unknown.
+    count : PlannedRound or None
+        The private count, round 0, if N is not declared.
+    rounds : tuple of PlannedRound
+        Rounds 1..T; empty while the plan is preliminary.
+    version : int
+        Of this format.
+    fraction_bits : int
+        Grid of the ring.
+    """
+
+    run_id: int
+    config: KMeansConfig
+    n_clients: int
+    max_silent: int
+    seed: int
+    delta: float
+    n_examples: int | None
+    n_features: int | None
+    count: PlannedRound | None
+    rounds: tuple[PlannedRound, ...]
+    version: int = PLAN_VERSION
+    fraction_bits: int = FRACTION_BITS
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all rounds stand in the plan."""
+        return bool(self.rounds)
+
+    @property
+    def first_round(self) -> int:
+        """0 if a private count comes first, else 1."""
+        return 0 if self.count is not None else 1
+
+    @property
+    def last_round(self) -> int:
+        """T."""
+        return len(self.rounds)
+
+    @property
+    def min_cohort(self) -> int:
+        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent."""
+        return max(self.config.min_clients, self.max_silent + 2)
+
+    @property
+    def shares(self) -> Shares:
+        """How many clients add noise shares at the start."""
+        return Shares(self.n_clients, self.max_silent)
+
+    def round_at(self, index: int) -> PlannedRound:
+        """Return the round with this index; 0 is the private count."""
+        if index == 0 and self.count is not None:
+            return self.count
+        if not 1 <= index <= len(self.rounds):
+            raise ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
+        return self.rounds[index - 1]
+
+    def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
+        """Privacy events of the given rounds (with repetitions), or of each round once."""
+        if indices is None:
+            indices = range(self.first_round, self.last_round + 1)
+        return tuple(event for index in indices for event in self._round_events(index))
+
+    def _round_events(self, index: int) -> tuple[Event, ...]:
+        self.round_at(index)
+        return self._all_events[index]
+
+    @cached_property
+    def _all_events(self) -> dict[int, tuple[Event, ...]]:
+        """Events of every round, by index."""
+        events = {}
+        for index in range(self.first_round, self.last_round + 1):
+            planned = self.round_at(index)
+            n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
+            events[index] = tuple(block.event(self.fraction_bits, n_shares) for block in planned.blocks)
+        return events
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Cost of a run in which nobody drops out."""
+        return price(self.events(), self.delta)
+
+    @cached_property
+    def epsilon_worst_case(self) -> float:
+        """Cost of a run in which all retries are used on the costliest round."""
+        base = list(range(self.first_round, self.last_round + 1))
+        retries = self.config.max_retries
+        if retries == 0 or not base:
+            return self.epsilon
+        distinct = {self._round_events(index): index for index in base}
+        kinds = {type(event) for events in distinct for event in events}
+        if len(kinds) > 1:
+            # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
+            return price(self.events(base + list(distinct.values()) * retries), self.delta)
+        return max(price(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+
+
+@lru_cache(maxsize=1024)
+def price(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events at delta; remembered, since server and clients price the same prefixes of a plan."""
+    return compose_epsilon(events, delta)
+
+
+def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
+    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
+    if plan.config.noise is NoiseKind.SECURE:
+        return noise_source(NoiseKind.SECURE)
+    seed = hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8]
+    return noise_source(plan.config.noise, int.from_bytes(seed, "little"))

@@ -1,0 +1,69 @@
+"""What no plan may contain: sums that wrap, vectors that are too long, noise below the grid, costs over the budget."""
+
+from __future__ import annotations
+
+import math
+
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
+from flwr_dpkmeans.plan import Plan, PlannedRound
+from flwr_dpkmeans.privacy.accounting import ExactRelease
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, vector_length
+from flwr_dpkmeans.secagg.ring import require_no_wrap
+from flwr_dpkmeans.trust import trust_model
+
+MAX_ROWS_PER_CLIENT = 2**28
+"""Rows that one client may hold, for the proof that sums cannot wrap."""
+MAX_VECTOR_LENGTH = 2**24
+"""Entries of one round's vector."""
+_TOLERANCE = 1e-9
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
+    config = plan.config
+    if plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / plan.n_examples:g}: give a smaller delta."
+        )
+    for planned in (plan.count, *plan.rounds):
+        if planned is None:
+            continue
+        trust_model(planned.trust).check(planned.blocks)
+        if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
+            raise PlanError(
+                f"round {planned.name!r} has {vector_length(planned.blocks)} entries, but at most {MAX_VECTOR_LENGTH} "
+                "can be aggregated: use fewer clusters or features."
+            )
+        for block in planned.blocks:
+            largest = block.entry_bound * MAX_ROWS_PER_CLIENT * plan.n_clients
+            require_no_wrap(largest, _noise_spread(plan, planned, block), block.name, plan.fraction_bits)
+            share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
+            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
+                raise PlanError(
+                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
+                    f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
+                )
+
+
+def _noise_spread(plan: Plan, planned: PlannedRound, block: Block) -> float:
+    """Standard deviation of the noise with all clients present, in data units."""
+    spread = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
+    if trust_model(planned.trust).shared_noise:
+        spread *= math.sqrt(plan.n_clients / plan.shares.n_honest)
+    return spread
+
+
+def check_budget(plan: Plan) -> None:
+    """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon``."""
+    config = plan.config
+    is_private = not any(isinstance(event, ExactRelease) for event in plan.events())
+    if is_private and plan.epsilon > config.epsilon * (1.0 + _TOLERANCE):
+        raise BudgetError(
+            f"the plan costs epsilon {plan.epsilon:.6g}, but the budget is {config.epsilon:g}: raise epsilon or use "
+            "fewer rounds."
+        )
+    if config.max_epsilon is not None and plan.epsilon_worst_case > config.max_epsilon * (1.0 + _TOLERANCE):
+        raise BudgetError(
+            f"the plan can cost epsilon {plan.epsilon_worst_case:.4g} when all {config.max_retries} retries are used, "
+            f"but max_epsilon is {config.max_epsilon:g}: lower epsilon or max_retries, or raise max_epsilon."
+        )
