@@ -168,7 +168,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Index of the nearest centroid of each row; local, costs no privacy.
+        """Index of the nearest centroid of each row in the caller's units; local, costs no privacy.
+
+        With bounds of very different widths this is another distance than the clustering's own, which is in the
+        scaled box: scale the features alike before, if that matters.
 
         Parameters
         ----------

@@ -118,7 +118,8 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     values["radius-clipping"] = run_config.get("radius-clipping", True)
     _require_source(str(run_config.get("data", "")))
     _require_partition(str(run_config.get("partition", _PARTITIONS[0])))
-    described = BUNDLED.get(str(run_config.get("data", "")))
+    # Deployed nodes bring their own files, so nothing is known of them whatever `data` says.
+    described = BUNDLED.get(str(run_config.get("data", ""))) if is_simulated_server() else None
     if described is not None:
         # A bundled data set's size is public: it is printed in scikit-learn's documentation.
         values.setdefault("n-examples", described.n_examples)

@@ -260,3 +260,11 @@ def test_configuration_errors_are_local_misuse_and_value_errors() -> None:
 def test_nothing_can_be_changed_afterwards() -> None:
     with pytest.raises(AttributeError):
         config().epsilon = 3.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_clusters", 100_001), ("n_features", 65_537), ("max_iter", 1_001), ("max_retries", 1_001)]
+)
+def test_what_a_hostile_plan_could_make_a_client_build_is_bounded(name: str, value: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name} is {value}, but it must be at most {value - 1}: give a"):
+        parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,))} | {name: value}))

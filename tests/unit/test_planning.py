@@ -338,10 +338,10 @@ def test_sums_that_could_wrap_are_refused() -> None:
 
 
 def test_vectors_that_are_too_long_are_refused() -> None:
-    k = MAX_VECTOR_LENGTH // 65
-    assert plan_of(64, n_clusters=k, n_examples=2 * k).is_final
-    with pytest.raises(PlanError, match=r"has 16777280 entries, but at most 16777216 can be aggregated: use fewer"):
-        plan_of(64, n_clusters=k + 1, n_examples=2 * k)
+    k = MAX_VECTOR_LENGTH // 512
+    assert plan_of(511, n_clusters=k, n_examples=2 * k).is_final
+    with pytest.raises(PlanError, match=r"has 16777728 entries, but at most 16777216 can be aggregated: use fewer"):
+        plan_of(511, n_clusters=k + 1, n_examples=2 * k)
 
 
 def test_noise_finer_than_the_grid_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,12 @@ from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.report import PrivacyReport
 
 PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main job is a simulation; the tests of a deployment say so."""
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: True)
 
 
 def defaults() -> dict[str, Any]:
@@ -70,9 +77,24 @@ def test_zero_empty_and_minus_one_mean_automatic() -> None:
 
 def test_only_a_simulation_knows_how_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert defaults()["num-clients"] == 0
-    assert sentence(num_clients=0).startswith("num-clients is 0, but outside a simulation nobody knows how many")
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: True)
     assert configured(num_clients=0).n_clients is None
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    assert sentence(num_clients=0).startswith("num-clients is 0, but outside a simulation nobody knows how many")
+
+
+def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    assert sentence(data="digits").startswith("no bounds were given")
+    config = configured(data="digits", bounds="0,16")
+    assert config.n_examples is None
+    assert config.n_features is None
+
+
+def test_a_simulated_server_is_told_by_flowers_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
+    assert not node.is_simulated_server()
+    monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
+    assert node.is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
