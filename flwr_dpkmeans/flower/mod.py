@@ -15,15 +15,13 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.agreement import require_successor, verify_plan
+from flwr_dpkmeans.agreement import require_successor
 from flwr_dpkmeans.errors import (
-    BudgetError,
     DPKMeansError,
-    LocalMisuseError,
     PeerError,
     ProtocolError,
-    RefusalError,
 )
+from flwr_dpkmeans.flower.approval import approve_plan, charge, require_fresh, require_planned, require_width
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
@@ -41,11 +39,9 @@ from flwr_dpkmeans.flower.records import (
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planning import build_algorithm, counted_examples, initial_state
-from flwr_dpkmeans.privacy.ledger import LedgerEntry
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
-from flwr_dpkmeans.privacy.policy import PlanSummary
-from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource
-from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.private_sum import ClusterState
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -128,9 +124,9 @@ def _agree(
     plan = load_plan(blob)
     if plan.run_id != context.run_id:
         raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {context.run_id}: it is replayed.")
-    _approve(plan, settings, context)
+    approve_plan(plan, settings, context)
     n_features = describe(message, context, call_next)
-    _require_width(plan, n_features)
+    require_width(plan, n_features)
     private_key = generate_private_key()
     plan_digest = hashlib.sha256(blob).digest()
     protocol = ClientState(
@@ -152,7 +148,7 @@ def _sum(
     """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
     memory = _remembered(context)
     request = parse_sum_request(message.content)
-    _require_planned(memory.plan, request)
+    require_planned(memory.plan, request)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
     memory = replace(memory, protocol=protocol)
     counted = None
@@ -179,16 +175,7 @@ def _contribute(
     plan, index = memory.plan, request.round_index
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
-    if settings.ledger.has_attempt(_ledger_run(memory.protocol), index, request.attempt):
-        raise ProtocolError(
-            f"round {index}, attempt {request.attempt} of run {plan.run_id} stands in this client's ledger already: "
-            "the request is a replay and stays unanswered."
-        )
-    if not settings.ledger.attempts(_ledger_run(memory.protocol)) <= set(memory.attempts):
-        raise ProtocolError(
-            f"this client's ledger has releases of run {plan.run_id} that it does not remember (it lost its state "
-            "after answering): it is left out, because their cost would not be counted."
-        )
+    require_fresh(memory, settings, request)
     arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
     if flat.shape != (vector_length(planned.blocks),):
@@ -208,7 +195,7 @@ def _contribute(
         state_digest=_digest(memory.clusters),
     )
     attempts = (*memory.attempts, (index, request.attempt))
-    _charge(memory, attempts, settings, planned.name)
+    charge(memory, attempts, settings, planned.name)
     return replace(memory, protocol=protocol, attempts=attempts), reply_content(reply)
 
 
@@ -226,20 +213,6 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
     deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts))
     tag = state_tag(protocol, index + 1, protocol.attempt, clusters.digest())
     return memory, reply_content(FinishReply(tag))
-
-
-def _require_planned(plan: Plan, request: SumRequest) -> None:
-    """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
-    if request.attempt > plan.config.max_retries:
-        raise ProtocolError(
-            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
-            "retries: start a new run, or raise max-retries."
-        )
-    if request.roster is not None and len(request.roster.members) > plan.n_clients:
-        raise ProtocolError(
-            f"the roster has {len(request.roster.members)} clients, but the plan that was agreed on has "
-            f"{plan.n_clients}: stop the run and check the server."
-        )
 
 
 def _remembered(context: Context) -> ClientMemory:
@@ -271,57 +244,10 @@ def _with_final_plan(
         raise ProtocolError(
             f"the final plan has N = {final.n_examples}, but the private count released {counted}: stop the run."
         )
-    _approve(final, settings, context)
-    _require_width(final, memory.n_features)
+    approve_plan(final, settings, context)
+    require_width(final, memory.n_features)
     protocol = memory.protocol.with_plan(hashlib.sha256(blob).digest())
     return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(final))
-
-
-def _approve(plan: Plan, settings: NodeSettings, context: Context) -> None:
-    """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
-    try:
-        verify_plan(plan)
-    except (LocalMisuseError, BudgetError) as error:
-        # Nothing but the server's own plan is in these sentences, so they may travel.
-        raise RefusalError(str(error)) from error
-    private = is_private_plan(plan)
-    config = plan.config
-    epsilon = plan.epsilon if plan.is_final else config.epsilon
-    worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
-    summary = PlanSummary(
-        algorithm=config.algorithm,
-        trust=config.trust,
-        unit=config.unit.value,
-        epsilon=epsilon if private else float("inf"),
-        epsilon_worst_case=worst if private else float("inf"),
-        delta=plan.delta,
-        n_clients=plan.n_clients,
-        min_clients=config.min_clients,
-        noise=config.noise.value,
-        bounds_lower=config.bounds[0],
-        bounds_upper=config.bounds[1],
-    )
-    spent = settings.ledger.spent(settings.data_id, excluding_run=_ledger_run(context))
-    try:
-        settings.policy.check(summary, spent)
-    except BudgetError as error:
-        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-        raise RefusalError(str(error)) from error
-
-
-def _require_width(plan: Plan, n_features: int) -> None:
-    """Refuse a plan for tables of another width; the width is schema, so it may be named."""
-    lengths = len(plan.config.bounds[0])
-    if plan.n_features not in (None, n_features):
-        raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
-            "on every client."
-        )
-    if lengths not in (1, n_features):
-        raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
-            "all features or one pair for each."
-        )
 
 
 def _initial_clusters(plan: Plan) -> ClusterState | None:
@@ -357,29 +283,3 @@ def _digest(clusters: ClusterState | None) -> bytes:
 def _noise(plan: Plan, context: Context, request: SumRequest) -> NoiseSource:
     """This client's noise for its share; a seeded run derives a stream of its own for every aggregation."""
     return make_noise_source(plan, "client", context.node_id, request.round_index, request.attempt)
-
-
-def _ledger_run(client: Context | ClientState) -> str:
-    """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
-    return f"{client.run_id}/{client.node_id}"
-
-
-def _charge(
-    memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
-) -> None:
-    """Write the release into the ledger, before it is sent."""
-    plan = memory.plan
-    index, attempt = attempts[-1]
-    cost = epsilon_after(plan, attempts)
-    entry = LedgerEntry(
-        run_id=_ledger_run(memory.protocol),
-        data_id=settings.data_id,
-        plan_digest=memory.agreed_digest.hex(),
-        round_index=index,
-        attempt=attempt,
-        release=release_name,
-        # Seeded noise protects nobody, so it is charged like none.
-        epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
-        delta=plan.delta,
-    )
-    settings.ledger.charge(entry, settings.policy.max_epsilon_total)

@@ -1,0 +1,120 @@
+"""What a node checks with its own policy and ledger before anything leaves it, and what it writes down."""
+
+from __future__ import annotations
+
+from flwr.app import Context
+
+from flwr_dpkmeans.agreement import verify_plan
+from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower.memory import ClientMemory
+from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.privacy.ledger import LedgerEntry
+from flwr_dpkmeans.privacy.policy import PlanSummary
+from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
+from flwr_dpkmeans.secagg.client import ClientState
+from flwr_dpkmeans.secagg.messages import SumRequest
+
+
+def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
+    """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
+    try:
+        verify_plan(plan)
+    except (LocalMisuseError, BudgetError) as error:
+        # Nothing but the server's own plan is in these sentences, so they may travel.
+        raise RefusalError(str(error)) from error
+    private = is_private_plan(plan)
+    config = plan.config
+    epsilon = plan.epsilon if plan.is_final else config.epsilon
+    worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
+    summary = PlanSummary(
+        algorithm=config.algorithm,
+        trust=config.trust,
+        unit=config.unit.value,
+        epsilon=epsilon if private else float("inf"),
+        epsilon_worst_case=worst if private else float("inf"),
+        delta=plan.delta,
+        n_clients=plan.n_clients,
+        min_clients=config.min_clients,
+        noise=config.noise.value,
+        bounds_lower=config.bounds[0],
+        bounds_upper=config.bounds[1],
+    )
+    spent = settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context))
+    try:
+        settings.policy.check(summary, spent)
+    except BudgetError as error:
+        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+        raise RefusalError(str(error)) from error
+
+
+def require_width(plan: Plan, n_features: int) -> None:
+    """Refuse a plan for tables of another width; the width is schema, so it may be named."""
+    lengths = len(plan.config.bounds[0])
+    if plan.n_features not in (None, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
+            "on every client."
+        )
+    if lengths not in (1, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
+            "all features or one pair for each."
+        )
+
+
+def require_planned(plan: Plan, request: SumRequest) -> None:
+    """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
+    if request.attempt > plan.config.max_retries:
+        raise ProtocolError(
+            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
+            "retries: start a new run, or raise max-retries."
+        )
+    if request.roster is not None and len(request.roster.members) > plan.n_clients:
+        raise ProtocolError(
+            f"the roster has {len(request.roster.members)} clients, but the plan that was agreed on has "
+            f"{plan.n_clients}: stop the run and check the server."
+        )
+
+
+def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequest) -> None:
+    """Refuse an aggregation that stands in the ledger, and a run of which the ledger knows more than the memory."""
+    entry, index, attempt = ledger_run(memory.protocol), request.round_index, request.attempt
+    run = memory.plan.run_id
+    if settings.ledger.has_attempt(entry, index, attempt):
+        raise ProtocolError(
+            f"round {index}, attempt {attempt} of run {run} stands in this client's ledger already: the request is a "
+            "replay and stays unanswered."
+        )
+    if not settings.ledger.attempts(entry) <= set(memory.attempts):
+        raise ProtocolError(
+            f"this client's ledger has releases of run {run} that it does not remember (it lost its state after "
+            "answering): it is left out, because their cost would not be counted."
+        )
+
+
+def ledger_run(client: Context | ClientState) -> str:
+    """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
+    return f"{client.run_id}/{client.node_id}"
+
+
+def charge(
+    memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
+) -> None:
+    """Write the release into the ledger, before it is sent."""
+    plan = memory.plan
+    index, attempt = attempts[-1]
+    cost = epsilon_after(plan, attempts)
+    entry = LedgerEntry(
+        run_id=ledger_run(memory.protocol),
+        data_id=settings.data_id,
+        plan_digest=memory.agreed_digest.hex(),
+        round_index=index,
+        attempt=attempt,
+        release=release_name,
+        # Seeded noise protects nobody, so it is charged like none.
+        epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
+        delta=plan.delta,
+    )
+    settings.ledger.charge(entry, settings.policy.max_epsilon_total)
