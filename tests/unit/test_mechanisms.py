@@ -77,7 +77,7 @@ def test_events_carry_multiplier_and_slack() -> None:
     event = block(shape=(2, 3), multiplier=2.0, bound=1.5).event(BITS)
     assert isinstance(event, GaussianRelease)
     assert event.noise_multiplier == 2.0
-    assert event.slack == pytest.approx(6 / (24 * (3.0 * 65536) ** 2))
+    assert event.slack == pytest.approx(math.sqrt(6) / (24 * (3.0 * 65536) ** 2))
     shared = block(multiplier=2.0, bound=2.0**-16).event(BITS, n_shares=9)
     assert isinstance(shared, GaussianRelease)
     assert shared.slack > block(multiplier=2.0, bound=2.0**-16).event(BITS).slack  # type: ignore[union-attr]

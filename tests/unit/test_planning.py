@@ -57,8 +57,8 @@ def stranger_sigma(epsilon: float, delta: float, slack: Callable[[float], float]
 
 
 def stranger_slack(stds: Sequence[float], sizes: Sequence[int]) -> float:
-    """m / (24 s^2) for m entries of discrete Gaussian noise of standard deviation s, in grid steps of 2^-16."""
-    return sum(size / (24.0 * (std * 2.0**16) ** 2) for std, size in zip(stds, sizes, strict=True))
+    """sqrt(m) / (24 s^2) for m entries of discrete Gaussian noise of standard deviation s, in grid steps of 2^-16."""
+    return sum(math.sqrt(size) / (24.0 * (std * 2.0**16) ** 2) for std, size in zip(stds, sizes, strict=True))
 
 
 def stranger_iterations(estimate: float, max_iter: int | None) -> int:

@@ -55,6 +55,21 @@ def test_sum_bound_holds_and_is_not_loose_for_two(std: float, shares: int) -> No
         assert bound <= 6 * truth
 
 
+@pytest.mark.parametrize("std", [1.0, 1.25, 1.5, 2.0, 4.0, 16.0])
+def test_divergence_of_one_entry_is_below_the_proofs_bound(std: float) -> None:
+    """The step of the proof that makes the bound grow like the root of the number of entries."""
+    with mpmath.workdps(DIGITS):
+        reach = math.ceil(12 * std)
+        edges = [mpmath.erfc((abs(mpmath.mpf(k)) - 0.5) / (std * mpmath.sqrt(2))) / 2 for k in range(-reach, reach + 1)]
+        upper = [mpmath.erfc((abs(mpmath.mpf(k)) + 0.5) / (std * mpmath.sqrt(2))) / 2 for k in range(-reach, reach + 1)]
+        exact = discrete_gaussian(std, reach)
+        rounded = dict(zip(exact, (low - high for low, high in zip(edges, upper, strict=True)), strict=True))
+        divergence = float(mpmath.fsum(q * mpmath.log(q / rounded[k]) for k, q in exact.items()))
+    assert divergence <= 1.0 / (319.0 * std**4)
+    assert divergence >= 1.0 / (319.0 * std**4) / 2.1
+    assert math.sqrt(divergence / 2.0) <= discrete_gaussian_slack(std, 1)
+
+
 def test_true_distances_of_entries_add_up_at_most() -> None:
     """Two entries of std 1: the distance of the products is below the bound for two entries."""
     with mpmath.workdps(DIGITS):
@@ -66,7 +81,7 @@ def test_true_distances_of_entries_add_up_at_most() -> None:
 
 
 def test_values() -> None:
-    assert discrete_gaussian_slack(10.0, 24) == pytest.approx(0.01, rel=1e-14)
+    assert discrete_gaussian_slack(10.0, 576) == pytest.approx(0.01, rel=1e-14)
     assert discrete_gaussian_slack(10.0, 0) == 0.0
     assert discrete_gaussian_slack(1.0, 10**9) == 1.0
     assert 0.0 < discrete_gaussian_slack(1e15, 1) < 1e-30
