@@ -50,6 +50,9 @@ class KMeansConfig:
         Name of a registered trust model.
     noise : NoiseKind
         Secure by default.
+    feature_names : tuple of str
+        Names that the bounds belong to, in their order; a client whose columns are named otherwise refuses. Empty:
+        bounds are matched by position.
     n_examples : int or None
         Number of rows in all, if it is public; None: estimated with `count_share` of the budget.
     n_features : int or None
@@ -109,6 +112,7 @@ class KMeansConfig:
     max_retries: int = 1
     max_epsilon: float | None = None
     count_share: float = 0.02
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least, whole in _INTEGERS:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.config import KMeansConfig, parse_config
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -289,6 +289,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             packing=self.packing,
             random_state=self.random_state,
             n_clients=len(parts),
+            feature_names=bounds_feature_names(self.bounds),
         )
 
     def _take(self, client: KMeansClient, result: KMeansResult) -> None:

@@ -187,6 +187,19 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     return bounds if feature_names is None else bounds.for_features(len(feature_names))
 
 
+def bounds_feature_names(value: object) -> tuple[str, ...]:
+    """Return the feature names in a bounds file, in its order; empty for any other form of bounds.
+
+    Examples
+    --------
+    >>> bounds_feature_names("0,100")
+    ()
+    """
+    if isinstance(value, str | Path) and Path(value).suffix.lower() in BOUNDS_SUFFIXES:
+        return read_bounds_file(value).names or ()
+    return ()
+
+
 def _parse(value: object, feature_names: Sequence[str] | None) -> Bounds:
     """Choose the form by the type of `value`."""
     if isinstance(value, Bounds):

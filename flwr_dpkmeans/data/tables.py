@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def load_table(path: str | Path, *, label_column: str = "") -> Table:
     kept = _without_label(raw, label_column, located)
     text = [column.name for column in kept if column.values is None]
     if text:
-        _logger.warning("%s: left out %s, which hold no numbers.", located, ", ".join(repr(name) for name in text))
+        _say_left_out(located, ", ".join(repr(name) for name in text))
     return _to_table([column for column in kept if column.values is not None], located)
 
 
@@ -143,6 +144,12 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
             f"{column}), but every value must be finite: fill in the values or remove the rows."
         )
     return values
+
+
+@lru_cache(maxsize=64)
+def _say_left_out(path: Path, names: str) -> None:
+    """Warn once in a process: a client loads its table again for every message."""
+    _logger.warning("%s: left out %s, which hold no numbers.", path, names)
 
 
 def _read(path: Path) -> RawTable:

@@ -64,6 +64,24 @@ def require_width(plan: Plan, n_features: int) -> None:
         )
 
 
+def require_names(plan: Plan, names: tuple[str, ...]) -> None:
+    """Refuse a plan whose bounds belong to other columns, or to the same ones in another order; names are schema."""
+    planned = plan.config.feature_names
+    if not planned or not names or planned == names:
+        return
+    if len(planned) != len(names):
+        absent = sorted(set(names) - set(planned)) or sorted(set(planned) - set(names))
+        raise RefusalError(
+            f"the bounds are for {len(planned)} named features, but this client's table has {len(names)} (such as "
+            f"{absent[0] if absent else names[0]!r}): give the bounds file one row for each feature of the table."
+        )
+    place = next(i for i, (a, b) in enumerate(zip(planned, names, strict=True)) if a != b)
+    raise RefusalError(
+        f"feature {place} is {planned[place]!r} in the bounds, but {names[place]!r} in this client's table: list the "
+        "features of the bounds file by the table's names and in its order."
+    )
+
+
 def require_planned(plan: Plan, request: SumRequest) -> None:
     """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
     if request.attempt > plan.config.max_retries:

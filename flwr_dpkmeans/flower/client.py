@@ -103,11 +103,14 @@ class KMeansClient(NumPyClient):
         int
             Always 0: the number of examples is private.
         dict
-            For ``describe``: ``n_features``.
+            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON.
         """
         task = _task(config)
         if task is Task.DESCRIBE:
-            return [], 0, {"n_features": int(self._points.shape[1])}
+            schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
+            if self._feature_names:
+                schema["feature_names"] = json.dumps(self._feature_names)
+            return [], 0, schema
         if task is Task.COUNT:
             return [np.array([float(len(self._points))])], 0, {}
         plan = _plan(config)
@@ -149,6 +152,7 @@ class KMeansClient(NumPyClient):
                     self.privacy_,
                     self._image_shape,
                     self._feature_names,
+                    state.centroids,
                 ),
             )
             for path in paths:

@@ -21,14 +21,15 @@ _EMPTY_TENSOR = "_empty"
 _OK = 0
 
 
-def describe(message: Message, context: Context, call_next: NextCall) -> int:
-    """Ask the wrapped client for the width of its table."""
+def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...]]:
+    """Ask the wrapped client for the width of its table and the names of its columns, if it knows them."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
     metrics: Any = reply.get("fitres.metrics") or {}
     width = metrics.get("n_features")
     if not isinstance(width, int):
         raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
-    return width
+    names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
+    return width, names
 
 
 def ask_statistic(

@@ -21,7 +21,14 @@ from flwr_dpkmeans.errors import (
     PeerError,
     ProtocolError,
 )
-from flwr_dpkmeans.flower.approval import approve_plan, charge, require_fresh, require_planned, require_width
+from flwr_dpkmeans.flower.approval import (
+    approve_plan,
+    charge,
+    require_fresh,
+    require_names,
+    require_planned,
+    require_width,
+)
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
@@ -125,8 +132,9 @@ def _agree(
     if plan.run_id != context.run_id:
         raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {context.run_id}: it is replayed.")
     approve_plan(plan, settings, context)
-    n_features = describe(message, context, call_next)
+    n_features, names = describe(message, context, call_next)
     require_width(plan, n_features)
+    require_names(plan, names)
     private_key = generate_private_key()
     plan_digest = hashlib.sha256(blob).digest()
     protocol = ClientState(

@@ -147,7 +147,9 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -
     else:
         bounds = parse_bounds(strategy.config.bounds).for_features(clusters.centroids.shape[1])
         centroids = np.asarray(bounds.unscale(clusters.centroids))
-        paths = write_results(server, RunResult(centroids, clusters.counts, clusters.movements, report))
+        paths = write_results(
+            server, RunResult(centroids, clusters.counts, clusters.movements, report, scaled=clusters.centroids)
+        )
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)
@@ -184,11 +186,11 @@ def _require_partition(kind: str) -> None:
         raise ConfigurationError(f"partition is {kind!r}, which is not known here: {nearest(kind, _PARTITIONS)}")
 
 
-def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Bounds:
+def _bounds(run_config: Mapping[str, Any], documented: Bounds | None) -> Any:
     """Bounds as given, else the documented ones of a bundled data set."""
     given = run_config.get("bounds", "")
     if given != "":
-        return parse_bounds(given)
+        return given
     if documented is not None:
         return documented
     raise ConfigurationError(

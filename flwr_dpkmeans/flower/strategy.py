@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.config import KMeansConfig, parse_config
-from flwr_dpkmeans.data.bounds import parse_bounds
+from flwr_dpkmeans.data.bounds import bounds_feature_names, parse_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.server_run import ServerRun, Step
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
@@ -119,6 +119,7 @@ class PrivateKMeans(Strategy):
     ) -> None:
         parsed = parse_bounds(bounds)
         options.setdefault("algorithm", self.algorithm)
+        options.setdefault("feature_names", bounds_feature_names(bounds))
         self.config = parse_config(
             n_clusters=n_clusters,
             bounds=(parsed.lower, parsed.upper),
@@ -182,6 +183,17 @@ class PrivateKMeans(Strategy):
                 config.unit.value,
                 config.max_retries,
                 plan.epsilon_worst_case,
+            )
+        else:
+            worst = config.epsilon * (1 + config.max_retries)
+            logger.info(
+                "plan: epsilon %.4g at delta %.3g per %s (with all %d retries: at most %.4g); the rounds follow "
+                "from what is asked or counted first",
+                config.epsilon,
+                plan.delta,
+                config.unit.value,
+                config.max_retries,
+                worst,
             )
         for warning in self.run.report.warnings:
             logger.warning("NOT PRIVATE: %s", warning)

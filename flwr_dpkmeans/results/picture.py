@@ -12,7 +12,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
-_BLUE, _ORANGE, _GREEN = "#0072B2", "#E69F00", "#009E73"
+_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 _MOST_COLUMNS = 8
 _DPI = 110
 
@@ -77,21 +77,30 @@ def _draw_images(figure: Any, result: RunResult) -> None:
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
     """Noisy count of a cluster, with a word of caution where it is within three noise scales of zero."""
-    scales = [line.noise_scale for line in report.releases if line.array == "counts"]
-    caution = ", mostly noise" if scales and count < 3.0 * scales[-1] else ""
+    caution = ", mostly noise" if _is_mostly_noise(count, report) else ""
     return f"{cluster}: n ~ {count:.0f}{caution}"
+
+
+def _is_mostly_noise(count: float, report: PrivacyReport) -> bool:
+    """Whether a noisy count is within three noise scales of zero."""
+    scales = [line.noise_scale for line in report.releases if line.array == "counts"]
+    return bool(scales and count < 3.0 * scales[-1])
 
 
 def _draw_scatter(figure: Any, result: RunResult) -> None:
     """Centroids on their two principal axes; sizes from noisy counts."""
     axis = figure.subplots()
-    centred = result.centroids - result.centroids.mean(axis=0)
+    faint = np.array([_is_mostly_noise(count, result.report) for count in result.counts])
+    points = result.centroids if result.scaled is None else result.scaled
+    # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
+    leading = points[~faint] if np.count_nonzero(~faint) > 1 else points
+    centred = points - leading.mean(axis=0)
     if centred.shape[1] <= 2:
         shown = np.column_stack([result.centroids, np.zeros((len(centred), 2))])[:, :2]
         names = [*result.feature_names, *(f"feature {i}" for i in range(len(result.feature_names), 2))][:2]
         labels = names if centred.shape[1] == 2 else [names[0], ""]
     else:
-        _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+        _, singular, axes = np.linalg.svd(leading - leading.mean(axis=0), full_matrices=False)
         shown = np.zeros((len(centred), 2))
         kept = min(2, len(axes))
         shown[:, :kept] = centred @ axes[:kept].T
@@ -99,10 +108,18 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
         labels = [f"principal axis {i + 1} of the centroids ({share[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(result.counts, 0.0, None)
     area = 30.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
-    axis.scatter(shown[:, 0], shown[:, 1], s=area, color=_BLUE, alpha=0.55, edgecolor="black", linewidth=0.6)
+    colours = np.where(faint, _GREY, _BLUE)
+    axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, (x, y) in enumerate(shown):
         label = _count_label(j, result.counts[j], result.report)
-        axis.annotate(label, (x, y), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=8)
+        axis.annotate(
+            label,
+            (x, y),
+            xytext=(0, 4.0 + math.sqrt(area[j]) / 2.0),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
     axis.set_xlabel(labels[0])
     axis.set_ylabel(labels[1])
     axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)

@@ -40,6 +40,8 @@ class RunResult:
         Draw centroids as images of this shape.
     feature_names : tuple of str
         For the picture.
+    scaled : ndarray, (n_clusters, n_features), optional
+        Centroids in the box [-1, 1]^d, for a picture in which no feature outweighs the others by its unit.
     """
 
     centroids: NDArray[np.float64]
@@ -48,6 +50,7 @@ class RunResult:
     report: PrivacyReport
     image_shape: tuple[int, ...] | None = None
     feature_names: tuple[str, ...] = ()
+    scaled: NDArray[np.float64] | None = None
 
 
 def write_results(folder: Path, result: RunResult) -> list[Path]:
