@@ -6,7 +6,7 @@ import math
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.plan import PLAN_VERSION, Plan, PlannedRound
-from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.planning import redraft_plan
 from flwr_dpkmeans.privacy.mechanisms import Block
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 
@@ -27,14 +27,7 @@ def verify_plan(plan: Plan) -> None:
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
-    own = draft_plan(
-        plan.config,
-        run_id=plan.run_id,
-        n_clients=plan.n_clients,
-        seed=plan.seed,
-        n_features=plan.n_features,
-        n_examples=plan.n_examples,
-    )
+    own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples)
     same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
     rounds = [r for r in (own.count, *own.rounds) if r is not None]
     theirs = [r for r in (plan.count, *plan.rounds) if r is not None]

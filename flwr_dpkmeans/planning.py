@@ -109,6 +109,18 @@ def draft_plan(
     return plan
 
 
+def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None) -> Plan:
+    """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
+    return draft_plan(
+        plan.config,
+        run_id=plan.run_id,
+        n_clients=plan.n_clients,
+        seed=plan.seed,
+        n_features=n_features,
+        n_examples=n_examples,
+    )
+
+
 def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
     """t: as given, else 0 where all pairs are masked and 20 on the sparse graph."""
     if config.max_silent is not None:

@@ -16,6 +16,7 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.records import load_plan
+from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import build_algorithm
@@ -136,7 +137,7 @@ class KMeansClient(NumPyClient):
         """
         plan = _plan(config)
         state = _state(parameters)
-        self.cluster_centers_ = _bounds(plan, state.centroids.shape[1]).unscale(state.centroids)
+        self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.counts_ = state.counts
         self.movements_ = state.movements
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
@@ -161,7 +162,7 @@ class KMeansClient(NumPyClient):
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per bounds."""
-        bounds = _bounds(plan, self._points.shape[1])
+        bounds = plan_bounds(plan, self._points.shape[1])
         if self._scaled is None or self._scaled[0] != bounds:
             outside = bounds.count_outside(self._points)
             if outside:
@@ -194,9 +195,3 @@ def _state(parameters: Sequence[Array]) -> ClusterState:
     """The clustering state in a task's parameters."""
     centroids, counts, movements = parameters
     return ClusterState(centroids, counts, tuple(float(m) for m in movements))
-
-
-def _bounds(plan: Plan, n_features: int) -> Bounds:
-    """The plan's public bounds, one pair per feature."""
-    lower, upper = plan.config.bounds
-    return Bounds(lower, upper).for_features(n_features)

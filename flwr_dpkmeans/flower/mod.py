@@ -7,7 +7,6 @@ that is not of the protocol never reaches the wrapped client, which would answer
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,6 +40,7 @@ from flwr_dpkmeans.flower.records import (
     parse_finish_request,
     parse_sum_request,
     plan_blob,
+    plan_digest,
     reply_content,
     stage_of,
 )
@@ -53,7 +53,7 @@ from flwr_dpkmeans.rounds.private_sum import ClusterState
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
-from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
@@ -136,7 +136,7 @@ def _agree(
     require_width(plan, n_features)
     require_names(plan, names)
     private_key = generate_private_key()
-    plan_digest = hashlib.sha256(blob).digest()
+    agreed = plan_digest(blob)
     protocol = ClientState(
         run_id=plan.run_id,
         node_id=context.node_id,
@@ -144,10 +144,10 @@ def _agree(
         min_cohort=max(plan.min_cohort, settings.policy.min_cohort),
         max_silent=plan.max_silent,
         authored=trust_model(plan.config.trust).blinded,
-        plan_digest=plan_digest,
+        plan_digest=agreed,
     )
-    memory = ClientMemory(protocol, blob, plan_digest, _initial_clusters(plan), (), n_features)
-    return memory, reply_content(KeysReply(public_key_of(private_key), plan_digest, n_features))
+    memory = ClientMemory(protocol, blob, agreed, _initial_clusters(plan), (), n_features)
+    return memory, reply_content(KeysReply(public_key_of(private_key), agreed, n_features))
 
 
 def _sum(
@@ -198,7 +198,7 @@ def _contribute(
     protocol, reply = answer(
         memory.protocol,
         request,
-        FixedPointVector(vector.values),
+        vector,
         blinded=trust.blinded,
         state_digest=_digest(memory.clusters),
     )
@@ -254,7 +254,7 @@ def _with_final_plan(
         )
     approve_plan(final, settings, context)
     require_width(final, memory.n_features)
-    protocol = memory.protocol.with_plan(hashlib.sha256(blob).digest())
+    protocol = memory.protocol.with_plan(plan_digest(blob))
     return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(final))
 
 

@@ -7,6 +7,7 @@ Every phase travels as an ordinary ``train`` message (the last one as ``evaluate
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Mapping
@@ -83,6 +84,11 @@ def _plan_adapter() -> Any:
 def dump_plan(plan: Plan) -> bytes:
     """Serialise a plan as JSON."""
     return bytes(_plan_adapter().dump_json(plan))
+
+
+def plan_digest(blob: bytes) -> bytes:
+    """SHA-256 of a plan as it travelled."""
+    return hashlib.sha256(blob).digest()
 
 
 @lru_cache(maxsize=64)

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.flower.logs import show_logs
 from flwr_dpkmeans.flower.node import is_simulated_server, run_folder
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
+from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.results.writer import (
     CENTROIDS_FILE,
     METRICS_FILE,
@@ -145,8 +145,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
     else:
-        bounds = parse_bounds(strategy.config.bounds).for_features(clusters.centroids.shape[1])
-        centroids = np.asarray(bounds.unscale(clusters.centroids))
+        centroids = in_callers_units(strategy.run.plan, clusters.centroids)
         paths = write_results(
             server, RunResult(centroids, clusters.counts, clusters.movements, report, scaled=clusters.centroids)
         )

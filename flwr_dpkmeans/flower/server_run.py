@@ -6,7 +6,6 @@ that it could read.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +24,11 @@ from flwr_dpkmeans.flower.records import (
     parse_finish_reply,
     parse_keys_reply,
     parse_sum_reply,
+    plan_digest,
     request_content,
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state
+from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state, redraft_plan
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import build_report, epsilon_after
@@ -152,7 +152,7 @@ class ServerRun:
                 f"{len(agreed)} of {self._n_nodes} clients answered the plan, but at least {self.plan.min_cohort} are "
                 f"needed: look at the logs of nodes {missing}."
             )
-        expected = digest_of(self._plan_blob)
+        expected = plan_digest(self._plan_blob)
         for node, reply in agreed.items():
             if reply.plan_digest != expected:
                 raise ProtocolError(
@@ -293,16 +293,7 @@ class ServerRun:
         if index == 0:
             counted = counted_examples(float(released["count"][0]), self.plan.config)
             logger.info("private count: about %d rows", counted)
-            self._next_plan(
-                draft_plan(
-                    self.plan.config,
-                    run_id=self.plan.run_id,
-                    n_clients=self.plan.n_clients,
-                    seed=self.plan.seed,
-                    n_features=self.plan.n_features,
-                    n_examples=counted,
-                )
-            )
+            self._next_plan(redraft_plan(self.plan, n_features=self.plan.n_features, n_examples=counted))
         elif self._clusters is not None:
             self._clusters = build_algorithm(self.plan).rounds[index - 1].advance(self._clusters, released)
 
@@ -314,13 +305,7 @@ class ServerRun:
                 f"the clients' tables have different numbers of features ({listed}): use the same columns."
             )
         if self.plan.n_features is None:
-            plan = draft_plan(
-                self.plan.config,
-                run_id=self.plan.run_id,
-                n_clients=self.plan.n_clients,
-                seed=self.plan.seed,
-                n_features=next(iter(widths.values())),
-            )
+            plan = redraft_plan(self.plan, n_features=next(iter(widths.values())))
             if plan.is_final:
                 self._next_plan(plan)
             else:
@@ -358,8 +343,3 @@ class ServerRun:
         if every_failure_stops or code in _STOPPING_CODES:
             raise RefusalError(f"node {node} refused ({code}): {sentence}")
         raise ProtocolError(f"node {node} did not answer ({code}): {sentence}")
-
-
-def digest_of(blob: bytes) -> bytes:
-    """SHA-256 of a plan as it was sent."""
-    return hashlib.sha256(blob).digest()

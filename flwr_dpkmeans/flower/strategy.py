@@ -20,6 +20,7 @@ from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.data.bounds import bounds_feature_names, parse_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.server_run import ServerRun, Step
+from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.trust import trust_model
@@ -342,10 +343,9 @@ class PrivateKMeans(Strategy):
         clusters, plan = self.run.clusters, self.run.plan
         if clusters is None:
             return None
-        bounds = parse_bounds(plan.config.bounds).for_features(clusters.centroids.shape[1])
         return ArrayRecord(
             {
-                "centroids": Array(np.ascontiguousarray(bounds.unscale(clusters.centroids))),
+                "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
                 "counts": Array(np.ascontiguousarray(clusters.counts)),
             }
         )
