@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, PROJECTED_POINTS, PROJECTION
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.plan import PLAN_VERSION, Plan, PlannedRound
-from flwr_dpkmeans.planning import redraft_plan
+from flwr_dpkmeans.planning import build_algorithm, redraft_plan
 from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 
 _TOLERANCE = 1e-9
+_LARGEST_STATE = 2.0**37
+"""Values beyond it have no exact place on the grid in float64."""
 
 
 def verify_plan(plan: Plan) -> None:
@@ -27,6 +33,12 @@ def verify_plan(plan: Plan) -> None:
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
+    if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
+        raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
+    if plan.public_points is not None:
+        table = plan.public_points.table()
+        if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
+            raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
     own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples)
     same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
     rounds = [r for r in (own.count, *own.rounds) if r is not None]
@@ -44,6 +56,8 @@ def verify_plan(plan: Plan) -> None:
 def require_successor(plan: Plan, final: Plan) -> None:
     """Check that a final plan continues the preliminary one that was agreed on."""
     kept = (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.delta, plan.count)
+    if (plan.server, plan.public_points) != (final.server, final.public_points):
+        raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
     if not final.is_final or kept != (
         final.run_id,
         final.config,
@@ -54,6 +68,30 @@ def require_successor(plan: Plan, final: Plan) -> None:
         final.count,
     ):
         raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+
+
+def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
+    """Check the shapes of a state that the server sent for one round; index T + 1 is the result.
+
+    Whatever its values are, the statistics' bounds hold, so nothing else has to be checked for privacy.
+    """
+    k, d = plan.config.n_clusters, plan.n_features
+    reads = build_algorithm(plan).rounds[index - 1].reads if index <= plan.last_round else ()
+    n_clusters, width = state.centroids.shape
+    fits = width == d and 1 <= n_clusters <= k and set(reads) <= set(state.extras)
+    projection = state.extras.get(PROJECTION)
+    if fits and reads:
+        columns = 0 if projection is None or projection.ndim != 2 else projection.shape[1]
+        fits = projection is not None and projection.shape == (d, columns) and 1 <= columns <= min(k, width)
+        for name, rows in ((PROJECTED_POINTS, plan.server.n_points if plan.server else 0), (PROJECTED_CENTERS, k)):
+            table = state.extras.get(name)
+            if name in reads:
+                exact = name == PROJECTED_POINTS
+                fits = fits and table is not None and table.ndim == 2 and table.shape[1] == columns
+                fits = fits and table is not None and (len(table) == rows if exact else 1 <= len(table) <= rows)
+    values = (state.centroids, state.counts, *state.extras.values())
+    if not fits or any(np.abs(array).max(initial=0.0) > _LARGEST_STATE for array in values):
+        raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
 
 
 def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:

@@ -2,60 +2,85 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from flwr_dpkmeans.config import KMeansConfig, parse_config
-from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
+from flwr_dpkmeans.algorithms import parse_run, require_server_data
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.node import NodeSettings
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
+from flwr_dpkmeans.flower.held import resolve_bounds
+from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.cluster_choice import ClusterChoice
 
-logger = logging.getLogger("flwr_dpkmeans.estimator")
-
-ENGINES = ("inprocess",)
+_FITS: Mapping[str, Callable[..., FittedFederation]] = MappingProxyType(
+    {"inprocess": fit_inprocess, "direct": fit_direct}
+)
+ENGINES = tuple(_FITS)
+_CONFIG_FIELDS = (
+    "algorithm",
+    "epsilon",
+    "delta",
+    "unit",
+    "trust",
+    "noise",
+    "max_iter",
+    "alpha",
+    "schedule",
+    "post_processing",
+    "radius_clipping",
+    "packing",
+    "random_state",
+    "max_silent",
+    "noise_kind",
+    "budget_shares",
+    "lloyd_share",
+    "weight_threshold",
+    "n_init",
+    "margin",
+    *CLIP_BOUNDS,
+    "examples_per_client",
+    "client_sampling_rate",
+    "masking",
+)
 
 
 class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Differentially private k-means over several parties' data.
+    r"""Differentially private k-means over several parties' data.
 
     All parties are simulated in this process, but everything else is real: the same strategy, ClientApp,
     secure-aggregation mod, masks and noise as in a deployment.
 
     Parameters
     ----------
-    n_clusters : int
-        k.
+    n_clusters : int or "auto"
+        k; "auto" (``feddp_kmeans``) chooses it, up to `max_clusters`, within the same budget.
     algorithm : str
-        ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"`` or ``"lloyd"`` (not private).
+        ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
+        baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``.
     epsilon : float
         Total over the run.
     delta : float, optional
         None: 1/(N ln N).
     unit : str
-        ``"record"``: neighbouring data sets differ in one row.
-    trust : str
-        ``"oblivious"``, ``"central"`` or ``"distributed"``.
-    bounds : pair
-        Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from data.
+        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table.
+    trust : str, optional
+        ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
+        ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
+    bounds : pair, optional
+        Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
+        clients' data. None: a cube around the server's points, or (-1, 1) without server data.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -63,20 +88,32 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
-        For algorithms that start from the server's own points; none of the present ones does.
+        The server's own points, or the path of a file with them, for algorithms that start from them.
     engine : str
-        ``"inprocess"``.
+        ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
+        messages, for thousands of clients.
     n_examples : int, optional
         Public number of rows; None: the total of the parts, listed in the report as declared public.
     alpha, schedule, post_processing, radius_clipping, packing
         FastLloyd's options, see `flwr_dpkmeans.config.KMeansConfig`.
+    max_silent : int, optional
+        Clients that may collude or fall silent; None: 0 up to 32 clients, 20 above.
+    max_clusters : int
+        Largest number of clusters that ``n_clusters="auto"`` and `choose_k` consider.
+    noise_kind, budget_shares, lloyd_share, weight_threshold, n_init, margin, data_radius, outer_product_bound, \
+weights_bound, means_bound, indicators_bound, examples_per_client, client_sampling_rate
+        FedDP-KMeans' options, see `flwr_dpkmeans.config.KMeansConfig`.
+    masking : bool
+        False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
 
     Attributes
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
         In the caller's units.
     cluster_counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release.
+        Noisy counts of the last release (client level: of clients with rows in the cluster).
+    cost_curve_ : ndarray, (max_clusters,), or None
+        With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
         Cost, guarantee, every release.
     n_iter_ : int
@@ -98,14 +135,14 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
         algorithm: str = "fastlloyd",
         epsilon: float = 1.0,
         delta: float | None = None,
         unit: str = "record",
-        trust: str = "oblivious",
-        bounds: Any = (-1.0, 1.0),
+        trust: str | None = None,
+        bounds: Any = None,
         noise: str = "secure",
         random_state: int | None = None,
         max_iter: int | None = None,
@@ -117,6 +154,22 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         post_processing: str | None = None,
         radius_clipping: bool = True,
         packing: str = "bisect",
+        max_silent: int | None = None,
+        max_clusters: int = DEFAULT_MAX_CLUSTERS,
+        noise_kind: str = "gaussian",
+        budget_shares: Sequence[float] | None = None,
+        lloyd_share: float = 0.3,
+        weight_threshold: float | None = None,
+        n_init: int = 20,
+        margin: float = 1.0,
+        data_radius: float | None = None,
+        outer_product_bound: float | None = None,
+        weights_bound: float | None = None,
+        means_bound: float | None = None,
+        indicators_bound: float | None = None,
+        examples_per_client: int = 50,
+        client_sampling_rate: float = 1.0,
+        masking: bool = True,
     ) -> None:
         self.n_clusters = n_clusters
         self.algorithm = algorithm
@@ -136,6 +189,22 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.post_processing = post_processing
         self.radius_clipping = radius_clipping
         self.packing = packing
+        self.max_silent = max_silent
+        self.max_clusters = max_clusters
+        self.noise_kind = noise_kind
+        self.budget_shares = budget_shares
+        self.lloyd_share = lloyd_share
+        self.weight_threshold = weight_threshold
+        self.n_init = n_init
+        self.margin = margin
+        self.data_radius = data_radius
+        self.outer_product_bound = outer_product_bound
+        self.weights_bound = weights_bound
+        self.means_bound = means_bound
+        self.indicators_bound = indicators_bound
+        self.examples_per_client = examples_per_client
+        self.client_sampling_rate = client_sampling_rate
+        self.masking = masking
 
     def fit(self, X: Sequence[ArrayLike], y: object = None) -> FederatedKMeans:
         """Cluster the parties' data together.
@@ -158,14 +227,46 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """
         del y
         parts = self._validated_parts(X)
-        config = self._config(parts)
-        clients = [KMeansClient(part) for part in parts]
-        grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-        strategy = PrivateKMeans.from_config(config, on_step=lambda step: logger.debug("%s", step))
-        with grid.running():
-            result = strategy.start(grid)
-        self._take(clients[0], result)
+        config, server_points = self._config(parts)
+        self._take(_FITS[self.engine](config, parts, server_points))
         return self
+
+    def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
+        """Choose the number of clusters from noisy weights of the server's points.
+
+        The first two rounds of FedDP-KMeans run with `max_clusters`, on the whole of epsilon. The cost curve and its
+        elbow are post-processing and cost nothing more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit`
+        chooses k and clusters within one budget instead.
+
+        Parameters
+        ----------
+        X : sequence of array-like
+            As in `fit`.
+        max_clusters : int, optional
+            Largest k; None: the constructor's.
+
+        Returns
+        -------
+        ClusterChoice
+            With `n_clusters`, `costs`, the privacy report and `plot`.
+
+        Raises
+        ------
+        ConfigurationError
+            If the algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the choice is public.
+        """
+        if self.algorithm != "feddp_kmeans":
+            raise ConfigurationError(
+                f"choose_k was called for {self.algorithm!r}, but it needs weights of server points: use "
+                "algorithm='feddp_kmeans'."
+            )
+        parts = self._validated_parts(X)
+        most = self.max_clusters if max_clusters is None else max_clusters
+        changes = {"algorithm": "feddp_choose_k", "n_clusters": most, "choose_n_clusters": True, "max_iter": None}
+        config, server_points = self._config(parts, **changes)
+        fitted = _FITS[self.engine](config, parts, server_points)
+        costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
+        return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest centroid of each row in the caller's units; local, costs no privacy.
@@ -261,54 +362,58 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         return parts
 
-    def _config(self, parts: Sequence[NDArray[np.float64]]) -> KMeansConfig:
-        """The validated configuration of this fit."""
+    def _config(
+        self, parts: Sequence[NDArray[np.float64]], **changes: Any
+    ) -> tuple[KMeansConfig, NDArray[np.float64] | None]:
+        """The validated configuration of this fit, and the server's points."""
         if self.engine not in ENGINES:
             raise ConfigurationError(f"engine is {self.engine!r}, which is not known: {nearest(self.engine, ENGINES)}")
-        if self.server_data is not None:
+        if not self.masking and self.engine != "direct":
             raise ConfigurationError(
-                f"server_data was given, but {self.algorithm!r} starts without it: leave server_data out."
+                f"masking is {self.masking!r}, but engine {self.engine!r} always masks: use engine='direct' for "
+                "experiments without masks."
             )
-        bounds: Bounds = parse_bounds(self.bounds)
-        return parse_config(
-            n_clusters=self.n_clusters,
-            bounds=(bounds.lower, bounds.upper),
-            algorithm=self.algorithm,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit=self.unit,
-            trust=self.trust,
-            noise=self.noise,
-            n_examples=sum(len(part) for part in parts) if self.n_examples is None else self.n_examples,
-            n_features=parts[0].shape[1],
-            max_iter=self.max_iter,
-            alpha=self.alpha,
-            schedule=self.schedule,
-            post_processing=self.post_processing,
-            radius_clipping=self.radius_clipping,
-            packing=self.packing,
-            random_state=self.random_state,
-            n_clients=len(parts),
-            feature_names=bounds_feature_names(self.bounds),
-        )
+        require_server_data(changes.get("algorithm", self.algorithm), has_server_data=self.server_data is not None)
+        bounds, names, server_points = resolve_bounds(self.bounds, self.server_data)
+        values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
+        values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
+        values |= {
+            "bounds": (bounds.lower, bounds.upper),
+            "n_examples": self._n_examples(parts),
+            "n_features": parts[0].shape[1],
+            "n_clients": len(parts),
+            "feature_names": names,
+        }
+        config = parse_run(**(values | changes))
+        require_supported(config, has_server_data=server_points is not None)
+        return config, server_points
 
-    def _take(self, client: KMeansClient, result: KMeansResult) -> None:
-        """Take the result from a client: under ``oblivious`` the server has none."""
-        self.cluster_centers_: NDArray[np.float64] = np.asarray(client.cluster_centers_)
-        self.cluster_counts_: NDArray[np.float64] = np.asarray(client.counts_)
-        self.privacy_: PrivacyReport = _present(client.privacy_)
-        self.n_features_in_ = int(self.cluster_centers_.shape[1])
-        self.n_iter_ = len(client.movements_)
-        rounds = [step for step in result.steps if step.round_index > 0]
+    def _n_examples(self, parts: Sequence[NDArray[np.float64]]) -> int | None:
+        """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
+        if self.n_examples is not None or self.unit == "client":
+            return self.n_examples
+        return sum(len(part) for part in parts)
+
+    def _take(self, fitted: FittedFederation) -> None:
+        """Set the fitted attributes."""
+        self.cluster_centers_: NDArray[np.float64] = fitted.centers
+        self.cluster_counts_: NDArray[np.float64] = fitted.counts
+        self.privacy_: PrivacyReport = fitted.privacy
+        self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
+        self.n_features_in_ = int(fitted.centers.shape[1])
+        self.n_iter_ = len(fitted.movements)
+        # Rounds before the first Lloyd round move nothing.
+        movements = (None,) * (len(fitted.steps) - len(fitted.movements)) + fitted.movements
         self.history_ = [
             {
                 "round": step.round_index,
+                "name": step.name,
                 "epsilon": step.epsilon,
                 "radius": step.radius,
                 "movement": movement,
                 **{f"noise_{name}": scale for name, scale in step.noise_scales},
             }
-            for step, movement in zip(rounds, client.movements_, strict=True)
+            for step, movement in zip(fitted.steps, movements, strict=True)
         ]
 
 
@@ -333,24 +438,3 @@ def _validated(part: ArrayLike, index: int) -> NDArray[np.float64]:
         return validate_points(part)
     except DataError as error:
         raise DataError(f"X[{index}]: {error}") from error
-
-
-def _node(client: KMeansClient) -> Node:
-    """A virtual node that holds one client's rows and keeps its ledger in memory."""
-    # All parties are the caller's own here, so only the plan's own limits apply.
-    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default")
-
-    def own_settings(_: Context) -> NodeSettings:
-        return settings
-
-    def own_client(_: Context) -> KMeansClient:
-        return client
-
-    return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
-
-
-def _present(report: PrivacyReport | None) -> PrivacyReport:
-    """A report that a finished run always has."""
-    if report is None:
-        raise ConfigurationError("the run ended without a report: look at the log of flwr_dpkmeans.")
-    return report

@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.privacy.mechanisms import Block, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+
+
+@dataclass(frozen=True)
+class PublicPoints:
+    """Server points that every client may see (trust model ``oblivious``).
+
+    Parameters
+    ----------
+    n_points, n_features : int
+        Shape of the table.
+    grid_values : str
+        Base64 of its values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers.
+    """
+
+    n_points: int
+    n_features: int
+    grid_values: str
+
+    @classmethod
+    def of(cls, points: NDArray[np.float64]) -> PublicPoints:
+        """Write a table of grid values."""
+        values = np.rint(points * 2.0**16).astype("<i4")
+        return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
+
+    def table(self) -> NDArray[np.float64]:
+        """Read the table again.
+
+        Raises
+        ------
+        ProtocolError
+            If the text is not base64 of so many values, or one is outside the box.
+        """
+        return _decoded(self.n_points, self.n_features, self.grid_values)
+
+
+@lru_cache(maxsize=4)
+def _decoded(n_points: int, n_features: int, text: str) -> NDArray[np.float64]:
+    """Decode once in a process; the array is read-only because it is shared."""
+    try:
+        data = base64.b64decode(text.encode(), validate=True)
+    except ValueError as error:
+        raise ProtocolError("the plan's server points are not base64: stop the run.") from error
+    if len(data) != 4 * n_points * n_features:
+        raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+    values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
+    if bool(np.any(np.abs(values) > 1.0)):
+        raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
+    table: NDArray[np.float64] = values.reshape(n_points, n_features)
+    table.flags.writeable = False
+    return table
 
 
 @dataclass(frozen=True)
@@ -67,6 +123,10 @@ class Plan:
         The private count, round 0, if N is not declared.
     rounds : tuple of PlannedRound
         Rounds 1..T; empty while the plan is preliminary.
+    server : ServerFacts or None
+        What follows from the server's own points, if the run uses any.
+    public_points : PublicPoints or None
+        Those points themselves, where clients need them (trust model ``oblivious``).
     version : int
         Of this format.
     fraction_bits : int
@@ -83,6 +143,8 @@ class Plan:
     n_features: int | None
     count: PlannedRound | None
     rounds: tuple[PlannedRound, ...]
+    server: ServerFacts | None = None
+    public_points: PublicPoints | None = None
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 
@@ -90,6 +152,11 @@ class Plan:
     def is_final(self) -> bool:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
+
+    @property
+    def server_advances(self) -> bool:
+        """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
+        return self.server is not None and self.server.n_points > 0 and self.public_points is None
 
     @property
     def first_round(self) -> int:
@@ -103,8 +170,12 @@ class Plan:
 
     @property
     def min_cohort(self) -> int:
-        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent."""
-        return max(self.config.min_clients, self.max_silent + 2)
+        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent.
+
+        Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
+        """
+        least = max(self.config.min_clients, self.max_silent + 2)
+        return max(least, self.shares.n_honest) if trust_model(self.config.trust).shared_noise else least
 
     @property
     def shares(self) -> Shares:
@@ -136,7 +207,8 @@ class Plan:
         for index in range(self.first_round, self.last_round + 1):
             planned = self.round_at(index)
             n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
-            events[index] = tuple(block.event(self.fraction_bits, n_shares) for block in planned.blocks)
+            rate = self.config.client_sampling_rate if index > 0 else 1.0
+            events[index] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
         return events
 
     @cached_property
@@ -171,3 +243,20 @@ def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
         return noise_source(NoiseKind.SECURE)
     seed = hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8]
     return noise_source(plan.config.noise, int.from_bytes(seed, "little"))
+
+
+def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
+    """Throw a client's own coin for one aggregation; without sampling it always takes part.
+
+    The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
+    sends masked zeros, noise shares included, when it does not take part.
+    """
+    rate = plan.config.client_sampling_rate
+    if rate >= 1.0 or round_index == 0:
+        return True
+    # Rounded down: less sampling is never less private than what is accounted.
+    threshold = int(rate * 2.0**53)
+    if plan.config.noise is NoiseKind.SECURE:
+        return secrets.randbelow(2**53) < threshold
+    seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
+    return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold

@@ -8,6 +8,7 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Plan, PlannedRound
 from flwr_dpkmeans.privacy.accounting import ExactRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, vector_length
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.trust import trust_model
 
@@ -21,7 +22,12 @@ _TOLERANCE = 1e-9
 def check_plan(plan: Plan) -> None:
     """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
     config = plan.config
-    if plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
+    if config.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "
+            "smaller delta."
+        )
+    if config.unit is PrivacyUnit.RECORD and plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
         raise ConfigurationError(
             f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / plan.n_examples:g}: give a smaller delta."
         )
@@ -35,7 +41,8 @@ def check_plan(plan: Plan) -> None:
                 "can be aggregated: use fewer clusters or features."
             )
         for block in planned.blocks:
-            largest = block.entry_bound * MAX_ROWS_PER_CLIENT * plan.n_clients
+            per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+            largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, _noise_spread(plan, planned, block), block.name, plan.fraction_bits)
             share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:

@@ -10,17 +10,22 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from flwr_dpkmeans.algorithms import algorithm_entry
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server_data
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Plan, PlannedRound
+from flwr_dpkmeans.plan import Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
 from flwr_dpkmeans.privacy.accounting import GaussianRelease
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
+from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 
 UNDECLARED_DELTA = 1e-6
@@ -37,6 +42,8 @@ def draft_plan(
     seed: int,
     n_features: int | None,
     n_examples: int | None = None,
+    server: ServerFacts | None = None,
+    public_points: PublicPoints | None = None,
 ) -> Plan:
     """Build the plan, as far as the public values that are known allow.
 
@@ -50,6 +57,10 @@ def draft_plan(
         Width of the table; None while unknown.
     n_examples : int or None
         The released private count; None if N is declared, or not counted yet.
+    server : ServerFacts or None
+        What follows from the server's own points, if it has any.
+    public_points : PublicPoints or None
+        Those points themselves, where clients need them.
 
     Returns
     -------
@@ -71,10 +82,10 @@ def draft_plan(
     """
     entry = algorithm_entry(config.algorithm)
     trust_model(config.trust)
-    if config.unit not in entry.units:
-        units = ", ".join(repr(unit.value) for unit in entry.units)
+    require_supported(config, has_server_data=server is not None)
+    if public_points is not None and (server is None or trust_model(config.trust).server_reads):
         raise ConfigurationError(
-            f"unit is {config.unit.value!r}, but {config.algorithm!r} protects {units} only: choose unit={units}."
+            f"server points are in the plan, but trust {config.trust!r} keeps them on the server: check the server."
         )
     known = config.n_features or n_features
     if config.n_features is not None and n_features not in (None, config.n_features):
@@ -88,11 +99,13 @@ def draft_plan(
         n_clients=n_clients,
         max_silent=resolve_max_silent(config, n_clients),
         seed=seed,
-        delta=resolve_delta(config),
+        delta=resolve_delta(config, n_clients),
         n_examples=config.n_examples if config.n_examples is not None else n_examples,
         n_features=known,
         count=None,
         rounds=(),
+        server=server,
+        public_points=public_points,
     )
     if config.n_examples is None and entry.needs_n_examples:
         plan = replace(plan, count=_count_round(plan, entry.noise))
@@ -118,11 +131,49 @@ def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None =
         seed=plan.seed,
         n_features=n_features,
         n_examples=n_examples,
+        server=plan.server,
+        public_points=plan.public_points,
     )
 
 
+def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
+    """Refuse combinations of algorithm, unit, trust model and server data that do not exist, with the nearest one.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+    has_server_data : bool
+
+    Raises
+    ------
+    ConfigurationError
+        With the nearest supported combination.
+    """
+    entry, trust, name = algorithm_entry(config.algorithm), trust_model(config.trust), config.algorithm
+    if config.unit not in entry.units:
+        units = ", ".join(repr(unit.value) for unit in entry.units)
+        others = [other for other, its in ALGORITHMS.items() if config.unit in its.units]
+        raise ConfigurationError(
+            f"unit is {config.unit.value!r}, but {name!r} protects {units} only: choose unit={units}, or the algorithm "
+            f"{others[0]!r} for {config.unit.value!r}."
+        )
+    if config.max_iter == 0 and name not in ("feddp_kmeans", "feddp_choose_k"):
+        raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
+    require_server_data(name, has_server_data=has_server_data)
+    if config.noise_kind is NoiseFamily.PAPER and trust.shared_noise and entry.trust == "distributed":
+        raise ConfigurationError(
+            "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: choose "
+            "noise_kind='gaussian', or trust='central'."
+        )
+    if config.choose_n_clusters and not (trust.shared_noise and name in ("feddp_kmeans", "feddp_choose_k")):
+        raise ConfigurationError(
+            f"n_clusters='auto' was asked of {name!r} under trust {config.trust!r}, but the number of clusters becomes "
+            "public: use 'feddp_kmeans' with trust='distributed', or give n_clusters."
+        )
+
+
 def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
-    """t: as given, else 0 where all pairs are masked and 20 on the sparse graph."""
+    """t: as given, else 0 where all pairs are masked and a tenth of the clients, at most 20, on the sparse graph."""
     if config.max_silent is not None:
         if config.max_silent > n_clients - 2:
             raise ConfigurationError(
@@ -130,13 +181,15 @@ def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
                 "silent or collude: lower max_silent or start more clients."
             )
         return config.max_silent
-    return 0 if n_clients <= 32 else _SPARSE_MAX_SILENT
+    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
 
 
-def resolve_delta(config: KMeansConfig) -> float:
-    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6."""
+def resolve_delta(config: KMeansConfig, n_clients: int) -> float:
+    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6; at client level also at most 1/(M ln M)."""
     if config.delta is not None:
         return config.delta
+    if config.unit is PrivacyUnit.CLIENT:
+        return UNDECLARED_DELTA if n_clients < 3 else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
     if config.n_examples is None:
         return UNDECLARED_DELTA
     n = config.n_examples
@@ -151,9 +204,23 @@ def build_algorithm(plan: Plan) -> Algorithm:
     return _built(_public(plan))
 
 
-def initial_state(plan: Plan) -> ClusterState:
-    """The public start of a final plan."""
-    return _started(_public(plan), plan.seed)
+def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> ClusterState:
+    """Return the start of a final plan, from public randomness and the server's points.
+
+    Parameters
+    ----------
+    plan : Plan
+        Final.
+    server_points : ndarray, (n_server, n_features), optional
+        In the scaled box, where the server alone holds them; those of the plan itself are used otherwise.
+
+    Returns
+    -------
+    ClusterState
+    """
+    if server_points is not None:
+        return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
+    return _started(_public(plan), plan.seed, plan.public_points)
 
 
 def _public(plan: Plan) -> Public:
@@ -174,6 +241,7 @@ def _public(plan: Plan) -> Public:
         count_multiplier=None if count is None else count.noise_multiplier,
         reserved_slack=reserved,
         fraction_bits=plan.fraction_bits,
+        server=plan.server,
     )
 
 
@@ -184,12 +252,10 @@ def _built(public: Public) -> Algorithm:
 
 
 @lru_cache(maxsize=16)
-def _started(public: Public, seed: int) -> ClusterState:
+def _started(public: Public, seed: int, public_points: PublicPoints | None) -> ClusterState:
     """A start is made once in a process; its arrays are read-only because they are shared."""
-    state = _built(public).initial_state(seed)
-    state.centroids.flags.writeable = False
-    state.counts.flags.writeable = False
-    return state
+    table = None if public_points is None else public_points.table()
+    return _built(public).initial_state(seed, table).frozen()
 
 
 def counted_examples(released_count: float, config: KMeansConfig) -> int:
@@ -206,9 +272,10 @@ def counted_examples(released_count: float, config: KMeansConfig) -> int:
             f"the private count found about {n} rows, but {config.n_clusters} clusters need at least as many: choose "
             "fewer clusters or add data."
         )
-    if resolve_delta(config) >= 1.0 / n:
+    delta = resolve_delta(config, config.min_clients)
+    if config.unit is PrivacyUnit.RECORD and delta >= 1.0 / n:
         raise PlanError(
-            f"delta is {resolve_delta(config):g}, but the private count found about {n} rows and delta must be below "
+            f"delta is {delta:g}, but the private count found about {n} rows and delta must be below "
             f"{1.0 / n:g}: give a smaller delta."
         )
     return n

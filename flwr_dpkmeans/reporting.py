@@ -3,41 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.plan import Plan, price
-from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease
+from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.trust import trust_model
 
+
+@dataclass(frozen=True)
+class Step:
+    """What the server may say of one aggregation.
+
+    Parameters
+    ----------
+    round_index, n_rounds, attempt : int
+        Where the run stands.
+    name : str
+        Of the round.
+    n_clients : int
+        In the sum.
+    epsilon : float
+        Cost so far.
+    noise_scales : tuple of (array name, scale)
+        In scaled units.
+    radius : float or None
+        In scaled units.
+    movement : float or None
+        Largest step of a centroid, where the server may know it.
+    """
+
+    round_index: int
+    n_rounds: int
+    attempt: int
+    name: str
+    n_clients: int
+    epsilon: float
+    noise_scales: tuple[tuple[str, float], ...]
+    radius: float | None
+    movement: float | None
+
+
 NEIGHBOURS = {
     "record": "two data sets are neighbours if one row appears or disappears",
     "client": "two data sets are neighbours if one client's rows are replaced by none",
 }
-_THEOREMS = {
-    ("relative_sums", NoiseShape.GAUSSIAN): (
-        "one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1); "
-        "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)"
-    ),
-    ("counts", NoiseShape.GAUSSIAN): (
-        "one row lies in at most one cluster; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)"
-    ),
-    ("sums", NoiseShape.GAUSSIAN): (
-        "one row of [-1, 1]^d has L2 norm at most sqrt(d); Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su "
-        "2022, Theorem 1)"
-    ),
-    ("sums", NoiseShape.LAPLACE): (
-        "one row of [-1, 1]^d has L1 norm at most d; Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)"
-    ),
-    ("counts", NoiseShape.LAPLACE): (
-        "one row lies in at most one cluster; Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)"
-    ),
-    ("count", NoiseShape.GAUSSIAN): (
-        "one row changes the number of rows by one; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, "
-        "Theorem 1)"
-    ),
+_MECHANISMS = {
+    NoiseShape.GAUSSIAN: "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)",
+    NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
+}
+_CLIENT_CLIP = "one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
+_BOUNDS = {
+    ("relative_sums", "record"): "one row lies in one cluster, within the radius of its centroid (FastLloyd, "
+    "Theorem 5.1)",
+    ("counts", "record"): "one row lies in at most one cluster",
+    ("count", "record"): "one row changes the number of rows by one",
+    ("outer_product", "record"): "one row x within the radius R adds x x^T, of Frobenius norm at most R^2, plus one "
+    "grid step of rounding in each entry; entries off the diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, "
+    "step 1)",
+    ("weights", "record"): "one row is nearest to one server point (FedDP-KMeans, section 3, step 2)",
+    ("clipped_sums", "record"): "one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, "
+    "step 3)",
+    ("outer_product", "client"): _CLIENT_CLIP.format(what="outer product, in Frobenius norm,"),
+    ("weights", "client"): _CLIENT_CLIP.format(what="histogram"),
+    ("means", "client"): _CLIENT_CLIP.format(what="list of cluster means"),
+    ("indicators", "client"): _CLIENT_CLIP.format(what="list of non-empty clusters"),
+}
+_BOX_BOUNDS = {
+    NoiseShape.GAUSSIAN: "one row of [-1, 1]^d has L2 norm at most sqrt(d)",
+    NoiseShape.LAPLACE: "one row of [-1, 1]^d has L1 norm at most d",
 }
 
 
@@ -45,7 +82,8 @@ def theorem(block: Block) -> str:
     """Why a block's sensitivity holds and what prices its noise."""
     if block.noise is NoiseShape.NONE:
         return "no noise: the exact sum is released"
-    return _THEOREMS.get((block.name, block.noise), f"{block.noise.value} mechanism at the stated sensitivity")
+    bound = _BOX_BOUNDS[block.noise] if block.name == "sums" else _BOUNDS[block.name, block.sensitivity.unit.value]
+    return f"{bound}; {_MECHANISMS[block.noise]}"
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
@@ -66,11 +104,43 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     return price(plan.events([index for index, _ in attempts]), plan.delta)
 
 
+def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
+    """Describe the last of some aggregations.
+
+    Parameters
+    ----------
+    plan : Plan
+    attempts : sequence of (round, attempt)
+        Every aggregation so far, at least one.
+    n_clients : int
+        In the last sum.
+    movement : float or None
+        Largest step of a centroid, where it may be known.
+
+    Returns
+    -------
+    Step
+    """
+    index, attempt = attempts[-1]
+    planned = plan.round_at(index)
+    return Step(
+        round_index=index,
+        n_rounds=plan.last_round,
+        attempt=attempt,
+        name=planned.name,
+        n_clients=n_clients,
+        epsilon=epsilon_after(plan, attempts),
+        noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
+        radius=planned.radius,
+        movement=movement,
+    )
+
+
 def is_private_plan(plan: Plan) -> bool:
     """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
     exact = algorithm_entry(plan.config.algorithm).noise is NoiseShape.NONE
     exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
-    return plan.config.noise is NoiseKind.SECURE and not exact
+    return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
 
 
 def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyReport:
@@ -105,7 +175,7 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
         n_examples_source=_n_source(plan),
-        slack=sum(event.slack for event in events if isinstance(event, GaussianRelease)),
+        slack=sum(event.slack for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)),
         assumptions=_assumptions(plan),
         warnings=_warnings(plan),
         releases=_lines(plan, attempts),
@@ -175,6 +245,13 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         "Public keys reach the clients as they were sent: identities are not pinned, so a server that swaps keys or "
         "invents clients is not held off.",
     ]
+    if plan.server is not None and plan.server.n_points:
+        sentences += _server_sentences(plan)
+    if config.client_sampling_rate < 1.0:
+        sentences.append(
+            f"Each client takes part in a round with probability {config.client_sampling_rate:g}, by a coin that "
+            "nobody else sees; the amplification does not hold against whoever learns the coins."
+        )
     if config.n_examples is not None:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
     if config.max_retries:
@@ -184,11 +261,28 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def _server_sentences(plan: Plan) -> list[str]:
+    """What the run assumes of the server's own points, and who sees them."""
+    server = plan.server
+    n_points = 0 if server is None else server.n_points
+    seen = (
+        "are in the plan, so every client sees them"
+        if plan.public_points is not None
+        else "stay on the server; clients see their mean, their projection and the clip bounds"
+    )
+    return [
+        f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
+        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost.",
+    ]
+
+
 def _warnings(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     sentences = []
     if plan.config.noise is NoiseKind.SEEDED:
         sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
+    if not plan.config.masking:
+        sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if any(isinstance(event, ExactRelease) for event in plan.events()):
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
     return tuple(sentences)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
-from flwr_dpkmeans.algorithms import dplloyd, fastlloyd
+from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_kmeans, server_starts
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.rounds.private_sum import Algorithm
+
+
+class ServerData(Enum):
+    """Whether an algorithm uses the server's own points."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    NEEDED = "needed"
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,10 @@ class AlgorithmEntry:
         Whether its rounds depend on the number of rows.
     title : str
         One line for logs and reports.
+    server_data : ServerData
+        Whether it uses the server's own points.
+    trust : str
+        Trust model unless another one is chosen.
     """
 
     build: Callable[[Public], Algorithm]
@@ -37,9 +52,12 @@ class AlgorithmEntry:
     units: tuple[PrivacyUnit, ...]
     needs_n_examples: bool
     title: str
+    server_data: ServerData = ServerData.NONE
+    trust: str = "oblivious"
 
 
 _RECORD = (PrivacyUnit.RECORD,)
+_BOTH = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
 
 ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
     {
@@ -54,6 +72,51 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
         ),
         "lloyd": AlgorithmEntry(
             dplloyd.build_lloyd, NoiseShape.NONE, _RECORD, False, "Lloyd: no noise, not private, for comparison"
+        ),
+        "feddp_kmeans": AlgorithmEntry(
+            feddp_kmeans.build,
+            NoiseShape.GAUSSIAN,
+            _BOTH,
+            False,
+            "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data",
+            ServerData.NEEDED,
+            "distributed",
+        ),
+        "feddp_choose_k": AlgorithmEntry(
+            feddp_kmeans.build_choose_k,
+            NoiseShape.GAUSSIAN,
+            _BOTH,
+            False,
+            "FedDP-KMeans' first two steps: the cost curve over k",
+            ServerData.NEEDED,
+            "distributed",
+        ),
+        "server_kmeans++": AlgorithmEntry(
+            server_starts.build_server_kmeans_plus_plus,
+            NoiseShape.GAUSSIAN,
+            _BOTH,
+            False,
+            "k-means++ on server data, then DP-Lloyd",
+            ServerData.NEEDED,
+            "distributed",
+        ),
+        "server_lloyd": AlgorithmEntry(
+            server_starts.build_server_lloyd,
+            NoiseShape.GAUSSIAN,
+            _BOTH,
+            False,
+            "k-means of server data, then DP-Lloyd",
+            ServerData.NEEDED,
+            "distributed",
+        ),
+        "sphere_packing": AlgorithmEntry(
+            server_starts.build_sphere_packing,
+            NoiseShape.GAUSSIAN,
+            _BOTH,
+            False,
+            "sphere packing, then DP-Lloyd on clipped sums",
+            ServerData.OPTIONAL,
+            "distributed",
         ),
     }
 )
@@ -70,3 +133,33 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
     if name not in ALGORITHMS:
         raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, ALGORITHMS)}")
     return ALGORITHMS[name]
+
+
+def require_server_data(name: str, *, has_server_data: bool) -> None:
+    """Refuse an algorithm that needs the server's own points and has none, or has some and needs none.
+
+    Examples
+    --------
+    >>> require_server_data("feddp_kmeans", has_server_data=True)
+    """
+    use = algorithm_entry(name).server_data
+    if not has_server_data and use is ServerData.NEEDED:
+        raise ConfigurationError(f"{name!r} starts from the server's own points: give server_data, or use 'fastlloyd'.")
+    if has_server_data and use is ServerData.NONE:
+        raise ConfigurationError(
+            f"server_data was given, but {name!r} starts without it: leave it out, or use 'feddp_kmeans'."
+        )
+
+
+def parse_run(**values: Any) -> KMeansConfig:
+    """Build a configuration as `parse_config` does; a trust model that is None or missing is the algorithm's own.
+
+    Examples
+    --------
+    >>> parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans").trust
+    'distributed'
+    """
+    if values.get("trust") is None:
+        name = values.get("algorithm", "fastlloyd")
+        values["trust"] = algorithm_entry(name).trust if isinstance(name, str) else "oblivious"
+    return parse_config(**values)

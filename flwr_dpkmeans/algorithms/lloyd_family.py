@@ -16,7 +16,8 @@ from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import calibrate_gaussian
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum
 from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
+from flwr_dpkmeans.server_facts import ServerFacts
 
 MIN_ITERATIONS = 2
 MAX_ITERATIONS = 7
@@ -46,6 +47,8 @@ class Public:
         Slack (total variation) of that count.
     fraction_bits : int
         Grid of the ring.
+    server : ServerFacts or None
+        What follows from the server's own points, if it has any.
     """
 
     config: KMeansConfig
@@ -55,6 +58,7 @@ class Public:
     count_multiplier: float | None
     reserved_slack: float
     fraction_bits: int
+    server: ServerFacts | None = None
 
     @property
     def known_n_examples(self) -> int:
@@ -88,11 +92,12 @@ def iterations(config: KMeansConfig, estimate: float) -> int:
     return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
 
 
-def packed_state(public: Public) -> Callable[[int], ClusterState]:
+def packed_state(public: Public) -> InitialState:
     """Start from a sphere packing: data-independent, from a seed that everybody knows."""
     config = public.config
 
-    def initial_state(seed: int) -> ClusterState:
+    def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:
+        del server_points
         generator = np.random.default_rng(seed)
         centroids = sphere_packing(config.n_clusters, public.n_features, generator, config.packing)
         return ClusterState(centroids, np.zeros(config.n_clusters))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.data._checks import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
@@ -22,6 +24,10 @@ class Partition(StrEnum):
     """Runs of rows in the order of a column; the sizes differ by at most one."""
     DIRICHLET = "dirichlet"
     """Each value of a column (a label) is spread by its own draw from a Dirichlet distribution."""
+    FIXED_SIZES = "fixed_sizes"
+    """At random, in the given sizes; the other rows are in no part."""
+    ONE_PER_VALUE = "one_client_per_value"
+    """All rows with one value of a column, such as a state; the parts follow the order of the values."""
 
 
 def partition_indices(
@@ -33,11 +39,13 @@ def partition_indices(
     kind: Partition | str = Partition.IID,
     column_values: ArrayLike | None = None,
     alpha: float = 0.5,
+    sizes: Sequence[int] | None = None,
 ) -> NDArray[np.int64]:
     """Return the rows of one part.
 
-    The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows. They follow from the
-    arguments alone, so that every process finds the same split without communication.
+    The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows (for ``fixed_sizes``, as
+    many rows as the sizes add up to). They follow from the arguments alone, so that every process finds the
+    same split without communication.
 
     Parameters
     ----------
@@ -52,10 +60,13 @@ def partition_indices(
     kind : Partition or str
         How rows are assigned.
     column_values : array-like, shape (n_rows,), optional
-        The column to sort by (``by_value``) or to spread (``dirichlet``); the other kinds ignore it.
+        The column to sort by (``by_value``), to spread (``dirichlet``) or whose values are the parts
+        (``one_client_per_value``); the other kinds ignore it.
     alpha : float
         The concentration of ``dirichlet``, above 0: large values make the parts alike, small values give
         each part few of the labels [1]_.
+    sizes : sequence of int, optional
+        The number of rows of each part for ``fixed_sizes``, each at least 0; the other kinds ignore it.
 
     Returns
     -------
@@ -65,9 +76,10 @@ def partition_indices(
     Raises
     ------
     ConfigurationError
-        If a number is out of its range or the kind is unknown.
+        If a number is out of its range, the kind is unknown, or ``fixed_sizes`` has not one size per part.
     DataError
-        If the kind needs ``column_values`` and they are missing or of another length.
+        If the kind needs ``column_values`` and they are missing or of another length, the sizes add up to
+        more than the rows, or the column has not as many values as ``one_client_per_value`` has parts.
 
     References
     ----------
@@ -80,20 +92,29 @@ def partition_indices(
     [[0, 1, 2], [3, 4]]
     >>> partition_indices(4, 2, 0, seed=0, kind="by_value", column_values=[9, 1, 7, 3]).tolist()
     [1, 3]
+    >>> [len(partition_indices(9, 2, part, seed=0, kind="fixed_sizes", sizes=(6, 2))) for part in range(2)]
+    [6, 2]
+    >>> partition_indices(3, 2, 1, seed=0, kind="one_client_per_value", column_values=["b", "a", "b"]).tolist()
+    [0, 2]
     """
-    _check_integer("n_rows", n_rows, 0)
-    _check_integer("n_parts", n_parts, 1)
-    _check_integer("part", part, 0, n_parts - 1)
-    _check_integer("seed", seed, 0)
+    check_integer("n_rows", n_rows, 0)
+    check_integer("n_parts", n_parts, 1)
+    check_integer("part", part, 0, n_parts - 1)
+    check_integer("seed", seed, 0)
     chosen = _to_kind(kind)
     rng = np.random.default_rng(seed)
     if chosen is Partition.SHARDS:
         return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)
     if chosen is Partition.IID:
         return _run(rng.permutation(n_rows), n_parts, part)
+    if chosen is Partition.FIXED_SIZES:
+        cuts = np.cumsum([0, *_to_sizes(sizes, n_rows, n_parts)])
+        return np.sort(rng.permutation(n_rows)[cuts[part] : cuts[part + 1]]).astype(np.int64)
     column = _to_column(column_values, n_rows, chosen)
     if chosen is Partition.BY_VALUE:
         return _run(np.argsort(column, kind="stable"), n_parts, part)
+    if chosen is Partition.ONE_PER_VALUE:
+        return np.flatnonzero(column == _to_values(column, n_parts)[part]).astype(np.int64)
     if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
         raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
     return _dirichlet(column, n_parts, part, float(alpha), rng)
@@ -129,6 +150,36 @@ def _to_kind(kind: Partition | str) -> Partition:
         raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}") from None
 
 
+def _to_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> list[int]:
+    """Check that there is one size per part, and enough rows for all."""
+    if sizes is None:
+        raise ConfigurationError(
+            "sizes is None, but the partition kind 'fixed_sizes' needs one size per part: give for example "
+            f"{(n_rows // n_parts,) * min(n_parts, 3)}, or choose 'iid'."
+        )
+    if len(sizes) != n_parts:
+        raise ConfigurationError(
+            f"sizes has {len(sizes)} numbers, but there are {n_parts} parts: give one size for each part."
+        )
+    for index, size in enumerate(sizes):
+        check_integer(f"sizes[{index}]", size, 0)
+    total = sum(int(size) for size in sizes)
+    if total > n_rows:
+        raise DataError(f"the sizes add up to {total}, but there are {n_rows} rows: give smaller sizes or more rows.")
+    return [int(size) for size in sizes]
+
+
+def _to_values(column: NDArray[np.generic], n_parts: int) -> NDArray[np.generic]:
+    """Return the distinct values in ascending order, as many as there are parts."""
+    values = np.unique(column)
+    if len(values) != n_parts:
+        raise DataError(
+            f"column_values has {len(values)} distinct values, but there are {n_parts} parts and each needs one value: "
+            f"make it {len(values)} parts, or choose another column."
+        )
+    return values
+
+
 def _to_column(column_values: ArrayLike | None, n_rows: int, kind: Partition) -> NDArray[np.generic]:
     """Check that there is one value per row, none of them NaN."""
     if column_values is None:
@@ -147,13 +198,3 @@ def _to_column(column_values: ArrayLike | None, n_rows: int, kind: Partition) ->
             "fill in these values or remove the rows."
         )
     return column
-
-
-def _check_integer(name: str, value: int, smallest: int, largest: int | None = None) -> None:
-    """Refuse what is no integer in the range."""
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < smallest or (largest is not None and value > largest):
-        bound = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
-        raise ConfigurationError(
-            f"{name} is {value!r}, but it must be an integer {bound}: give for example {smallest}."
-        )

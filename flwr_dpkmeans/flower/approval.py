@@ -19,6 +19,8 @@ from flwr_dpkmeans.secagg.messages import SumRequest
 
 def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
     """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
+    if not plan.config.masking:
+        raise RefusalError("the plan turns masks off, which no client of a Flower run accepts: leave masking on.")
     try:
         verify_plan(plan)
     except (LocalMisuseError, BudgetError) as error:
@@ -40,6 +42,7 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
         noise=config.noise.value,
         bounds_lower=config.bounds[0],
         bounds_upper=config.bounds[1],
+        server_data=plan.server is not None,
     )
     spent = settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context))
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
@@ -58,7 +59,9 @@ class KMeansClient(NumPyClient):
     cluster_centers_ : ndarray, (n_clusters, n_features)
         After the run, in the caller's units.
     counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release.
+        Noisy counts of the last release (client level: of clients with rows in the cluster).
+    cost_curve_ : ndarray, (largest k,), or None
+        Cost over the number of clusters, if the run chose it.
     privacy_ : PrivacyReport
         What the run guaranteed.
 
@@ -85,6 +88,7 @@ class KMeansClient(NumPyClient):
         self.cluster_centers_: Array | None = None
         self.counts_: Array | None = None
         self.movements_: tuple[float, ...] = ()
+        self.cost_curve_: Array | None = None
         self.privacy_: PrivacyReport | None = None
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
@@ -93,9 +97,10 @@ class KMeansClient(NumPyClient):
         Parameters
         ----------
         parameters : list of ndarray
-            For a statistic: centroids (k, d), in scaled units.
+            For a statistic: centroids (k, d), counts and movements, in scaled units, and the algorithm's extras.
         config : dict
-            ``task``; for a statistic also ``plan`` (bytes) and ``round`` (int).
+            ``task``; for a statistic also ``plan`` (bytes), ``round`` (int) and, if there are any, the names of the
+            ``extras`` (JSON).
 
         Returns
         -------
@@ -116,7 +121,7 @@ class KMeansClient(NumPyClient):
             return [np.array([float(len(self._points))])], 0, {}
         plan = _plan(config)
         algorithm = build_algorithm(plan)
-        state = ClusterState(parameters[0], np.zeros(len(parameters[0])))
+        state = _state(parameters, config)
         statistic = algorithm.rounds[int(config["round"]) - 1].statistic
         return list(statistic(self._grid_points(plan), state)), 0, {}
 
@@ -136,10 +141,11 @@ class KMeansClient(NumPyClient):
             ``(0.0, 0, {})``: nothing that depends on data is reported back.
         """
         plan = _plan(config)
-        state = _state(parameters)
+        state = _state(parameters, config)
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.counts_ = state.counts
         self.movements_ = state.movements
+        self.cost_curve_ = state.extras.get(COST_CURVE)
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
         if self._output_dir is not None:
             from flwr_dpkmeans.results.writer import RunResult, write_results
@@ -191,7 +197,8 @@ def _plan(config: dict[str, Scalar]) -> Plan:
     return load_plan(blob)
 
 
-def _state(parameters: Sequence[Array]) -> ClusterState:
+def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> ClusterState:
     """The clustering state in a task's parameters."""
-    centroids, counts, movements = parameters
-    return ClusterState(centroids, counts, tuple(float(m) for m in movements))
+    centroids, counts, movements, *arrays = parameters
+    names = json.loads(str(config.get("extras", "[]")))
+    return ClusterState(centroids, counts, tuple(float(m) for m in movements), dict(zip(names, arrays, strict=True)))

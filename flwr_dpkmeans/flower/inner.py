@@ -39,8 +39,10 @@ def ask_statistic(
     if index == 0:
         reply = _call(message, context, call_next, "fit", [], {"task": Task.COUNT.value})
     else:
-        config = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
-        reply = _call(message, context, call_next, "fit", _parameters(memory.clusters)[:1], config)
+        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        reply = _call(
+            message, context, call_next, "fit", _parameters(memory.clusters), config | _extra_names(memory.clusters)
+        )
     record: Any = reply.get("fitres.parameters") or {}
     return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 
@@ -49,7 +51,8 @@ def deliver_result(
     message: Message, context: Context, call_next: NextCall, memory: ClientMemory, report: PrivacyReport
 ) -> None:
     """Hand the final centroids and the report to the wrapped client."""
-    config = {"plan": memory.plan_blob, "report": json.dumps(report.to_dict())}
+    config: dict[str, Any] = {"plan": memory.plan_blob, "report": json.dumps(report.to_dict())}
+    config |= _extra_names(memory.clusters)
     _call(message, context, call_next, "evaluate", _parameters(memory.clusters), config)
 
 
@@ -74,7 +77,15 @@ def _parameters(clusters: ClusterState | None) -> list[NDArray[np.float64]]:
     """A clustering state as NumPyClient parameters."""
     if clusters is None:
         raise LocalMisuseError("a statistic was asked for before the plan was final.")
-    return [clusters.centroids, clusters.counts, np.asarray(clusters.movements, dtype=np.float64)]
+    movements = np.asarray(clusters.movements, dtype=np.float64)
+    return [clusters.centroids, clusters.counts, movements, *clusters.extras.values()]
+
+
+def _extra_names(clusters: ClusterState | None) -> dict[str, Any]:
+    """The configuration that names the arrays after the first three parameters, if there are any."""
+    if clusters is None or not clusters.extras:
+        return {}
+    return {"extras": json.dumps(list(clusters.extras))}
 
 
 def _call(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.flower.records import load_plan, pack_boxes, pack_roster, unpack_boxes, unpack_roster
 from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
 from flwr_dpkmeans.secagg.client import ClientState, Phase
 
 _KEY = "dpkmeans.client"
@@ -60,6 +58,7 @@ def recall(context: Context) -> ClientMemory | None:
     secrets = {name: bytes.fromhex(value) for name, value in progress["secrets"].items()}
     attempt = int(progress["attempt"])
     roster = bytes(record.get("roster", b""))
+    clusters = bytes(record.get("clusters", b""))
     protocol = ClientState(
         run_id=context.run_id,
         node_id=context.node_id,
@@ -81,7 +80,7 @@ def recall(context: Context) -> ClientMemory | None:
         protocol,
         bytes(record["plan"]),
         secrets["agreed_digest"],
-        _unpack_clusters(progress["shape"], bytes(record.get("clusters", b""))),
+        unpack_state(clusters) if clusters else None,
         tuple((int(index), int(number)) for index, number in progress["attempts"]),
         progress["n_features"],
     )
@@ -99,7 +98,6 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "attempt": state.attempt,
         "attempts": memory.attempts,
         "n_features": memory.n_features,
-        "shape": () if memory.clusters is None else memory.clusters.centroids.shape,
         "secrets": {
             "private_key": state.private_key.hex(),
             "plan_digest": state.plan_digest.hex(),
@@ -114,24 +112,6 @@ def remember(context: Context, memory: ClientMemory) -> None:
     if state.roster is not None:
         fields["roster"] = pack_roster(state.roster)
     if memory.clusters is not None:
-        fields["clusters"] = _pack_clusters(memory.clusters)
+        fields["clusters"] = pack_state(memory.clusters)
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
     context.state[_KEY] = ConfigRecord(fields)
-
-
-def _pack_clusters(clusters: ClusterState) -> bytes:
-    """Centroids, counts and movements end to end, as little-endian doubles."""
-    arrays = (clusters.centroids.ravel(), clusters.counts, np.asarray(clusters.movements, dtype=np.float64))
-    return np.concatenate(arrays).astype("<f8").tobytes()
-
-
-def _unpack_clusters(shape: Sequence[int], blob: bytes) -> ClusterState | None:
-    """Undo `_pack_clusters`."""
-    if not blob:
-        return None
-    n_clusters, n_features = shape
-    values = np.frombuffer(blob, dtype="<f8").astype(np.float64)
-    split = n_clusters * n_features
-    centroids = values[:split].reshape(n_clusters, n_features)
-    counts = values[split : split + n_clusters]
-    return ClusterState(centroids, counts, tuple(float(m) for m in values[split + n_clusters :]))

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.agreement import require_successor
+from flwr_dpkmeans.agreement import require_server_state, require_successor
 from flwr_dpkmeans.errors import (
     DPKMeansError,
     PeerError,
@@ -44,13 +45,13 @@ from flwr_dpkmeans.flower.records import (
     reply_content,
     stage_of,
 )
-from flwr_dpkmeans.plan import Plan, make_noise_source
+from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
 from flwr_dpkmeans.planning import build_algorithm, counted_examples, initial_state
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report
-from flwr_dpkmeans.rounds.private_sum import ClusterState
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
+from flwr_dpkmeans.secagg.client import ClientState, Phase, admit, admit_finish, answer, state_tag, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
 from flwr_dpkmeans.secagg.ring import encode
@@ -160,7 +161,11 @@ def _sum(
     protocol = admit(memory.protocol, request, memory.plan.first_round)
     memory = replace(memory, protocol=protocol)
     counted = None
-    if request.release is not None:
+    if memory.plan.server_advances:
+        memory = _with_server_state(memory, request.round_index, request.state)
+    elif request.state:
+        raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
+    elif request.release is not None:
         released = _read(memory.plan, protocol, request.release)
         if request.release.round_index == 0:
             counted = counted_examples(float(released["count"][0]), memory.plan.config)
@@ -184,7 +189,11 @@ def _contribute(
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
     require_fresh(memory, settings, request)
-    arrays = ask_statistic(message, context, call_next, memory, index)
+    if takes_part(plan, context.node_id, index, request.attempt):
+        arrays = ask_statistic(message, context, call_next, memory, index)
+    else:
+        # The client's own coin says no: it sends masked zeros, and nobody else learns that.
+        arrays = [np.zeros(vector_length(planned.blocks))]
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
     if flat.shape != (vector_length(planned.blocks),):
         raise ProtocolError(
@@ -215,11 +224,13 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
     index = request.release.round_index
     if index != memory.plan.last_round:
         raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
-    released = _read(memory.plan, protocol, request.release)
-    clusters = _advance(memory, index, released)
-    memory = replace(memory, protocol=protocol, clusters=clusters)
+    if memory.plan.server_advances:
+        memory = _with_server_state(replace(memory, protocol=protocol), index + 1, request.state)
+    else:
+        released = _read(memory.plan, protocol, request.release)
+        memory = replace(memory, protocol=protocol, clusters=_advance(memory, index, released))
     deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts))
-    tag = state_tag(protocol, index + 1, protocol.attempt, clusters.digest())
+    tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory.clusters))
     return memory, reply_content(FinishReply(tag))
 
 
@@ -259,8 +270,19 @@ def _with_final_plan(
 
 
 def _initial_clusters(plan: Plan) -> ClusterState | None:
-    """The data-independent start, once the plan is final."""
-    return initial_state(plan) if plan.is_final else None
+    """The data-independent start, once the plan is final; None where it comes from the server."""
+    return initial_state(plan) if plan.is_final and not plan.server_advances else None
+
+
+def _with_server_state(memory: ClientMemory, index: int, blob: bytes) -> ClientMemory:
+    """Take in what the server computed from released sums and its own points; a repeated request brings none."""
+    if not blob:
+        if memory.clusters is None or memory.protocol.phase is Phase.FINISHED:
+            raise ProtocolError("the server's state is missing: use the same version of flwr-dpkmeans everywhere.")
+        return memory
+    state = unpack_state(blob)
+    require_server_state(memory.plan, index, state)
+    return replace(memory, clusters=state)
 
 
 def _read(plan: Plan, protocol: ClientState, release: Release) -> ReleasedSum:
@@ -280,7 +302,33 @@ def _advance(memory: ClientMemory, index: int, released: ReleasedSum) -> Cluster
     """Post-process one release."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
+    if memory.plan.public_points is not None:
+        values = b"".join(released[block.name].tobytes() for block in memory.plan.round_at(index).blocks)
+        return _advanced_once(memory.plan_blob, index, memory.clusters.digest(), values, _Advance(memory, released))
     return build_algorithm(memory.plan).rounds[index - 1].advance(memory.clusters, released)
+
+
+class _Advance:
+    """What `_advanced_once` runs when its keys are new; equal to every other one, since the keys say it all."""
+
+    def __init__(self, memory: ClientMemory, released: ReleasedSum) -> None:
+        self.memory, self.released = memory, released
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Advance)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, advance: _Advance) -> ClusterState:
+    """Run a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
+    del plan_blob, digest, values
+    clusters = advance.memory.clusters
+    if clusters is None:
+        raise ProtocolError("a release came before the plan was final: stop the run.")
+    return build_algorithm(advance.memory.plan).rounds[index - 1].advance(clusters, advance.released)
 
 
 def _digest(clusters: ClusterState | None) -> bytes:

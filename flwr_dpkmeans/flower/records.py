@@ -124,6 +124,8 @@ def request_content(
     if request is not None:
         if request.boxes:
             blobs["boxes"] = pack_boxes(request.boxes)
+        if request.state:
+            blobs["state"] = request.state
         if request.release is not None:
             header |= {"release_round": request.release.round_index, "release_attempt": request.release.attempt}
             vector = request.release.values
@@ -169,6 +171,7 @@ def parse_sum_request(content: RecordDict) -> SumRequest:
         roster=unpack_roster(attempt, roster) if roster else None,
         release=_release(content),
         boxes=unpack_boxes(_blob(content, "boxes", b"")),
+        state=_blob(content, "state", b""),
     )
 
 
@@ -177,7 +180,7 @@ def parse_finish_request(content: RecordDict) -> FinishRequest:
     release = _release(content)
     if release is None:
         raise ProtocolError("the last message carries no release: check the server's version.")
-    return FinishRequest(release, unpack_boxes(_blob(content, "boxes", b"")))
+    return FinishRequest(release, unpack_boxes(_blob(content, "boxes", b"")), _blob(content, "state", b""))
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:

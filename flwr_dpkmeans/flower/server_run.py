@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flwr.app import Message, RecordDict
 
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower.held import HeldPoints
 from flwr_dpkmeans.flower.records import (
     KeysReply,
     Stage,
@@ -31,8 +33,8 @@ from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state, redraft_plan
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.reporting import build_report, epsilon_after
-from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.reporting import Step, build_report, describe_step
+from flwr_dpkmeans.rounds.state import ClusterState, pack_state
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
@@ -41,39 +43,6 @@ from flwr_dpkmeans.trust import trust_model
 logger = logging.getLogger("flwr_dpkmeans.server")
 
 _STOPPING_CODES = frozenset({"BudgetError", "RefusalError", "ConfigurationError", "DataError", "LocalMisuseError"})
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the server may say of one aggregation.
-
-    Parameters
-    ----------
-    round_index, n_rounds, attempt : int
-        Where the run stands.
-    name : str
-        Of the round.
-    n_clients : int
-        In the sum.
-    epsilon : float
-        Cost so far.
-    noise_scales : tuple of (array name, scale)
-        In scaled units.
-    radius : float or None
-        In scaled units.
-    movement : float or None
-        Largest step of a centroid, where the server may know it.
-    """
-
-    round_index: int
-    n_rounds: int
-    attempt: int
-    name: str
-    n_clients: int
-    epsilon: float
-    noise_scales: tuple[tuple[str, float], ...]
-    radius: float | None
-    movement: float | None
 
 
 class ServerRun:
@@ -87,6 +56,8 @@ class ServerRun:
         Of this run.
     node_ids : sequence of int
         The cohort that was waited for.
+    held : HeldPoints or None
+        The server's own points, if it has any.
 
     Raises
     ------
@@ -94,10 +65,27 @@ class ServerRun:
         Before anything is sent.
     """
 
-    def __init__(self, config: KMeansConfig, *, run_id: int, seed: int, node_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        config: KMeansConfig,
+        *,
+        run_id: int,
+        seed: int,
+        node_ids: Sequence[int],
+        held: HeldPoints | None = None,
+    ) -> None:
         self._n_nodes = len(node_ids)
         self._waiting = tuple(node_ids)
-        self.plan = draft_plan(config, run_id=run_id, n_clients=len(node_ids), seed=seed, n_features=None)
+        self._kept_points = None if held is None else held.kept
+        self.plan = draft_plan(
+            config,
+            run_id=run_id,
+            n_clients=len(node_ids),
+            seed=seed,
+            n_features=None if held is None else held.scaled.shape[1],
+            server=None if held is None else held.facts,
+            public_points=None if held is None else held.public,
+        )
         self._plan_blob = dump_plan(self.plan)
         # What clients parse is what the server works with.
         self.plan = load_plan(self._plan_blob)
@@ -177,6 +165,7 @@ class ServerRun:
         first = session.expects_roster()
         repeated = bool(self._attempts) and self._attempts[-1][0] == session.round_index
         self._attempts.append((session.round_index, session.attempt))
+        state = self._state_for(session.round_index)
         messages = []
         for node in session.roster.node_ids:
             request = SumRequest(
@@ -185,6 +174,7 @@ class ServerRun:
                 roster=session.roster if first else None,
                 release=None if repeated else self._release,
                 boxes=session.take_boxes(node),
+                state=b"" if repeated else state,
             )
             plan = None if repeated else self._new_plan
             messages.append(Message(request_content(Stage.SUM, plan=plan, request=request), node, "train"))
@@ -219,7 +209,10 @@ class ServerRun:
             raise ProtocolError("no round has been completed, so there is nothing to finish.")
         return [
             Message(
-                request_content(Stage.FINISH, request=FinishRequest(self._release, session.take_boxes(node))),
+                request_content(
+                    Stage.FINISH,
+                    request=FinishRequest(self._release, session.take_boxes(node), self._state_for(None)),
+                ),
                 node,
                 "evaluate",
             )
@@ -269,24 +262,14 @@ class ServerRun:
         trust = trust_model(planned.trust)
         aggregate = session.aggregate(blinded=trust.blinded)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
-        self._release = Release(index, session.attempt, broadcast.values)
+        # Where the server goes on by itself, clients are sent its state and need no release.
+        sent = broadcast.values[:0] if self.plan.server_advances else broadcast.values
+        self._release = Release(index, session.attempt, sent)
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
-        movement = None
-        if self._clusters is not None and self._clusters.movements:
-            movement = self._clusters.movements[-1]
-        return Step(
-            round_index=index,
-            n_rounds=self.plan.last_round,
-            attempt=session.attempt,
-            name=planned.name,
-            n_clients=len(session.roster.members),
-            epsilon=epsilon_after(self.plan, self._attempts),
-            noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
-            radius=planned.radius,
-            movement=movement,
-        )
+        movement = self._clusters.movements[-1] if self._clusters is not None and self._clusters.movements else None
+        return describe_step(self.plan, self._attempts, len(session.roster.members), movement)
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the private count makes the plan final, the others move the centroids."""
@@ -319,7 +302,14 @@ class ServerRun:
             plan = load_plan(self._new_plan)
         self.plan = plan
         if plan.is_final and trust_model(plan.config.trust).server_reads:
-            self._clusters = initial_state(plan)
+            self._clusters = initial_state(plan, self._kept_points)
+
+    def _state_for(self, index: int | None) -> bytes:
+        """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
+        if not self.plan.server_advances or self._clusters is None:
+            return b""
+        reads = (COST_CURVE,) if index is None else build_algorithm(self.plan).rounds[index - 1].reads
+        return pack_state(self._clusters.view(reads))
 
     def _contents(self, replies: Iterable[Message], expected: Sequence[int]) -> list[tuple[int, RecordDict]]:
         """Replies with content from nodes that were asked; the others are logged."""

@@ -14,15 +14,18 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.config import KMeansConfig, parse_config
-from flwr_dpkmeans.data.bounds import bounds_feature_names, parse_bounds
+from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
+from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower.server_run import ServerRun, Step
+from flwr_dpkmeans.flower.held import hold_points, resolve_bounds
+from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
+from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.reporting import Step
 from flwr_dpkmeans.trust import trust_model
 
 logger = logging.getLogger("flwr_dpkmeans.server")
@@ -77,10 +80,11 @@ class PrivateKMeans(Strategy):
 
     Parameters
     ----------
-    n_clusters : int
-        k.
+    n_clusters : int or "auto"
+        k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
     bounds : pair, optional
-        Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature).
+        Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
+        cube around the server's points, or (-1, 1) without server data.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
@@ -89,6 +93,10 @@ class PrivateKMeans(Strategy):
         Number of rows in all, if public; otherwise a private count takes 2% of the budget.
     n_clients : int, optional
         Cohort to wait for; None: whoever is there.
+    server_data : array-like or path, optional
+        The server's own points, for algorithms that start from them. Clients see them only under ``oblivious``.
+    max_clusters : int
+        Largest number of clusters that "auto" considers.
     timeouts : Timeouts, optional
         Bounds on waiting.
     on_step : callable, optional
@@ -106,23 +114,28 @@ class PrivateKMeans(Strategy):
 
     def __init__(
         self,
-        n_clusters: int,
+        n_clusters: int | str,
         *,
-        bounds: Any = (-1.0, 1.0),
+        bounds: Any = None,
         n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
         n_examples: int | None = None,
         n_clients: int | None = None,
+        server_data: Any = None,
+        max_clusters: int = DEFAULT_MAX_CLUSTERS,
         timeouts: Timeouts | None = None,
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> None:
-        parsed = parse_bounds(bounds)
+        # A missing server data set is said in `start`, since `from_config` brings it later.
+        if server_data is not None:
+            require_server_data(options.get("algorithm", self.algorithm), has_server_data=True)
+        parsed, names, self._server_points = resolve_bounds(bounds, server_data)
         options.setdefault("algorithm", self.algorithm)
-        options.setdefault("feature_names", bounds_feature_names(bounds))
-        self.config = parse_config(
-            n_clusters=n_clusters,
+        options.setdefault("feature_names", names)
+        self.config = parse_run(
+            **resolve_n_clusters(n_clusters, max_clusters),
             bounds=(parsed.lower, parsed.upper),
             n_features=n_features,
             epsilon=epsilon,
@@ -133,6 +146,11 @@ class PrivateKMeans(Strategy):
         )
         algorithm_entry(self.config.algorithm)
         trust_model(self.config.trust)
+        if not self.config.masking:
+            raise ConfigurationError(
+                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
+                "engine='direct'."
+            )
         self.timeouts = timeouts or Timeouts()
         self._on_step = on_step or log_step
         self._run: ServerRun | None = None
@@ -141,9 +159,14 @@ class PrivateKMeans(Strategy):
 
     @classmethod
     def from_config(
-        cls, config: KMeansConfig, *, timeouts: Timeouts | None = None, on_step: Callable[[Step], None] | None = None
+        cls,
+        config: KMeansConfig,
+        *,
+        server_points: NDArray[np.float64] | None = None,
+        timeouts: Timeouts | None = None,
+        on_step: Callable[[Step], None] | None = None,
     ) -> PrivateKMeans:
-        """Build the strategy from a validated configuration."""
+        """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls(
             config.n_clusters,
             bounds=config.bounds,
@@ -153,6 +176,7 @@ class PrivateKMeans(Strategy):
             trust=config.trust,
         )
         strategy.config = config
+        strategy._server_points = server_points
         return strategy
 
     @property
@@ -165,7 +189,8 @@ class PrivateKMeans(Strategy):
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
         plan, config = self.run.plan, self.config
-        n = config.n_examples if config.n_examples is not None else "private count"
+        counted = "private count" if algorithm_entry(config.algorithm).needs_n_examples else "not needed"
+        n = config.n_examples if config.n_examples is not None else counted
         logger.info(
             "%s: k = %d, N = %s, %d clients, trust %r, %s noise",
             config.algorithm,
@@ -306,9 +331,12 @@ class PrivateKMeans(Strategy):
     def _open(self, grid: Grid) -> None:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         config = self.config
+        # What cannot work is said before anybody is waited for.
+        require_supported(config, has_server_data=self._server_points is not None)
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
-        self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes)
+        held = None if self._server_points is None else hold_points(config, self._server_points)
+        self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes, held=held)
         self.summary()
 
     def _round(self, grid: Grid, index: int, deadline: float) -> tuple[ArrayRecord | None, MetricRecord]:
@@ -382,7 +410,41 @@ class Lloyd(PrivateKMeans):
     algorithm = "lloyd"
 
 
-STRATEGIES: dict[str, type[PrivateKMeans]] = {cls.algorithm: cls for cls in (FastLloyd, GLloyd, SuLloyd, Lloyd)}
+class FedDPKMeans(PrivateKMeans):
+    """FedDP-KMeans (Scott, Lampert, Saulpic 2025); parameters as in `PrivateKMeans`, with ``server_data``.
+
+    Examples
+    --------
+    >>> strategy = FedDPKMeans(n_clusters=2, epsilon=1.0, server_data=[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> strategy.config.trust
+    'distributed'
+    """
+
+    algorithm = "feddp_kmeans"
+
+
+class ServerKMeansPlusPlus(PrivateKMeans):
+    """k-means++ on ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
+
+    algorithm = "server_kmeans++"
+
+
+class ServerLloyd(PrivateKMeans):
+    """k-means of ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
+
+    algorithm = "server_lloyd"
+
+
+class SpherePacking(PrivateKMeans):
+    """Sphere packing, then DP-Lloyd on clipped sums; parameters as in `PrivateKMeans`."""
+
+    algorithm = "sphere_packing"
+
+
+STRATEGIES: dict[str, type[PrivateKMeans]] = {
+    cls.algorithm: cls
+    for cls in (FastLloyd, GLloyd, SuLloyd, Lloyd, FedDPKMeans, ServerKMeansPlusPlus, ServerLloyd, SpherePacking)
+}
 
 
 def log_step(step: Step) -> None:

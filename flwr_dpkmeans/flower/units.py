@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.plan import Plan
 
@@ -18,3 +19,11 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
 def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scaled centroids, (n_clusters, n_features), in the caller's units."""
     return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
+
+
+def in_squared_units(costs: NDArray[np.float64], config: KMeansConfig) -> NDArray[np.float64]:
+    """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
+    lower, upper = config.bounds
+    widths = [high - low for low, high in zip(lower, upper, strict=True)]
+    same = max(widths) <= min(widths) * (1.0 + 1e-6)
+    return np.asarray(costs * (widths[0] / 2.0) ** 2 if same else costs)

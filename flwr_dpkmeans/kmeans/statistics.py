@@ -5,15 +5,14 @@ On the 2^-16 grid the sums are exact while no absolute sum reaches 2^37, that is
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, iterate_assigned_blocks
+from flwr_dpkmeans.kmeans.clipping import largest_kept_square
 
+# Up to so many entries a matrix of zeros and ones costs less than a sparse one.
+_SMALL_MATRIX = 1 << 14
 # Up to here one pass per feature costs less than setting up a sparse matrix.
 _FEW_FEATURES = 4
 
@@ -57,7 +56,7 @@ def relative_statistics(
     ([[0.25], [-0.25]], [1.0, 1.0])
     """
     centroids = np.asarray(centroids, dtype=np.float64)
-    sums, counts = _summed(points, centroids, None if radius is None else _largest_kept_square(radius))
+    sums, counts = _summed(points, centroids, None if radius is None else largest_kept_square(radius))
     return sums - counts[:, None] * centroids, counts
 
 
@@ -102,32 +101,42 @@ def _summed(
         if largest_square is not None:
             # Negated, so that a distance that is not a number drops its point as well.
             labels[~(block.squared_distances() <= largest_square)] = len(centroids)
-        sums += _sum_by_label(block.points, labels, n_rows)
+        sums += sum_by_label(block.points, labels, n_rows)
         counts += np.bincount(labels, minlength=n_rows)
     return sums[:-1], counts[:-1]
 
 
-def _sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
-    """Return the (n_rows, n_features) sums over the points with each label."""
+def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+    """Sum the points with each label.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+    labels : int array of shape (n_points,)
+        From 0 to n_rows - 1.
+    n_rows : int
+        Number of labels.
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_features)
+        Exact on the grid, so the order of summation does not matter.
+
+    Examples
+    --------
+    >>> sum_by_label(np.array([[0.5], [0.25], [1.0]]), np.array([0, 1, 0]), 2).tolist()
+    [[1.5], [0.25]]
+    """
     n_points, n_features = points.shape
     if n_features <= _FEW_FEATURES:
         columns = [np.bincount(labels, weights=points[:, j], minlength=n_rows) for j in range(n_features)]
         return np.stack(columns, axis=1) if columns else np.zeros((n_rows, 0))
+    if n_rows * n_points <= _SMALL_MATRIX:
+        chosen = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
+        return np.asarray(chosen @ points, dtype=np.float64)
     from scipy.sparse import csc_array
 
     # A sparse matrix with one entry per column: column i says in which row point i is summed.
     starts = np.arange(n_points + 1, dtype=np.int32)
     sums: FloatArray = csc_array((np.ones(n_points), labels, starts), shape=(n_rows, n_points)) @ points
     return sums
-
-
-def _largest_kept_square(radius: float) -> float:
-    """Return the largest float64 that is at most radius^2, so that rounding never keeps a point beyond the radius."""
-    if not radius >= 0.0:
-        raise ConfigurationError(
-            f"radius is {radius!r}, but it must be at least 0: give a distance in data units, or None to drop no point."
-        )
-    square = float(radius) * float(radius)
-    if math.isfinite(square) and Fraction(square) > Fraction(radius) ** 2:
-        square = math.nextafter(square, 0.0)
-    return square

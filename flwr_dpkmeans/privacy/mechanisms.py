@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.events import joint_sampled_release
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
 from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack, discrete_gaussian_sum_slack
@@ -101,6 +102,44 @@ class Block:
         if n_shares > 1:
             slack += discrete_gaussian_sum_slack(std / math.sqrt(n_shares), n_shares, self.size)
         return GaussianRelease(self.name, self.noise_multiplier, slack)
+
+
+def round_events(
+    blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
+) -> tuple[Event, ...]:
+    """Describe one aggregation's releases for the accountant.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Released together.
+    fraction_bits : int
+        Grid of the ring.
+    n_shares : int
+        Number of honest shares that the noise is the sum of.
+    sampling_rate : float
+        Probability with which each unit takes part. Below 1 one coin decides for all blocks together, so they are
+        described as one Gaussian release of the joint multiplier.
+
+    Returns
+    -------
+    tuple of Event
+
+    Raises
+    ------
+    PlanError
+        If blocks of a sampled round have noise other than Gaussian.
+    """
+    if sampling_rate >= 1.0:
+        return tuple(block.event(fraction_bits, n_shares) for block in blocks)
+    for block in blocks:
+        if block.noise is not NoiseShape.GAUSSIAN:
+            raise PlanError(
+                f"{block.name!r} has {block.noise.value} noise, but amplification by sampling is accounted for "
+                "Gaussian noise only: choose noise_kind='gaussian' or client_sampling_rate=1."
+            )
+    parts = [block.event(fraction_bits, n_shares) for block in blocks]
+    return (joint_sampled_release(" and ".join(block.name for block in blocks), parts, sampling_rate),)
 
 
 def vector_length(blocks: Sequence[Block]) -> int:

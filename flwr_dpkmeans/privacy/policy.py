@@ -24,7 +24,7 @@ _LONGEST_QUOTE = 60
 
 _NOISE_SOURCES = ("secure", "seeded")
 _NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total")
-_SWITCHES = ("require_secure_noise", "allow_non_private")
+_SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
 _NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units")
 
 
@@ -56,6 +56,8 @@ class PlanSummary:
         Where the noise comes from: "secure" or "seeded".
     bounds_lower, bounds_upper : tuple of float, shape (n_features,)
         The plan's public box, in the units of the data.
+    server_data : bool
+        Whether the run starts from the server's own points.
     """
 
     algorithm: str
@@ -69,6 +71,7 @@ class PlanSummary:
     noise: str
     bounds_lower: tuple[float, ...]
     bounds_upper: tuple[float, ...]
+    server_data: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class ClientPolicy:
         Refuse plans whose noise comes from a seed.
     allow_non_private : bool
         Allow plans whose epsilon is infinite. A finite epsilon limit refuses them all the same.
+    allow_server_data : bool
+        Allow runs that start from the server's own points.
     allowed_bounds : tuple of (float, float), optional
         For each feature the lowest and highest value that the plan's box may reach; a single pair holds for
         every feature. None allows every box.
@@ -116,6 +121,7 @@ class ClientPolicy:
     min_cohort: int = 2
     require_secure_noise: bool = False
     allow_non_private: bool = True
+    allow_server_data: bool = True
     allowed_bounds: tuple[tuple[float, float], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -260,6 +266,11 @@ is 1: lower the plan's epsilon or its number of retries.
             raise RefusalError(
                 f"the plan goes on with {plan.min_clients} clients, but this client's min_cohort is "
                 f"{self.min_cohort}: raise the plan's min_clients."
+            )
+        if plan.server_data and not self.allow_server_data:
+            raise RefusalError(
+                "the plan starts from the server's own points, but this client's allow_server_data is false: plan "
+                "with an algorithm that needs none, such as 'fastlloyd'."
             )
         if self.require_secure_noise and plan.noise != "secure":
             raise RefusalError(

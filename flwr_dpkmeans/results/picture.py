@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import RunResult
@@ -45,6 +46,44 @@ def draw_summary(result: RunResult) -> bytes:
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
     figure.suptitle(_title(result.report), fontsize=11)
+    buffer = io.BytesIO()
+    canvas.print_png(buffer)
+    return buffer.getvalue()
+
+
+def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
+    """Draw a cost curve over the number of clusters, with its elbow.
+
+    Parameters
+    ----------
+    costs : ndarray, (largest k,)
+        For k = 1, 2, ...
+    n_clusters : int
+        The elbow.
+    report : PrivacyReport
+        For the title.
+
+    Returns
+    -------
+    bytes
+        A PNG.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(6.5, 4), dpi=_DPI, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    ks = np.arange(1, len(costs) + 1)
+    axes.plot(ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points")
+    if 1 <= n_clusters <= len(costs):
+        axes.axvline(n_clusters, color=_ORANGE, linestyle="--", label=f"elbow: k = {n_clusters}")
+    axes.set_xlabel("number of clusters k")
+    axes.set_ylabel("k-means cost per row (projected)")
+    axes.set_ylim(bottom=0.0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend()
+    figure.suptitle(_title(report), fontsize=9)
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()

@@ -116,8 +116,9 @@ def metrics_of(
         entry["epsilon"] = line["epsilon_so_far"]
         entry[f"noise_{line['array']}"] = line["noise_scale"]
     listed = [rounds[index] for index in sorted(rounds)]
-    if movements is not None:
-        for entry, movement in zip((e for e in listed if e["round"] > 0), movements, strict=False):
+    if movements:
+        # Steps before the first Lloyd round move nothing.
+        for entry, movement in zip([e for e in listed if e["round"] > 0][-len(movements) :], movements, strict=False):
             entry["movement"] = movement
     metrics: dict[str, Any] = {
         "epsilon": plain["epsilon"],

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum, vector_length
+from flwr_dpkmeans.rounds.state import Array, ClusterState
 
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ClusterState:
-    """What is known to whoever may see the released sums: centroids and what came with them.
-
-    Parameters
-    ----------
-    centroids : ndarray, (n_clusters, n_features)
-        On the grid, in the box [-1, 1]^d.
-    counts : ndarray, (n_clusters,)
-        Noisy counts of the last release; NaN-free zeros before the first.
-    movements : tuple of float
-        Largest step of a centroid in each iteration so far.
-    """
-
-    centroids: Array
-    counts: Array
-    movements: tuple[float, ...] = ()
-
-    def digest(self) -> bytes:
-        """SHA-256 of the grid values, equal on all machines whose states are equal."""
-        grid = np.rint(np.concatenate([self.centroids.ravel(), self.counts.ravel()]) * 2.0**16).astype("<i8")
-        shape = np.asarray(self.centroids.shape, dtype="<i8")
-        return hashlib.sha256(shape.tobytes() + grid.tobytes()).digest()
+__all__ = ["Algorithm", "Array", "ClusterState", "InitialState", "PrivateSum"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +27,12 @@ class PrivateSum:
         clipping and returns values on the grid.
     advance : callable
         ``advance(state, released) -> state``; run by whoever may see the released sum. Ends on the grid and avoids
-        reductions whose result depends on their order.
+        reductions whose result depends on their order, except where a step cannot (eigenvectors, k-means).
     radius : float or None
         The radius in force, in scaled units, for reports.
+    reads : tuple of str
+        Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
+        `advance`.
     """
 
     name: str
@@ -64,11 +40,19 @@ class PrivateSum:
     statistic: Callable[[Array, ClusterState], Sequence[Array]]
     advance: Callable[[ClusterState, ReleasedSum], ClusterState]
     radius: float | None = None
+    reads: tuple[str, ...] = ()
 
     @property
     def length(self) -> int:
         """Entries of the vector."""
         return vector_length(self.blocks)
+
+
+class InitialState(Protocol):
+    """The state before the first round, from public randomness and the server's own points only."""
+
+    def __call__(self, seed: int, server_points: Array | None = None, /) -> ClusterState:
+        """Return the state that round 1 starts from."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +66,9 @@ class Algorithm:
     rounds : tuple of PrivateSum
         In order.
     initial_state : callable
-        ``initial_state(seed) -> ClusterState`` from public randomness only.
+        ``initial_state(seed, server_points=None) -> ClusterState`` from public randomness and server data only.
     """
 
     name: str
     rounds: tuple[PrivateSum, ...]
-    initial_state: Callable[[int], ClusterState]
+    initial_state: InitialState

@@ -40,6 +40,8 @@ class SumRequest:
         The noised sum of the round before; None in the first round and in a repeated one.
     boxes : mapping of author id to bytes
         Group keys sealed for this client, with the message after the author's first reply of an attempt.
+    state : bytes
+        What the next statistic reads, where the server alone can compute it; the release is then empty.
     """
 
     round_index: int
@@ -47,6 +49,7 @@ class SumRequest:
     roster: Roster | None = None
     release: Release | None = None
     boxes: Mapping[int, bytes] = field(default_factory=dict)
+    state: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class FinishRequest:
 
     release: Release
     boxes: Mapping[int, bytes] = field(default_factory=dict)
+    state: bytes = b""
 
 
 @dataclass(frozen=True)

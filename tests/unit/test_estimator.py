@@ -319,11 +319,12 @@ PARAMETERS = [
     ),
     (
         {"unit": "client"},
-        "unit is 'client', but 'fastlloyd' protects 'record' only: choose unit='record'.",
+        "unit is 'client', but 'fastlloyd' protects 'record' only: choose unit='record', or the algorithm "
+        "'feddp_kmeans' for 'client'.",
     ),
     (
         {"server_data": [[0.0, 0.0]]},
-        "server_data was given, but 'fastlloyd' starts without it: leave server_data out.",
+        "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'feddp_kmeans'.",
     ),
     (
         {"n_examples": 2},

@@ -294,8 +294,8 @@ def test_delta_is_as_given_or_follows_from_n() -> None:
 
 
 def test_silent_clients_follow_from_the_cohort() -> None:
-    assert [plan_of(n_clients=n).max_silent for n in (2, 32, 33, 100)] == [0, 0, 20, 20]
-    assert [plan_of(n_clients=n).min_cohort for n in (2, 33)] == [2, 22]
+    assert [plan_of(n_clients=n).max_silent for n in (2, 32, 33, 100)] == [0, 0, 3, 10]
+    assert [plan_of(n_clients=n).min_cohort for n in (2, 33)] == [2, 5]
     assert plan_of(max_silent=3).min_cohort == 5
     assert plan_of(min_clients=4, max_silent=0).min_cohort == 4
     with pytest.raises(ConfigurationError, match=r"max_silent is 4, but with 5 clients at most 3 .*: lower max_silent"):
@@ -439,6 +439,11 @@ PLANS = {
 FREE = {
     *("run_id", "n_clients", "seed"),
     *(f"config.{name}" for name in ("min_clients", "max_retries", "bounds.0.0", "bounds.1.0")),
+}
+# Options of FedDP-KMeans.
+FREE |= {
+    *("config.lloyd_share", "config.n_init", "config.margin", "config.examples_per_client"),
+    *("config.client_sampling_rate", "config.weight_threshold"),
 }
 # So is an option that an algorithm does not use, and what the mod compares with the released count and its own table.
 UNUSED = {

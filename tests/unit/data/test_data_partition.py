@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from flwr_dpkmeans.data import Partition, partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
-KINDS = st.sampled_from(list(Partition))
+# Kinds which fit any number of parts and rows.
+KINDS = st.sampled_from([Partition.IID, Partition.SHARDS, Partition.BY_VALUE, Partition.DIRICHLET])
 BALANCED = [Partition.IID, Partition.SHARDS, Partition.BY_VALUE]
 
 
@@ -112,7 +113,7 @@ def test_unknown_kind() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["by_value", "dirichlet"])
+@pytest.mark.parametrize("kind", ["by_value", "dirichlet", "one_client_per_value"])
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -131,3 +132,58 @@ def test_column_values(kind: str, values: Any, message: str) -> None:
 def test_alpha(alpha: float) -> None:
     with pytest.raises(ConfigurationError, match="but it must be a finite number above 0"):
         partition_indices(3, 2, 0, seed=0, kind="dirichlet", column_values=[0, 1, 2], alpha=alpha)
+
+
+@given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=6), n_unused=st.integers(0, 10), seed=st.integers(0, 99))
+def test_fixed_sizes_are_kept_and_parts_are_disjoint(sizes: list[int], n_unused: int, seed: int) -> None:
+    n_rows = sum(sizes) + n_unused
+    parts = split(n_rows, len(sizes), seed=seed, kind="fixed_sizes", sizes=sizes)
+    assert [len(part) for part in parts] == sizes
+    rows = np.concatenate(parts)
+    assert len(set(rows.tolist())) == sum(sizes)
+    assert set(rows.tolist()) <= set(range(n_rows))
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
+
+
+def test_fixed_sizes_draw_rows_at_random() -> None:
+    parts = split(200, 3, seed=4, kind=Partition.FIXED_SIZES, sizes=(100, 50, 7))
+    assert parts[0].tolist() != list(range(100))
+    again = split(200, 3, seed=5, kind=Partition.FIXED_SIZES, sizes=np.array([100, 50, 7]))
+    assert [len(part) for part in again] == [100, 50, 7]
+    assert parts[2].tolist() != again[2].tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        (None, ConfigurationError, "sizes is None, but the partition kind 'fixed_sizes' needs one size per part"),
+        ((3,), ConfigurationError, "sizes has 1 numbers, but there are 2 parts: give one size for each part."),
+        ((3, -1), ConfigurationError, "sizes[1] is -1, but it must be an integer at least 0: give for example 0."),
+        ((3, 2.5), ConfigurationError, "sizes[1] is 2.5, but it must be an integer at least 0"),
+        ((3, 3), DataError, "the sizes add up to 6, but there are 5 rows: give smaller sizes or more rows."),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        partition_indices(5, 2, 0, seed=0, kind="fixed_sizes", sizes=sizes)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values", [["WY", "AL", "WY", "NY", "AL", "WY"], [56, 1, 56, 36, 1, 56], [9.5, 0, 9.5, 3, 0, 9.5]]
+)
+def test_one_client_per_value(values: list[Any]) -> None:
+    parts = split(6, 3, seed=0, kind="one_client_per_value", column_values=values)
+    by_value = {value: [i for i, other in enumerate(values) if other == value] for value in sorted(set(values))}
+    assert [part.tolist() for part in parts] == list(by_value.values())
+    assert all(part.dtype == np.int64 for part in parts)
+
+
+@pytest.mark.parametrize("n_parts", [2, 4])
+def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
+    with pytest.raises(DataError) as caught:
+        partition_indices(4, n_parts, 0, seed=0, kind="one_client_per_value", column_values=["a", "b", "c", "a"])
+    assert str(caught.value) == (
+        f"column_values has 3 distinct values, but there are {n_parts} parts and each needs one value: make it 3 "
+        "parts, or choose another column."
+    )

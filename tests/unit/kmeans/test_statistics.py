@@ -79,10 +79,10 @@ def test_rounding_of_the_squared_radius_keeps_no_point_beyond_it() -> None:
 
 
 def test_squared_radius_is_rounded_down() -> None:
-    from flwr_dpkmeans.kmeans.statistics import _largest_kept_square
+    from flwr_dpkmeans.kmeans.clipping import largest_kept_square
 
     for radius in np.random.default_rng(2).uniform(0.01, 9.0, 500).tolist():
-        square = _largest_kept_square(radius)
+        square = largest_kept_square(radius)
         assert Fraction(square) <= Fraction(radius) ** 2 < Fraction(math.nextafter(square, math.inf))
 
 

@@ -1,0 +1,240 @@
+"""The private-sum rounds of FedDP-KMeans (Scott, Lampert, Saulpic 2025), each usable alone.
+
+Record level (section 3): a row is clipped to the data radius. Client level (appendix G.4): a client's whole statistic
+is clipped, and the centers round sums cluster means and indicators instead of rows and counts. In both cases the
+bounds come from the plan and do not depend on what the server sends, so a false projection costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms.budget import ReleasePart
+from flwr_dpkmeans.algorithms.lloyd_family import Public, largest_step
+from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.assignment import LabelArray
+from flwr_dpkmeans.kmeans.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kmeans.projected import (
+    clear_labels,
+    leading_eigenvectors,
+    means_and_indicators,
+    nearest_projected,
+    outer_product_triangle,
+    sums_and_counts,
+    symmetric_from_triangle,
+    triangle_size,
+)
+from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, PrivateSum
+from flwr_dpkmeans.server_facts import ServerFacts
+
+SERVER_POINTS = "server_points"
+PROJECTION = "projection"
+PROJECTED_POINTS = "projected_points"
+PROJECTED_CENTERS = "projected_centers"
+COST_CURVE = "cost_curve"
+SEED = "seed"
+
+THRESHOLDS = {PrivacyUnit.RECORD: 2.0, PrivacyUnit.CLIENT: 1.0}
+"""Weights below so many standard deviations of their noise are dropped, unless the configuration says otherwise."""
+_ROUNDING = 1.001 * 2.0**-16
+"""Grid step, with room for the last digits of the sums before they are rounded."""
+
+
+def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
+    """Rows relative to the public centre, clipped to the ball of a radius; on the grid."""
+    return clip_rows(points - np.asarray(facts.centre), radius)
+
+
+def outer_product_part(public: Public, facts: ServerFacts, share: float) -> ReleasePart:
+    """Describe the outer product: its Frobenius norm is bounded per row, or per client by clipping it.
+
+    A row of norm at most R adds a matrix of Frobenius norm at most R^2. At record level a client's sum is rounded to
+    the grid, which changes the difference of two neighbours' sums by at most one grid step in each of m entries:
+    sqrt(m) steps are added. At client level the whole triangle is clipped and rounded toward zero: nothing is added.
+    """
+    size = triangle_size(public.n_features)
+    bound = facts.outer_product_bound
+    if public.config.unit is PrivacyUnit.RECORD:
+        bound += math.sqrt(size) * _ROUNDING
+    return ReleasePart("outer_product", (size,), bound, share, NoiseShape.GAUSSIAN, bound)
+
+
+def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...]) -> PrivateSum:
+    """Step 1: the projection onto the leading eigenvectors of the clients' outer product (Algorithm 1, lines 2-7)."""
+    n_components = min(public.config.n_clusters, public.n_features)
+    per_client = public.config.unit is PrivacyUnit.CLIENT
+    radius = facts.data_radius if per_client else math.sqrt(facts.outer_product_bound)
+
+    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        del state
+        triangle = outer_product_triangle(centred(points, facts, radius))
+        return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
+        projection = leading_eigenvectors(matrix, n_components)
+        server_points = _extra(state, SERVER_POINTS)
+        projected = round_to_grid(server_points @ projection)
+        extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: _extra(state, SEED)}
+        return ClusterState(state.centroids, state.counts, state.movements, extras)
+
+    return PrivateSum("outer-product", blocks, statistic, advance, radius)
+
+
+def weights_part(public: Public, facts: ServerFacts, share: float) -> ReleasePart:
+    """Describe the histogram over server points: one row lies in one bin; a client's histogram is clipped."""
+    bound = 1.0 if public.config.unit is PrivacyUnit.RECORD else facts.weights_bound
+    return ReleasePart("weights", (facts.n_points,), bound, share, _count_noise(public.config), bound)
+
+
+def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...]) -> PrivateSum:
+    """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
+    config = public.config
+    per_client = config.unit is PrivacyUnit.CLIENT
+    order = _order(config)
+    threshold = THRESHOLDS[config.unit] if config.weight_threshold is None else config.weight_threshold
+    noise = blocks[0].noise_scale * (math.sqrt(2.0) if blocks[0].noise is NoiseShape.LAPLACE else 1.0)
+
+    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        rows = centred(points, facts, facts.data_radius)
+        labels = nearest_projected(rows, _extra(state, PROJECTION), _extra(state, PROJECTED_POINTS))
+        histogram = np.bincount(labels, minlength=facts.n_points).astype(np.float64)
+        return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        weights = released["weights"]
+        weights = np.where(weights > threshold * noise, weights, 0.0)
+        points, seed = _extra(state, PROJECTED_POINTS), int(_extra(state, SEED)[0])
+        extras = dict(state.extras)
+        if config.choose_n_clusters:
+            costs, found = cost_curve(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
+            extras[COST_CURVE], centers = round_to_grid(costs), found[elbow(costs) - 1]
+        else:
+            centers, _ = weighted_kmeans(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
+        extras[PROJECTED_CENTERS] = round_to_grid(centers)
+        lifted = _lifted(extras[PROJECTED_CENTERS], _extra(state, PROJECTION), facts)
+        return ClusterState(lifted, np.zeros(len(lifted)), state.movements, extras)
+
+    return PrivateSum("weights", blocks, statistic, advance, facts.data_radius, (PROJECTION, PROJECTED_POINTS))
+
+
+def centers_parts(public: Public, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
+    """Describe sums and counts (record level), or cluster means and indicators (client level)."""
+    k, d = public.config.n_clusters, public.n_features
+    noise = _count_noise(public.config)
+    if public.config.unit is PrivacyUnit.RECORD:
+        radius = facts.data_radius
+        return [
+            ReleasePart("clipped_sums", (k, d), radius, sums_share, NoiseShape.GAUSSIAN, radius),
+            ReleasePart("counts", (k,), 1.0, counts_share, noise, 1.0),
+        ]
+    means, indicators = facts.means_bound, facts.indicators_bound
+    return [
+        ReleasePart("means", (k, d), means, sums_share, NoiseShape.GAUSSIAN, means),
+        ReleasePart("indicators", (k,), indicators, counts_share, noise, min(1.0, indicators)),
+    ]
+
+
+def centers_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...]) -> PrivateSum:
+    """Step 3: the rows nearest to each projected centre give the first centroids (Algorithm 1, lines 18-24)."""
+    margin = public.config.margin
+
+    def labels_of(rows: Array, state: ClusterState) -> LabelArray:
+        return clear_labels(rows, _extra(state, PROJECTION), _extra(state, PROJECTED_CENTERS), margin)
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        centroids, counts = _new_centroids(state, released, blocks, facts)
+        return ClusterState(centroids, counts, state.movements, state.extras)
+
+    statistic = _cluster_statistic(public, facts, labels_of)
+    return PrivateSum("centers", blocks, statistic, advance, facts.data_radius, (PROJECTION, PROJECTED_CENTERS))
+
+
+def lloyd_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...], index: int) -> PrivateSum:
+    """One round of FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data."""
+    centre = np.asarray(facts.centre)
+
+    def labels_of(rows: Array, state: ClusterState) -> LabelArray:
+        identity = np.eye(rows.shape[1])
+        return nearest_projected(rows, identity, state.centroids - centre)
+
+    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        centroids, counts = _new_centroids(state, released, blocks, facts)
+        movements = (*state.movements, largest_step(state.centroids, centroids))
+        return ClusterState(centroids, counts, movements, state.extras)
+
+    statistic = _cluster_statistic(public, facts, labels_of)
+    return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, facts.data_radius)
+
+
+def server_state(centroids: Array, facts: ServerFacts, seed: int, server_points: Array | None) -> ClusterState:
+    """The state before the first round; server points, in the scaled box, are kept relative to the centre."""
+    extras = {SEED: np.array([float(seed % 2**31)])}
+    if server_points is not None:
+        extras[SERVER_POINTS] = server_points - np.asarray(facts.centre)
+    return ClusterState(centroids, np.zeros(len(centroids)), (), extras)
+
+
+def _cluster_statistic(
+    public: Public, facts: ServerFacts, labels_of: Callable[[Array, ClusterState], LabelArray]
+) -> Callable[[Array, ClusterState], Sequence[Array]]:
+    """Sums and counts by label, or a client's means and indicators."""
+    config = public.config
+    k, order = config.n_clusters, _order(config)
+
+    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        rows = centred(points, facts, facts.data_radius)
+        sums, counts = sums_and_counts(rows, labels_of(rows, state), k)
+        if config.unit is PrivacyUnit.RECORD:
+            return [sums, counts]
+        means, indicators = means_and_indicators(
+            sums, counts, facts.means_bound, facts.indicators_bound, indicator_order=order
+        )
+        return [means, indicators]
+
+    return statistic
+
+
+def _new_centroids(
+    state: ClusterState, released: ReleasedSum, blocks: tuple[Block, ...], facts: ServerFacts
+) -> tuple[Array, Array]:
+    """Quotients of released sums and counts; a cluster whose count is lost in its noise keeps the centroid it had."""
+    k = len(state.centroids)
+    sums, counts = released[blocks[0].name][:k], released[blocks[1].name][:k]
+    least = min(1.0, blocks[1].sensitivity.bound) + blocks[1].noise_scale
+    found = counts > least
+    means = sums / np.where(found, counts, 1.0)[:, None]
+    # The means of clipped rows lie in the ball, so noise that leaves it is cut off.
+    inside = clip_rows(round_to_grid(means), facts.data_radius)
+    centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
+    return round_to_grid(centroids), counts
+
+
+def _lifted(centers: Array, projection: Array, facts: ServerFacts) -> Array:
+    """Projected centres in the space of the data: the best guess before step 3."""
+    return round_to_grid(truncate(centers @ projection.T + np.asarray(facts.centre)))
+
+
+def _count_noise(config: KMeansConfig) -> NoiseShape:
+    """Noise of histograms and counts."""
+    return NoiseShape.LAPLACE if config.noise_kind is NoiseFamily.PAPER else NoiseShape.GAUSSIAN
+
+
+def _order(config: KMeansConfig) -> int:
+    """Norm of histograms and indicators: that of their noise."""
+    return 1 if config.noise_kind is NoiseFamily.PAPER else 2
+
+
+def _extra(state: ClusterState, name: str) -> Array:
+    """An array that an earlier step, or the server, must have put into the state."""
+    if name not in state.extras:
+        raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")
+    return state.extras[name]

@@ -1,0 +1,95 @@
+"""FedDP-KMeans' baselines: starts that cost no privacy, then DP-Lloyd on the whole budget (paper, section 5).
+
+``server_kmeans++`` and ``server_lloyd`` start from the server's points, ``sphere_packing`` from none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms.budget import allocate
+from flwr_dpkmeans.algorithms.feddp_kmeans import lloyd_parts
+from flwr_dpkmeans.algorithms.feddp_steps import lloyd_round, server_state
+from flwr_dpkmeans.algorithms.lloyd_family import Public, iterations
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.packing import sphere_packing
+from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
+from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, InitialState
+from flwr_dpkmeans.server_facts import ServerFacts, facts_without_server
+
+DEFAULT_ROUNDS = 2
+"""Lloyd rounds unless ``max_iter`` says otherwise: the start is fixed, so at least one must look at the data."""
+
+Start = Callable[[Public, int, Array | None], Array]
+
+
+def build_server_kmeans_plus_plus(public: Public) -> Algorithm:
+    """Start from k-means++ on the server's points."""
+    return _build("server_kmeans++", public, _plus_plus)
+
+
+def build_server_lloyd(public: Public) -> Algorithm:
+    """Start from a whole k-means of the server's points."""
+    return _build("server_lloyd", public, _server_lloyd)
+
+
+def build_sphere_packing(public: Public) -> Algorithm:
+    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
+    return _build("sphere_packing", public, _packed)
+
+
+def _build(name: str, public: Public, start: Start) -> Algorithm:
+    """T Lloyd rounds on clipped sums after a public start."""
+    facts = public.server
+    if facts is None:
+        if name != "sphere_packing":
+            raise PlanError(f"{name!r} starts from the server's own points: give server_data.")
+        facts = facts_without_server(public.config, public.n_features)
+    n_rounds = iterations(public.config, DEFAULT_ROUNDS)
+    blocks = allocate(public, lloyd_parts(public, facts, 1.0, n_rounds))
+    rounds = tuple(lloyd_round(public, facts, round_blocks, i) for i, round_blocks in enumerate(blocks, start=1))
+    return Algorithm(name, rounds, _initial_state(public, facts, start))
+
+
+def _initial_state(public: Public, facts: ServerFacts, start: Start) -> InitialState:
+    """The start as a state; the server's points themselves are not needed any more."""
+
+    def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:
+        centroids = round_to_grid(truncate(start(public, seed, server_points)))
+        return server_state(centroids, facts, seed, None)
+
+    return initial_state
+
+
+def _plus_plus(public: Public, seed: int, server_points: Array | None) -> Array:
+    """k-means++ seeding of the server's points."""
+    from sklearn.cluster import kmeans_plusplus
+
+    points = _present(server_points)
+    centers, _ = kmeans_plusplus(points, public.config.n_clusters, random_state=seed % 2**32)
+    return np.asarray(centers, dtype=np.float64)
+
+
+def _server_lloyd(public: Public, seed: int, server_points: Array | None) -> Array:
+    """k-means of the server's points, with restarts."""
+    points = _present(server_points)
+    config = public.config
+    return weighted_kmeans(points, np.ones(len(points)), config.n_clusters, n_init=config.n_init, seed=seed)[0]
+
+
+def _packed(public: Public, seed: int, server_points: Array | None) -> Array:
+    """A sphere packing of the box."""
+    del server_points
+    return sphere_packing(
+        public.config.n_clusters, public.n_features, np.random.default_rng(seed), public.config.packing
+    )
+
+
+def _present(server_points: Array | None) -> Array:
+    """The server's points, without which there is no start."""
+    if server_points is None:
+        raise PlanError("the server's points are not at hand: give server_data.")
+    return server_points

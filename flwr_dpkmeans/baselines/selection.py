@@ -1,0 +1,193 @@
+"""Private greedy selection by coverage: its price, and exact sampling.
+
+A sequence of candidates is chosen, one per step. A candidate covers the records of a set that depends on nothing but
+the candidate and the records' own values. At each step a candidate is drawn with probability proportional to
+``exp(rate * coverage)``, coverage being the number of records covered by it and by no candidate chosen before. Which
+candidates may be drawn, and their number, may depend on earlier choices but not on the records.
+
+**Theorem.** Under the add-or-remove-one-record relation, the whole sequence, of any length, is
+(epsilon, delta)-DP for every ``epsilon >= rate`` with
+
+    delta = (1 - exp(-rate)) exp(-(epsilon + rate) / (exp(rate) - 1)).
+
+It sharpens Lemma 17 of Nguyen, Chaturvedi and Xu 2021 (after Gupta et al. 2010, Theorem 6.3), in which the factor is 1
+and the exponent ``-2 epsilon / (e rate')`` with ``rate' = 2 rate``.
+
+*Proof.* Let A be B with one more record x, and v = exp(rate). Until a chosen candidate covers x, the two runs see the
+same uncovered records but for x; afterwards they see the same ones. Let p be the probability under B, given the
+choices so far, that the next candidate covers x. Its weight under A is v times the one under B if it covers x, else
+the same, so the normaliser under A is ``u = 1 + (v - 1) p`` times the one under B. Hence the next choice has the
+likelihood ratio (A over B) v/u if it covers x and 1/u otherwise, and x is covered under A with probability v p/u.
+
+(1) A against B. Before x is covered each ratio is 1/u <= 1, when it is covered v/u <= v, afterwards 1: the whole ratio
+is at most v, so P_A(S) <= exp(rate) P_B(S) for every S.
+
+(2) B against A. For c > 0 let G(c) be the largest value of ``sup_S P_B(S) - c P_A(S)`` over all ways in which the p of
+at most T further steps can depend on the choices. Without a further step it is max(0, 1 - c). Conditioning on whether
+the next choice covers x,
+
+    G_T(c) <= sup_p { max(0, p - c v p/u) + (1 - p) G_{T-1}(c/u) }    (G_0(c) = max(0, 1 - c)).
+
+Let F(c) = 1 - c for c <= 1/v, and (1 - 1/v) (c v)^(-1/(v-1)) for c >= 1/v. Both agree at 1/v in value and slope (-1)
+and the second is convex, so that F(c) >= max(0, 1 - c). By induction G_T <= F, because F satisfies the inequality:
+
+* if c v >= u, the first term is 0, and ``(1 - p) F(c/u) = F(c) (1 - p) u^(1/(v-1)) <= F(c)``, as
+  ``log(1 - p) + log(1 + (v - 1) p) / (v - 1) <= -p + p``;
+* if c v < u, then F(c/u) = 1 - c/u, and the terms add up to 1 - c (v p + 1 - p)/u = 1 - c <= F(c).
+
+With c = exp(epsilon) >= 1 >= 1/v, F(c) is the delta above. QED. (F is the value for an exponential waiting time of
+rate 1 against one of rate v, which many steps with small p approach: the theorem is exact.)
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.gaussian import smallest_true
+from flwr_dpkmeans.privacy.samplers import NoiseSource
+
+_WEIGHT_BITS = 192
+LARGEST_NUMBER_OF_CANDIDATES = 2**62
+"""Keys of candidates are 64-bit integers, and the slack below counts on it."""
+
+SELECTION_SLACK = 2.0**-100
+"""Total-variation distance of one selection from the exact exponential mechanism; see `CoverageSampler`."""
+
+# The search for a rate ends above the largest one by 2^-43 of it at most.
+_SHADE = 1.0 - 2.0**-40
+# Below this part of epsilon the theorem's delta is 0 in floats, whatever epsilon.
+_SLOWEST = 2.0**-12
+_SLOWEST_RATE = 2.0**-16
+
+
+def selection_delta(epsilon: float, rate: float) -> float:
+    """Return the delta of any number of selections at `epsilon`, by the theorem of this module.
+
+    Parameters
+    ----------
+    epsilon : float
+        At least `rate`.
+    rate : float
+        The factor of the coverage in the exponent, greater than 0.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> round(selection_delta(0.5, 0.05), 9)
+    1.07e-06
+    """
+    return -math.expm1(-rate) * math.exp(-(epsilon + rate) / math.expm1(rate))
+
+
+def selection_rate(epsilon: float, delta: float) -> float:
+    """Return a rate whose selections, of any number, are (`epsilon`, `delta`)-DP: the largest up to a shade.
+
+    Parameters
+    ----------
+    epsilon : float
+        Greater than 0.
+    delta : float
+        From 0 (exclusive) to 1 (exclusive).
+
+    Returns
+    -------
+    float
+        Less than `epsilon`.
+
+    Notes
+    -----
+    `selection_delta` rises with the rate: the derivative of its logarithm's second term has the sign of
+    ``(epsilon + rate) exp(rate) - exp(rate) + 1``, and ``rate >= 1 - exp(-rate)``.
+
+    Examples
+    --------
+    >>> rate = selection_rate(0.5, 1e-6)
+    >>> round(rate, 4), selection_delta(0.5, rate) <= 1e-6
+    (0.0497, True)
+    """
+
+    def too_fast(rate: float) -> bool:
+        return selection_delta(epsilon, rate) > delta
+
+    if not too_fast(epsilon):
+        return epsilon * _SHADE
+    return smallest_true(too_fast, epsilon * _SLOWEST, epsilon) * _SHADE
+
+
+class CoverageSampler:
+    """Draw a coverage class with probability proportional to (its number of candidates) exp(rate coverage), exactly.
+
+    Weights are integers: W[j], about ``2^192 exp(-rate j)``, is the weight of a candidate whose coverage is j below the
+    largest one. The base ``exp(-rate)`` is rounded up to a fraction, so that the actual rate is at most `rate`, and
+    what follows is integer arithmetic. Each W is less than j + 1 too small, also beyond the end of the table, whose
+    last weight was rounded to 0. A rate of at least 2^-16 makes the table shorter than 2^24; with at most 2^62
+    candidates, of which the largest weighs 2^192, the distribution is within 2^62 2^24 / 2^192 < 2^-100 of the exact
+    one in total variation.
+
+    Parameters
+    ----------
+    rate : float
+        Greater than 0; at least 2^-16.
+    random_bytes : callable
+        Returns as many random bytes as asked for.
+
+    Raises
+    ------
+    PlanError
+        If `rate` is too small.
+    """
+
+    def __init__(self, rate: float, random_bytes: Callable[[int], bytes]) -> None:
+        if not rate >= _SLOWEST_RATE:
+            raise PlanError(
+                f"the rate of the selections is {rate:.3g}, but it must be at least {_SLOWEST_RATE:.3g}: "
+                "give a larger epsilon or a larger delta."
+            )
+        self._base = Fraction(math.exp(-rate) * (1.0 + 2.0**-50))
+        self._weights = [1 << _WEIGHT_BITS]
+        self._random_bytes = random_bytes
+
+    def weight(self, deficit: int) -> int:
+        """Return W[`deficit`], the weight of a candidate that covers so many fewer records than the best one."""
+        while len(self._weights) <= deficit and self._weights[-1]:
+            self._weights.append(self._weights[-1] * self._base.numerator // self._base.denominator)
+        return self._weights[deficit] if deficit < len(self._weights) else 0
+
+    def draw_coverage(self, histogram: npt.NDArray[np.int64], n_uncovering: int) -> int:
+        """Return a coverage: `histogram` says how many candidates have each, `n_uncovering` how many have none."""
+        present = np.flatnonzero(histogram[1:]) + 1
+        largest = int(present[-1]) if len(present) else 0
+        classes = [(0, n_uncovering)] if n_uncovering else []
+        classes += [(int(coverage), int(histogram[coverage])) for coverage in present]
+        weights = [number * self.weight(largest - coverage) for coverage, number in classes]
+        totals = list(itertools.accumulate(weights))
+        return classes[bisect.bisect_right(totals, self.below(totals[-1]))][0]
+
+    def below(self, bound: int) -> int:
+        """Return a uniform integer from 0 to `bound` - 1, by rejection."""
+        n_bits = bound.bit_length()
+        n_bytes = (n_bits + 7) // 8
+        while True:
+            value = int.from_bytes(self._random_bytes(n_bytes), "little") >> (8 * n_bytes - n_bits)
+            if value < bound:
+                return value
+
+
+def byte_source(source: NoiseSource, generator: np.random.Generator) -> Callable[[int], bytes]:
+    """Return where selections take random bytes from: the system's entropy beside private noise, else the generator."""
+    if source.is_private:
+        import secrets
+
+        return secrets.token_bytes
+    return generator.bytes

@@ -1,0 +1,234 @@
+"""Synthetic mixtures of Gaussians, as drawn by the papers whose algorithms are here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data._checks import check_generator, check_integer
+from flwr_dpkmeans.errors import ConfigurationError
+
+# Rows to which means are added at once: the copy of the means stays small beside the points.
+_ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    """Clients' points from one mixture, and a server's points that only resemble them.
+
+    Attributes
+    ----------
+    clients : tuple of ndarray of float64, each of shape (n_i, d)
+        The points of each client: views of one array, so copy before changing them.
+    server_points : ndarray of float64, shape (m, d)
+        First the points of the components that the server knows, component by component, then the uniform ones.
+    means : ndarray of float64, shape (k, d)
+        The means of the components. The last ``missing_components`` of them have no point at the server.
+    labels : tuple of ndarray of int64, each of shape (n_i,)
+        The component of each point of each client.
+    """
+
+    clients: tuple[NDArray[np.float64], ...]
+    server_points: NDArray[np.float64]
+    means: NDArray[np.float64]
+    labels: tuple[NDArray[np.int64], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledPoints:
+    """Points of one mixture in one place.
+
+    Attributes
+    ----------
+    points : ndarray of float64, shape (n, d)
+    labels : ndarray of int64, shape (n,)
+        The component of each point.
+    means : ndarray of float64, shape (k, d)
+        The means of the components before any clipping.
+    """
+
+    points: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    means: NDArray[np.float64]
+
+
+def draw_gaussian_mixture(
+    rng: np.random.Generator,
+    *,
+    n_clients: int = 100,
+    points_per_client: int | Sequence[int] = 1000,
+    n_components: int = 10,
+    n_features: int = 100,
+    variance: float = 0.5,
+    server_points_per_component: int = 20,
+    n_uniform: int = 100,
+    missing_components: int = 0,
+) -> GaussianMixture:
+    """Draw the mixture of Gaussians of the experiments with FedDP-KMeans.
+
+    The means are uniform in the unit cube, the covariance is ``variance`` times the identity and the components have
+    equal weights. The server has points of the same mixture and points that are uniform in the unit cube [1]_. The
+    defaults are those of the paper's experiments with data-point-level privacy; those with client-level privacy
+    have ``points_per_client=50`` and 1000, 2000 or 5000 clients.
+
+    The means and the server's points are drawn first: for the same state of ``rng`` they do not depend on the number
+    and the sizes of the clients.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_clients : int
+        The number of clients, at least 1.
+    points_per_client : int or sequence of int
+        The size of every client, or one size per client; sizes may be 0.
+    n_components, n_features : int
+        The number k of components and the dimension d, at least 1.
+    variance : float
+        The variance of each coordinate within a component, finite and above 0.
+    server_points_per_component : int
+        The number of points that the server has of each component it knows.
+    n_uniform : int
+        The number of uniform points at the server.
+    missing_components : int
+        The number of components of which the server has no point, from 0 to k (appendix G.4, figures 3 to 6).
+
+    Returns
+    -------
+    GaussianMixture
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range, or there is not one size per client.
+
+    Notes
+    -----
+    All clients together are one array of 8 n d bytes, 400 MB for 10,000 clients with 50 points in 100 dimensions;
+    no second array of this size is made.
+
+    References
+    ----------
+    .. [1] J. Scott, C. H. Lampert, D. Saulpic, "Differentially private federated k-means clustering with server-side
+       data", 2025, appendix G.1.
+
+    Examples
+    --------
+    >>> mixture = draw_gaussian_mixture(np.random.default_rng(0), n_clients=3, points_per_client=(5, 0, 2))
+    >>> [points.shape for points in mixture.clients], mixture.server_points.shape
+    ([(5, 100), (0, 100), (2, 100)], (300, 100))
+    """
+    check_generator(rng)
+    check_integer("n_components", n_components, 1)
+    check_integer("n_features", n_features, 1)
+    check_integer("server_points_per_component", server_points_per_component, 0)
+    check_integer("n_uniform", n_uniform, 0)
+    check_integer("missing_components", missing_components, 0, n_components)
+    _check_positive("variance", variance)
+    sizes = _sizes(n_clients, points_per_client)
+
+    means = rng.random((n_components, n_features))
+    deviation = math.sqrt(variance)
+    known = np.repeat(np.arange(n_components - missing_components), server_points_per_component)
+    server_points = np.concatenate([_around(means, known, deviation, rng), rng.random((n_uniform, n_features))])
+    labels = rng.integers(n_components, size=sum(sizes))
+    points = _around(means, labels, deviation, rng)
+    cuts = np.cumsum(sizes)[:-1]
+    return GaussianMixture(tuple(np.split(points, cuts)), server_points, means, tuple(np.split(labels, cuts)))
+
+
+def draw_max_cover_mixture(
+    rng: np.random.Generator,
+    *,
+    n_points: int = 50_000,
+    n_components: int = 64,
+    n_features: int = 100,
+    centre_scale: float = 25.0,
+    largest: float = 100.0,
+) -> LabelledPoints:
+    """Draw the synthetic set of the experiments with private k-means by maximum coverage.
+
+    Each coordinate of a centre is ``centre_scale`` times a standard normal variable, the noise has unit variance, and
+    the points are clipped to the cube [0, largest]^d, which is the public range [1]_. As the centres lie around the
+    origin, about half of the coordinates of a point are clipped to 0.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_points, n_components, n_features : int
+        The size of the set, the number of components and the dimension, at least 1.
+    centre_scale, largest : float
+        The deviation of the centres and the upper end of the cube, finite and above 0.
+
+    Returns
+    -------
+    LabelledPoints
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range.
+
+    References
+    ----------
+    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via exponential mechanism and max
+       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians in 100 dimensions)
+       follows Balcan et al., "Differentially private clustering in high-dimensional Euclidean spaces", ICML 2017.
+
+    Examples
+    --------
+    >>> drawn = draw_max_cover_mixture(np.random.default_rng(0), n_points=200)
+    >>> drawn.points.shape, float(drawn.points.min())
+    ((200, 100), 0.0)
+    """
+    check_generator(rng)
+    check_integer("n_points", n_points, 1)
+    check_integer("n_components", n_components, 1)
+    check_integer("n_features", n_features, 1)
+    _check_positive("centre_scale", centre_scale)
+    _check_positive("largest", largest)
+    means = centre_scale * rng.standard_normal((n_components, n_features))
+    labels = rng.integers(n_components, size=n_points)
+    points = _around(means, labels, 1.0, rng)
+    np.clip(points, 0.0, largest, out=points)
+    return LabelledPoints(points, labels, means)
+
+
+def _around(
+    means: NDArray[np.float64], labels: NDArray[np.int64], deviation: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw one Gaussian point around the mean of each label, in a single large array."""
+    points = rng.standard_normal((len(labels), means.shape[1]))
+    points *= deviation
+    for start in range(0, len(labels), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        points[rows] += means[labels[rows]]
+    return points
+
+
+def _sizes(n_clients: int, points_per_client: int | Sequence[int]) -> list[int]:
+    """Return one size per client."""
+    check_integer("n_clients", n_clients, 1)
+    if not isinstance(points_per_client, Sequence | np.ndarray) or isinstance(points_per_client, str | bytes):
+        check_integer("points_per_client", points_per_client, 0)
+        return [int(points_per_client)] * n_clients
+    if len(points_per_client) != n_clients:
+        raise ConfigurationError(
+            f"points_per_client has {len(points_per_client)} sizes, but n_clients is {n_clients}: give one size "
+            "per client, or a single number for all."
+        )
+    for client, size in enumerate(points_per_client):
+        check_integer(f"points_per_client[{client}]", size, 0)
+    return [int(size) for size in points_per_client]
+
+
+def _check_positive(name: str, value: float) -> None:
+    """Refuse what is no finite number above 0."""
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value <= 0:
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number above 0: give for example 0.5.")

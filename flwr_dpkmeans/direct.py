@@ -1,0 +1,226 @@
+"""The same rounds, noise and masks without Flower's messages: for experiments with thousands of virtual clients.
+
+`run_direct` plays all parties of a final plan in one process. For equal seeds its centroids are those of the Flower
+engines, with masks and without: masks cancel exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.plan import Plan, PlannedRound, make_noise_source, takes_part
+from flwr_dpkmeans.planning import build_algorithm, initial_state
+from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.reporting import Step, describe_step
+from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.server import ServerSession
+from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.trust.base import Shares, as_released, with_noise
+
+Array = NDArray[np.float64]
+
+FIRST_NODE_ID = 2
+"""As in the other engines, where node 1 is the SuperLink: seeded noise depends on a client's id."""
+_ATTEMPT = 0
+
+
+@dataclass(frozen=True)
+class DirectResult:
+    """What a direct run leaves.
+
+    Parameters
+    ----------
+    state : ClusterState
+        After the last round.
+    steps : tuple of Step
+        One for each aggregation.
+    attempts : tuple of (round, attempt)
+        Every aggregation, for the report.
+    """
+
+    state: ClusterState
+    steps: tuple[Step, ...]
+    attempts: tuple[tuple[int, int], ...]
+
+
+def run_direct(
+    plan: Plan,
+    parts: Sequence[Array],
+    *,
+    server_points: Array | None = None,
+    on_step: Callable[[Step], None] = lambda _: None,
+) -> DirectResult:
+    """Run a final plan over clients in this process.
+
+    Parameters
+    ----------
+    plan : Plan
+        Final, without a private count; `config.masking` decides on masks.
+    parts : sequence of ndarray, (n_i, n_features)
+        One table for each client, in the scaled box, on the grid.
+    server_points : ndarray, (n_server, n_features), optional
+        The server's own points, likewise, if the plan does not hold them.
+    on_step : callable
+        Told a `Step` after each aggregation.
+
+    Returns
+    -------
+    DirectResult
+
+    Raises
+    ------
+    PlanError
+        If the plan is preliminary or for another number of clients.
+    """
+    if not plan.is_final or plan.count is not None:
+        raise PlanError("a plan with a private count cannot be run directly: declare n_examples.")
+    if len(parts) != plan.n_clients:
+        raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
+    state = initial_state(plan, server_points)
+    cohort: _Cohort = _MaskedCohort(plan) if plan.config.masking else _PlainCohort(plan)
+    steps: list[Step] = []
+    attempts: list[tuple[int, int]] = []
+    for index, step in enumerate(build_algorithm(plan).rounds, start=1):
+        cohort.open_round(index)
+        shown = state.view(step.reads)
+        for position, points in enumerate(parts):
+            cohort.take(position, _contribution(plan, step, index, position, points, shown))
+        state = step.advance(state, cohort.released(index))
+        attempts.append((index, _ATTEMPT))
+        movement = state.movements[-1] if state.movements else None
+        steps.append(describe_step(plan, attempts, plan.n_clients, movement))
+        on_step(steps[-1])
+    return DirectResult(state, tuple(steps), tuple(attempts))
+
+
+def _contribution(
+    plan: Plan, step: PrivateSum, index: int, position: int, points: Array, state: ClusterState
+) -> FixedPointVector:
+    """One client's clipped statistic, or zeros, with its share of the noise where the trust model asks for it."""
+    planned, node = plan.round_at(index), FIRST_NODE_ID + position
+    if takes_part(plan, node, index, _ATTEMPT):
+        flat = np.concatenate([np.ravel(array) for array in step.statistic(points, state)])
+    else:
+        flat = np.zeros(vector_length(planned.blocks))
+    trust = trust_model(planned.trust)
+    vector = encode(flat, plan.fraction_bits)
+    if not trust.shared_noise:
+        return vector
+    noise = make_noise_source(plan, "client", node, index, _ATTEMPT)
+    return trust.contribute(vector, planned.blocks, plan.fraction_bits, Shares(plan.n_clients, plan.max_silent), noise)
+
+
+class _Cohort:
+    """Adds vectors up and releases the sum as the trust model says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.noise = make_noise_source(plan, "server")
+
+    def open_round(self, index: int) -> None:
+        """Begin a round."""
+        raise NotImplementedError
+
+    def take(self, position: int, vector: FixedPointVector) -> None:
+        """Take one client's vector."""
+        raise NotImplementedError
+
+    def released(self, index: int) -> ReleasedSum:
+        """Finish the round."""
+        raise NotImplementedError
+
+    def planned(self, index: int) -> PlannedRound:
+        """The round as it stands in the plan."""
+        return self.plan.round_at(index)
+
+
+class _PlainCohort(_Cohort):
+    """Without masks: every vector is seen by whoever runs this."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._total: Ring = np.zeros(0, dtype=np.uint64)
+
+    def open_round(self, index: int) -> None:
+        self._total = np.zeros(vector_length(self.planned(index).blocks), dtype=np.uint64)
+
+    def take(self, position: int, vector: FixedPointVector) -> None:
+        del position
+        self._total += vector.values
+
+    def released(self, index: int) -> ReleasedSum:
+        planned, bits = self.planned(index), self.plan.fraction_bits
+        values = self._total
+        if not trust_model(planned.trust).shared_noise:
+            values = with_noise(AggregateVector(values, blinded=False), planned.blocks, bits, self.noise)
+        return as_released(values, planned.blocks, bits)
+
+
+class _MaskedCohort(_Cohort):
+    """With masks: the clients' and the server's side of the aggregation protocol, without a transport."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        trust = trust_model(plan.config.trust)
+        keys = {FIRST_NODE_ID + i: generate_private_key() for i in range(plan.n_clients)}
+        self._roster = Roster.of(_ATTEMPT, {node: public_key_of(key) for node, key in keys.items()})
+        self._session = ServerSession(
+            self._roster,
+            min_cohort=plan.min_cohort,
+            max_retries=0,
+            max_silent=plan.max_silent,
+            authored=trust.blinded,
+        )
+        self._clients = {
+            node: ClientState(
+                run_id=plan.run_id,
+                node_id=node,
+                private_key=key,
+                min_cohort=plan.min_cohort,
+                max_silent=plan.max_silent,
+                authored=trust.blinded,
+                plan_digest=b"direct",
+            )
+            for node, key in keys.items()
+        }
+        self._last: Release | None = None
+
+    def open_round(self, index: int) -> None:
+        """Every client's request is admitted when its vector is taken."""
+        self._session.open_round(index, vector_length(self.planned(index).blocks))
+
+    def take(self, position: int, vector: FixedPointVector) -> None:
+        """Mask one client's vector and hand it to the server's side."""
+        node, index = FIRST_NODE_ID + position, self._session.round_index
+        first = self._session.expects_roster()
+        boxes = self._session.take_boxes(node)
+        request = SumRequest(index, _ATTEMPT, self._roster if first else None, self._last, boxes)
+        admitted = admit(self._clients[node], request, first_round=1)
+        blinded = trust_model(self.planned(index).trust).blinded
+        self._clients[node], reply = answer(admitted, request, vector, blinded=blinded, state_digest=b"")
+        self._session.receive(node, reply)
+
+    def released(self, index: int) -> ReleasedSum:
+        """Aggregate, add noise, and read the result as a client does."""
+        planned, bits = self.planned(index), self.plan.fraction_bits
+        trust = trust_model(planned.trust)
+        aggregate = self._session.aggregate(blinded=trust.blinded)
+        values = trust.broadcast(aggregate, planned.blocks, bits, self.noise).values
+        self._last = Release(index, _ATTEMPT, values)
+        reader = self._clients[FIRST_NODE_ID]
+        if trust.blinded and not reader.group_keys:
+            # The boxes go to the client again with its next request, so they are only looked at here.
+            boxes = self._session.take_boxes(FIRST_NODE_ID)
+            reader = admit_finish(reader, FinishRequest(self._last, boxes))
+            self._clients[FIRST_NODE_ID] = replace(reader, phase=self._clients[FIRST_NODE_ID].phase)
+        return trust.read(unblind(reader, self._last, blinded=trust.blinded), planned.blocks, bits)

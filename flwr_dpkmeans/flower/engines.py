@@ -1,0 +1,147 @@
+"""How `FederatedKMeans` runs a federation in one process: through Flower's messages, or without them.
+
+``inprocess`` uses the same strategy, ClientApp, secure-aggregation mod and records as a deployment. ``direct`` runs
+the same rounds, noise and masks without messages, for thousands of virtual clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Context
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.direct import run_direct
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.held import hold_points
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.flower.units import in_callers_units
+from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.ledger import MemoryLedger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.reporting import Step, build_report
+
+logger = logging.getLogger("flwr_dpkmeans.estimator")
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FittedFederation:
+    """What a federation found.
+
+    Parameters
+    ----------
+    centers : ndarray, (n_clusters, n_features)
+        In the caller's units.
+    counts : ndarray, (n_clusters,)
+        Noisy counts of the last release.
+    movements : tuple of float
+        Largest step of a centroid in each Lloyd round, in scaled units.
+    privacy : PrivacyReport
+        Cost, guarantee, every release.
+    steps : tuple of Step
+        One for each aggregation.
+    cost_curve : ndarray, (largest k,), or None
+        Cost over the number of clusters, if the run chose it, in squared scaled units.
+    """
+
+    centers: Array
+    counts: Array
+    movements: tuple[float, ...]
+    privacy: PrivacyReport
+    steps: tuple[Step, ...]
+    cost_curve: Array | None = None
+
+
+def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+    """Run through Flower's messages, every client behind the secure-aggregation mod.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+        Validated.
+    parts : sequence of ndarray, (n_i, n_features)
+        One table for each client, in the caller's units.
+    server_points : ndarray, (n_server, n_features), or None
+        The server's own points, in the caller's units.
+
+    Returns
+    -------
+    FittedFederation
+        As one of the clients knows it: under ``oblivious`` the server has no result.
+    """
+    clients = [KMeansClient(part) for part in parts]
+    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
+    strategy = PrivateKMeans.from_config(
+        config, server_points=server_points, on_step=lambda step: logger.debug("%s", step)
+    )
+    with grid.running():
+        result = strategy.start(grid)
+    client = clients[0]
+    if client.cluster_centers_ is None or client.counts_ is None or client.privacy_ is None:
+        raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
+    steps = tuple(step for step in result.steps if step.round_index > 0)
+    return FittedFederation(
+        client.cluster_centers_, client.counts_, client.movements_, client.privacy_, steps, client.cost_curve_
+    )
+
+
+def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+    """Run without messages; parameters and result as in `fit_inprocess`."""
+    held = None if server_points is None else hold_points(config, server_points)
+    seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+    plan = draft_plan(
+        config,
+        run_id=1,
+        n_clients=len(parts),
+        seed=seed,
+        n_features=parts[0].shape[1],
+        server=None if held is None else held.facts,
+        public_points=None if held is None else held.public,
+    )
+    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
+    scaled = [round_to_grid(bounds.scale(part), plan.fraction_bits) for part in parts]
+    found = run_direct(
+        plan,
+        scaled,
+        server_points=None if held is None else held.kept,
+        on_step=lambda step: logger.debug("%s", step),
+    )
+    state = found.state
+    return FittedFederation(
+        in_callers_units(plan, state.centroids),
+        state.counts,
+        state.movements,
+        build_report(plan, found.attempts),
+        found.steps,
+        state.extras.get(COST_CURVE),
+    )
+
+
+def _node(client: KMeansClient) -> Node:
+    """A virtual node that holds one client's rows and keeps its ledger in memory."""
+    # All parties are the caller's own here, so only the plan's own limits apply.
+    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default")
+
+    def own_settings(_: Context) -> NodeSettings:
+        return settings
+
+    def own_client(_: Context) -> KMeansClient:
+        return client
+
+    return Node(client_app(own_client, mod=SecureAggregation(own_settings)))

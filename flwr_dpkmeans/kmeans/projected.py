@@ -1,0 +1,242 @@
+"""What a FedDP-KMeans client sums: outer products, histograms over server points, sums or means by projected centre.
+
+Points are on the 2^-16 grid, relative to a public centre and clipped to the data radius (`clip_rows`). Projections and
+projected points are the server's: a client's assignment may depend on them in any way, the bounds do not.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
+from flwr_dpkmeans.kmeans.clipping import clip_factor, toward_zero
+from flwr_dpkmeans.kmeans.statistics import sum_by_label
+
+_ROOT_TWO = math.sqrt(2.0)
+# Rows and centres in one block of distances.
+_BLOCK_DISTANCES = 1 << 20
+
+
+def triangle_size(n_features: int) -> int:
+    """Number of entries of a symmetric matrix that have to be sent.
+
+    Examples
+    --------
+    >>> triangle_size(3)
+    6
+    """
+    return n_features * (n_features + 1) // 2
+
+
+def outer_product_triangle(points: FloatArray) -> FloatArray:
+    """Sum the outer products of the rows, as the upper triangle of the matrix.
+
+    Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm:
+    noise of equal size on all entries is then noise that is isotropic over symmetric matrices, with 1/sqrt(2) of the
+    size off the diagonal. FedDP-KMeans, Algorithm 1, line 4.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+
+    Returns
+    -------
+    float64 array of shape (n_features * (n_features + 1) / 2,)
+        Rows of the triangle end to end; in squared data units, not rounded to the grid.
+
+    Examples
+    --------
+    >>> outer_product_triangle(np.array([[1.0, 2.0]])).round(3).tolist()
+    [1.0, 2.828, 4.0]
+    """
+    product = points.T @ points
+    places, factors = _triangle(points.shape[1])
+    triangle: FloatArray = product.ravel()[places] * factors
+    return triangle
+
+
+def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
+    """Undo `outer_product_triangle`: the symmetric matrix of a triangle.
+
+    Parameters
+    ----------
+    triangle : array of shape (n_features * (n_features + 1) / 2,)
+    n_features : int
+
+    Returns
+    -------
+    float64 array of shape (n_features, n_features)
+
+    Examples
+    --------
+    >>> symmetric_from_triangle(outer_product_triangle(np.array([[1.0, 2.0]])), 2).round(6).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
+    places, factors = _triangle(n_features)
+    matrix = np.zeros(n_features * n_features)
+    matrix[places] = np.asarray(triangle, dtype=np.float64) / factors
+    upper = matrix.reshape(n_features, n_features)
+    whole: FloatArray = upper + upper.T - np.diag(np.diag(upper))
+    return whole
+
+
+def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
+    """Return the eigenvectors of the largest eigenvalues of a symmetric matrix, on the 2^-16 grid.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_features, n_features)
+    n_components : int
+
+    Returns
+    -------
+    float64 array of shape (n_features, n_components)
+        The leading one first; the largest entry of each is positive.
+
+    Examples
+    --------
+    >>> leading_eigenvectors(np.diag([1.0, 3.0]), 1).tolist()
+    [[0.0], [1.0]]
+    """
+    _, vectors = np.linalg.eigh(matrix)
+    leading = vectors[:, ::-1][:, :n_components]
+    largest = np.abs(leading).argmax(axis=0)
+    signs = np.where(leading[largest, np.arange(leading.shape[1])] < 0.0, -1.0, 1.0)
+    rounded: FloatArray = np.rint(leading * signs * 2.0**16) / 2.0**16 + 0.0
+    return rounded
+
+
+def nearest_projected(points: FloatArray, projection: FloatArray, centers: FloatArray) -> LabelArray:
+    """Index of the nearest projected centre of each row.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+    projection : array of shape (n_features, n_components)
+    centers : array of shape (n_centers, n_components)
+
+    Returns
+    -------
+    int32 array of shape (n_points,)
+
+    Examples
+    --------
+    >>> nearest_projected(np.eye(2), np.array([[1.0], [0.0]]), np.array([[0.1], [0.9]])).tolist()
+    [1, 0]
+    """
+    if len(points) * len(centers) > _BLOCK_DISTANCES:
+        return nearest_centroids(points @ projection, centers)[0]
+    # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
+    scores = (points @ projection) @ centers.T
+    scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
+    labels: LabelArray = scores.argmax(axis=1).astype(np.int32)
+    return labels
+
+
+def clear_labels(points: FloatArray, projection: FloatArray, centers: FloatArray, margin: float) -> LabelArray:
+    """Nearest projected centre of each row; the number of centres where another one is almost as near.
+
+    Awasthi and Sheffet 2012 keep a row only if its distance to its own centre is at most 1/3 of that to any other;
+    FedDP-KMeans, Algorithm 1, line 20, keeps all (margin 1).
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+    projection : array of shape (n_features, n_components)
+    centers : array of shape (n_centers, n_components)
+    margin : float
+        Largest ratio of the distances to the nearest and to the second nearest centre, above 0; 1 keeps every row.
+
+    Returns
+    -------
+    int32 array of shape (n_points,)
+        From 0 to n_centers; the latter for rows that are left out.
+
+    Examples
+    --------
+    >>> rows, line = np.array([[0.0], [0.9]]), np.array([[1.0]])
+    >>> clear_labels(rows, line, np.array([[0.0], [2.0]]), margin=0.5).tolist()
+    [0, 2]
+    """
+    labels = nearest_projected(points, projection, centers)
+    if margin >= 1.0 or len(centers) < 2:
+        return labels
+    step = max(1, _BLOCK_DISTANCES // len(centers))
+    for start in range(0, len(points), step):
+        part = points[start : start + step] @ projection
+        squares = np.square(part[:, None, :] - centers[None, :, :]).sum(axis=2)
+        nearest = np.partition(squares, 1, axis=1)[:, :2]
+        labels[start : start + step][nearest[:, 0] > margin**2 * nearest[:, 1]] = len(centers)
+    return labels
+
+
+def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> tuple[FloatArray, FloatArray]:
+    """Sum and count the rows of each label below `n_clusters`; rows with that label itself are left out.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+    labels : int array of shape (n_points,)
+    n_clusters : int
+
+    Returns
+    -------
+    sums : float64 array of shape (n_clusters, n_features)
+    counts : float64 array of shape (n_clusters,)
+
+    Examples
+    --------
+    >>> sums, counts = sums_and_counts(np.array([[0.5], [0.25], [1.0]]), np.array([0, 1, 0], dtype=np.int32), 1)
+    >>> sums.tolist(), counts.tolist()
+    ([[1.5]], [2.0])
+    """
+    sums = sum_by_label(points, labels, n_clusters + 1)[:-1]
+    counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
+    return sums, counts
+
+
+def means_and_indicators(
+    sums: FloatArray, counts: FloatArray, means_bound: float, indicators_bound: float, *, indicator_order: int = 2
+) -> tuple[FloatArray, FloatArray]:
+    """Turn one client's sums and counts into clipped cluster means and indicators of its non-empty clusters.
+
+    FedDP-KMeans, appendix G.4. Both are scaled by one common factor, so that the quotient of their sums over clients
+    is a weighted mean of client means, which clipping the two apart would bias.
+
+    Parameters
+    ----------
+    sums : array of shape (n_clusters, n_features)
+    counts : array of shape (n_clusters,)
+    means_bound, indicators_bound : float
+        Largest norm of the means (Euclidean, all clusters together) and of the indicators.
+    indicator_order : int
+        Norm of the indicators: 1 or 2.
+
+    Returns
+    -------
+    means : float64 array of shape (n_clusters, n_features)
+    indicators : float64 array of shape (n_clusters,)
+        On the grid, rounded toward zero.
+
+    Examples
+    --------
+    >>> means, indicators = means_and_indicators(np.array([[2.0], [0.0]]), np.array([4.0, 0.0]), 1.0, 1.0)
+    >>> means.tolist(), indicators.round(3).tolist()
+    ([[0.5], [0.0]], [1.0, 0.0])
+    """
+    means = sums / np.maximum(counts, 1.0)[:, None]
+    indicators = (counts > 0.0).astype(np.float64)
+    factor = min(clip_factor(means, means_bound), clip_factor(indicators, indicators_bound, order=indicator_order))
+    return toward_zero(means * factor), toward_zero(indicators * factor)
+
+
+@lru_cache(maxsize=16)
+def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """Flat places of the upper triangle and the factors of its entries."""
+    rows, columns = np.triu_indices(n_features)
+    factors = np.where(rows == columns, 1.0, _ROOT_TWO)
+    return rows * n_features + columns, factors

@@ -1,0 +1,172 @@
+"""Weighted k-means of public points: restarts, the cost curve over k, and its elbow."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.assignment import FloatArray
+
+# Weight of a point that nobody counted, relative to the mean, where there are too few others to make k clusters.
+_FAINT = 1e-9
+
+
+def weighted_kmeans(
+    points: npt.ArrayLike, weights: npt.ArrayLike, n_clusters: int, *, n_init: int, seed: int
+) -> tuple[FloatArray, float]:
+    """Cluster weighted points, best of several restarts from k-means++.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_components)
+        At least `n_clusters` of them.
+    weights : array of shape (n_points,)
+        At least 0; where fewer than `n_clusters` are positive, the others get a faint one.
+    n_clusters : int
+    n_init : int
+        Number of restarts.
+    seed : int
+        Of the restarts.
+
+    Returns
+    -------
+    centers : float64 array of shape (n_clusters, n_components)
+    cost : float
+        Weighted sum of squared distances.
+
+    Raises
+    ------
+    DataError
+        If there are fewer points than clusters.
+
+    Examples
+    --------
+    >>> centers, cost = weighted_kmeans([[0.0], [1.0], [5.0]], [1.0, 1.0, 2.0], 2, n_init=5, seed=0)
+    >>> sorted(centers.ravel().tolist()), cost
+    ([0.5, 5.0], 0.5)
+    """
+    rows = np.asarray(points, dtype=np.float64)
+    usable = usable_weights(weights, n_clusters)
+    if len(rows) < n_clusters:
+        raise DataError(
+            f"there are {len(rows)} server points, but {n_clusters} clusters need at least as many: give more server "
+            "points or choose fewer clusters."
+        )
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    kept = usable > 0.0
+    model = KMeans(n_clusters, n_init=n_init, random_state=seed % 2**32)
+    # With several threads the sums' last digits depend on their timing, and clients must agree.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(rows[kept], sample_weight=usable[kept])
+    return np.asarray(model.cluster_centers_, dtype=np.float64), float(model.inertia_)
+
+
+def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:
+    """Return weights of which at least `n_clusters` are positive, where there are so many.
+
+    Parameters
+    ----------
+    weights : array of shape (n_points,)
+    n_clusters : int
+
+    Returns
+    -------
+    float64 array of shape (n_points,)
+
+    Examples
+    --------
+    >>> usable_weights([0.0, 0.0], 2).tolist()
+    [1.0, 1.0]
+    """
+    values = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
+    if int((values > 0.0).sum()) >= n_clusters:
+        return values
+    mean = float(values.mean()) if len(values) else 0.0
+    if mean == 0.0:
+        return np.ones_like(values)
+    return np.maximum(values, _FAINT * mean)
+
+
+def cost_curve(
+    points: npt.ArrayLike, weights: npt.ArrayLike, largest: int, *, n_init: int, seed: int
+) -> tuple[FloatArray, list[FloatArray]]:
+    """Weighted k-means cost for k = 1 to `largest`.
+
+    FedDP-KMeans, appendix H.3: the weighted, projected server points stand for the clients' data, so the curve costs no
+    privacy.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_components)
+    weights : array of shape (n_points,)
+    largest : int
+        Largest k.
+    n_init : int
+        Restarts for each k.
+    seed : int
+
+    Returns
+    -------
+    costs : float64 array of shape (largest,)
+        Per unit of weight; never rising.
+    centers : list of arrays of shape (k, n_components)
+
+    Examples
+    --------
+    >>> costs, _ = cost_curve([[0.0], [0.2], [5.0]], [1.0, 1.0, 2.0], 3, n_init=5, seed=0)
+    >>> costs.round(3).tolist()
+    [6.005, 0.005, 0.0]
+    """
+    costs: list[float] = []
+    centers: list[FloatArray] = []
+    for k in range(1, largest + 1):
+        found, cost = weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)
+        # A restart that ended badly must not look like an elbow.
+        costs.append(min(cost, costs[-1]) if costs else cost)
+        centers.append(found)
+    total = float(usable_weights(weights, largest).sum())
+    return np.asarray(costs) / total, centers
+
+
+def elbow(costs: Sequence[float] | FloatArray) -> int:
+    """Number of clusters at the bend of a cost curve.
+
+    The curve is fitted by two straight lines that meet at k, the second one through the last cost; the k with the least
+    sum of squared residuals is the elbow.
+
+    Parameters
+    ----------
+    costs : sequence of float, (largest,)
+        Cost for k = 1, 2, ...
+
+    Returns
+    -------
+    int
+        From 1 to ``len(costs)``.
+
+    Examples
+    --------
+    >>> elbow([10.0, 7.0, 4.0, 1.0, 0.9, 0.8, 0.7])
+    4
+    """
+    values = np.asarray(costs, dtype=np.float64)
+    if len(values) < 3 or not values[0] > values[-1]:
+        return 1
+    ks = np.arange(1, len(values) + 1, dtype=np.float64)
+    best, residual = 1, math.inf
+    for bend in range(2, len(values)):
+        hinge = np.stack([np.ones_like(ks), np.minimum(ks, bend), np.maximum(ks - bend, 0.0)], axis=1)
+        fitted = hinge @ np.linalg.lstsq(hinge, values, rcond=None)[0]
+        error = float(np.square(values - fitted).sum())
+        if error < residual:
+            best, residual = bend, error
+    return best

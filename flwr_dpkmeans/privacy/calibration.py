@@ -1,0 +1,163 @@
+"""From a total epsilon and delta back to the amount of noise, always on the private side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.composition import compose_epsilon
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease, require_slack
+from flwr_dpkmeans.privacy.gaussian import CALIBRATION_SHADE, gaussian_noise_multiplier, smallest_multiplier
+from flwr_dpkmeans.privacy.pld import numerical_epsilon
+from flwr_dpkmeans.privacy.search import first_private
+from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive
+from flwr_dpkmeans.privacy.totals import Totals, add_up, gdp_delta, gdp_epsilon
+
+_COARSENESS = 8.0
+
+
+def calibrate_gaussian(epsilon: float, delta: float, tau_of_sigma: Callable[[float], float] | None = None) -> float:
+    """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP with room for slack.
+
+    Parameters
+    ----------
+    epsilon : float
+        The total epsilon, greater than 0.
+    delta : float
+        The total delta, greater than 0 and less than 1.
+    tau_of_sigma : callable, optional
+        The total slack (a total-variation distance) of all releases when the multiplier of their sum is sigma; it must
+        not increase with sigma. None means no slack.
+
+    Returns
+    -------
+    float
+        The multiplier sigma of the whole: T releases with multipliers ``sigma sqrt(T)`` and slacks summing to
+        ``tau_of_sigma(sigma)`` cost at most `epsilon` at `delta`, as `compose_epsilon` prices them.
+
+    Raises
+    ------
+    LocalMisuseError
+        If an argument is out of its range.
+    PlanError
+        If the slack leaves no room within `delta`, however large sigma is.
+
+    Notes
+    -----
+    The condition is ``gaussian_delta(e, 1 / sigma) + (1 + exp(e)) tau <= delta`` at e = `epsilon`, or at a smaller
+    e where the left-hand side is smaller: (e, delta)-DP implies (epsilon, delta)-DP, and at a large epsilon the factor
+    of tau would be enormous.
+
+    Examples
+    --------
+    >>> round(calibrate_gaussian(1.0, 1e-6), 6)
+    4.224679
+    >>> round(calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-7), 4)
+    4.3193
+    """
+    start = gaussian_noise_multiplier(epsilon, delta)
+    if tau_of_sigma is None:
+        return start
+    slack_at = tau_of_sigma
+    target, room = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
+
+    def private(sigma: float) -> bool:
+        totals = Totals(mu=1.0 / sigma, tau=require_slack(slack_at(sigma)))
+        return gdp_delta(totals, target) <= room
+
+    return smallest_multiplier(private, start)
+
+
+def calibrate_scale(
+    events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, *, start: float = 1.0
+) -> float:
+    """Return the smallest noise scale at which a list of releases costs at most `epsilon`.
+
+    Parameters
+    ----------
+    events_at : callable
+        The releases at a noise scale s > 0; their price must not increase with s.
+    epsilon : float
+        The total epsilon, greater than 0.
+    delta : float
+        The total delta, greater than 0 and less than 1.
+    start : float
+        A scale greater than 0 to begin with. It affects the time only.
+
+    Returns
+    -------
+    float
+        A scale s with ``compose_epsilon(events_at(s), delta) <= epsilon``, as that function was seen to return; the
+        scale before it, smaller by less than 1e-6 of it, costs more.
+
+    Raises
+    ------
+    LocalMisuseError
+        If an argument is out of its range or an event is of an unsupported type.
+    PlanError
+        If no scale up to 1e100 is private enough (a release without noise, or slack that leaves no room), or every
+        one down to 1e-100 is.
+
+    Notes
+    -----
+    Only scales on a fixed lattice (21 significant bits) are tried. The result is the first private one, whatever the
+    start and the path of the search, so that two machines whose last digits of a price differ find the same.
+
+    Examples
+    --------
+    >>> def events_at(scale: float) -> list[Event]:
+    ...     return [GaussianRelease("sums", 2.0 * scale), GaussianRelease("counts", 3.0 * scale)]
+    >>> scale = calibrate_scale(events_at, 1.0, 1e-6)
+    >>> round(scale, 4), round(compose_epsilon(events_at(scale), 1e-6), 5)
+    (2.5387, 1.0)
+    """
+    epsilon, delta, start = require_positive("epsilon", epsilon), require_delta(delta), require_positive("start", start)
+
+    def price(scale: float) -> float:
+        return _price_or_infinity(events_at(scale), delta)
+
+    totals = add_up(events_at(start))
+    if totals.exact:
+        raise PlanError("a release has no noise at all, so that no noise scale is private: give every release noise.")
+    if totals.sampled:
+        start = _sampled_start(events_at, epsilon, delta, start)
+    return first_private(price, epsilon, start)
+
+
+def _sampled_start(events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, start: float) -> float:
+    """Return a scale near the answer by two cheap prices, which saves convolutions on the fine grid."""
+
+    def guess(scale: float) -> float:
+        return _price_or_infinity(_weak_limit(events_at(scale)), delta)
+
+    def coarse_price(scale: float) -> float:
+        totals = add_up(events_at(scale)).merged()
+        return min(gdp_epsilon(totals, delta), numerical_epsilon(totals, delta, coarseness=_COARSENESS))
+
+    start = first_private(guess, epsilon, start, steps=2**7)
+    return first_private(coarse_price, epsilon, start, steps=2**11)
+
+
+def _price_or_infinity(events: Sequence[Event], delta: float) -> float:
+    """Return the price, infinity where slack leaves no room."""
+    try:
+        return compose_epsilon(events, delta)
+    except PlanError:
+        return math.inf
+
+
+def _weak_limit(events: Sequence[Event]) -> list[Event]:
+    """Replace sampled releases by what many weak ones tend to (Bu et al. 2020, Corollary 5.4): a rough guess."""
+    return [
+        GaussianRelease(event.name, _weak_multiplier(event), event.slack)
+        if isinstance(event, SampledGaussianRelease)
+        else event
+        for event in events
+    ]
+
+
+def _weak_multiplier(event: SampledGaussianRelease) -> float:
+    """Return the multiplier of the limit, 1 / (rate sqrt(exp(1 / multiplier^2) - 1)), at most unsampled."""
+    mu = 1.0 / event.noise_multiplier
+    return 1.0 / min(max(event.sampling_rate * math.sqrt(math.expm1(min(mu * mu, 700.0))), 1e-100), mu)

@@ -1,0 +1,229 @@
+"""What was released: the events that `flwr_dpkmeans.privacy.accounting` prices, as plain descriptions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.privacy.sensitivity import require_positive, require_real
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """A release with Gaussian noise.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    noise_multiplier : float
+        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
+    slack : float
+        Total-variation distance between the noise that is drawn and the noise that is analysed, from 0 to 1.
+
+    Raises
+    ------
+    LocalMisuseError
+        If a value is out of its range.
+
+    Examples
+    --------
+    >>> GaussianRelease("round 1", 4.0).slack
+    0.0
+    """
+
+    name: str
+    noise_multiplier: float
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive("noise_multiplier", self.noise_multiplier)
+        require_slack(self.slack)
+
+
+@dataclass(frozen=True)
+class LaplaceRelease:
+    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    noise_multiplier : float
+        Scale of the noise over the L1 sensitivity; finite and greater than 0.
+
+    Raises
+    ------
+    LocalMisuseError
+        If `noise_multiplier` is out of its range.
+
+    Examples
+    --------
+    >>> LaplaceRelease("count", 2.0).noise_multiplier
+    2.0
+    """
+
+    name: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        require_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class PureRelease:
+    """A release that is pure epsilon-DP, such as the outcome of an exponential mechanism.
+
+    It is priced like a Laplace release of the same epsilon: as the worst mechanism of its pure epsilon.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    epsilon : float
+        Its pure epsilon; finite and greater than 0.
+
+    Raises
+    ------
+    LocalMisuseError
+        If `epsilon` is out of its range.
+
+    Examples
+    --------
+    >>> PureRelease("choice", 0.5).epsilon
+    0.5
+    """
+
+    name: str
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class SampledGaussianRelease:
+    """A release with Gaussian noise over a Poisson sample of the units, drawn for this release alone.
+
+    Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
+    is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
+    same draw are one release: independent draws would leak less, so listing the arrays one by one would be unsound;
+    see `joint_sampled_release`.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    noise_multiplier : float
+        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
+    sampling_rate : float
+        Probability of inclusion, greater than 0 and at most 1. At 1 this is a `GaussianRelease`.
+    slack : float
+        Total-variation distance between the noise that is drawn and the noise that is analysed, from 0 to 1. Sampling
+        does not change it: given the sample the distance is at most the slack, and a mixture over samples, whose
+        probabilities are the same on both sides, is no further apart than its parts on average.
+
+    Raises
+    ------
+    LocalMisuseError
+        If a value is out of its range.
+
+    References
+    ----------
+    Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic function", Theorem 11.
+
+    Examples
+    --------
+    >>> SampledGaussianRelease("round 1", 4.0, 0.1).sampling_rate
+    0.1
+    """
+
+    name: str
+    noise_multiplier: float
+    sampling_rate: float
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive("noise_multiplier", self.noise_multiplier)
+        rate = require_positive("sampling_rate", self.sampling_rate)
+        if rate > 1.0:
+            raise LocalMisuseError(
+                f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
+            )
+        require_slack(self.slack)
+
+
+@dataclass(frozen=True)
+class ExactRelease:
+    """A release without noise, which no finite epsilon covers.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+
+    Examples
+    --------
+    >>> ExactRelease("labels").name
+    'labels'
+    """
+
+    name: str
+
+
+Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease | ExactRelease
+"""One release, as `compose_epsilon` and `compose_delta` price it."""
+
+
+def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: float) -> SampledGaussianRelease:
+    """Join the arrays that are sent under one draw of the sample to the one release that they are.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    parts : sequence of GaussianRelease
+        The arrays, as they would be priced without sampling; at least one.
+    sampling_rate : float
+        Probability that a unit is included in all of them rather than in none.
+
+    Returns
+    -------
+    SampledGaussianRelease
+        Scaled to unit noise the arrays are one vector, whose sensitivity is ``hypot(1 / multipliers)``; slacks add up.
+
+    Raises
+    ------
+    LocalMisuseError
+        If there is no part, a part is not a `GaussianRelease`, or the rate is out of its range.
+
+    Examples
+    --------
+    >>> parts = [GaussianRelease("sums", 5.0), GaussianRelease("counts", 3.75)]
+    >>> round(joint_sampled_release("round 1", parts, 0.1).noise_multiplier, 12)
+    3.0
+    """
+    gaussians = [part for part in parts if isinstance(part, GaussianRelease)]
+    if len(gaussians) < len(parts):
+        other = next(part for part in parts if not isinstance(part, GaussianRelease))
+        raise LocalMisuseError(
+            f"{name!r} is sampled and has a part of type {type(other).__name__!r}, but only Gaussian noise has a price "
+            "under sampling: give every part a GaussianRelease."
+        )
+    if not gaussians:
+        raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
+    mu = math.hypot(*(1.0 / part.noise_multiplier for part in gaussians))
+    slack = min(1.0, math.fsum(part.slack for part in gaussians))
+    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, slack)
+
+
+def require_slack(value: object) -> float:
+    """Return a slack as a float, or raise if it is not from 0 to 1."""
+    slack = require_real("slack", value, "give 0.0 or a total-variation distance")
+    if not 0.0 <= slack <= 1.0:
+        raise LocalMisuseError(
+            f"slack is {slack}, but it must be from 0 to 1: give 0.0 or the total-variation distance of the noise."
+        )
+    return slack

@@ -1,0 +1,175 @@
+"""From a price back to a noise scale: priced again, from every start, and where no scale exists."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.privacy.accounting import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    PureRelease,
+    SampledGaussianRelease,
+    calibrate_gaussian,
+    calibrate_scale,
+    compose_epsilon,
+)
+from flwr_dpkmeans.privacy.search import first_private
+
+Plan = Callable[[float], Sequence[Event]]
+
+
+def gaussian(scale: float) -> list[Event]:
+    return [GaussianRelease("sums", 2.7 * scale), GaussianRelease("counts", 3.1 * scale)]
+
+
+def slacked(scale: float) -> list[Event]:
+    return [GaussianRelease("sums", 2.7 * scale, min(1.0, 1e-10 / scale**2)), GaussianRelease("counts", 3.1 * scale)]
+
+
+def pure(scale: float) -> list[Event]:
+    return [LaplaceRelease("sums", 1.5 * scale), PureRelease("choice", 0.5 / scale)]
+
+
+def mixed(scale: float) -> list[Event]:
+    return [*gaussian(scale), LaplaceRelease("sums", 1.5 * scale), LaplaceRelease("counts", 2.0 * scale)]
+
+
+def sampled(scale: float) -> list[Event]:
+    return [SampledGaussianRelease(f"round {index}", (1.5 + index) * scale, 0.1, 1e-12) for index in range(3)]
+
+
+def everything(scale: float) -> list[Event]:
+    return [*sampled(scale), *mixed(scale)]
+
+
+PLANS = [gaussian, slacked, pure, mixed, sampled, everything]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 5.0])
+def test_calibrated_scale_is_priced_from_below(plan: Plan, epsilon: float) -> None:
+    scale = calibrate_scale(plan, epsilon, 1e-6)
+    assert 0.999 * epsilon <= compose_epsilon(plan(scale), 1e-6) <= epsilon
+    assert compose_epsilon(plan(scale * (1 - 1e-6)), 1e-6) > epsilon
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_result_does_not_depend_on_the_start(plan: Plan) -> None:
+    scale = calibrate_scale(plan, 0.7, 1e-6)
+    assert [calibrate_scale(plan, 0.7, 1e-6, start=start) for start in (1e-6, 0.3, 17.0, 1e9)] == [scale] * 4
+
+
+@pytest.mark.parametrize("plan", [gaussian, mixed, sampled])
+def test_last_digits_of_a_price_do_not_reach_the_result(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines may differ in the last digits; server and clients must still find the same noise."""
+    scale = calibrate_scale(plan, 0.7, 1e-6)
+    for sign in (1, -1):
+        signs = itertools.cycle([sign, -sign, -sign])
+
+        def elsewhere(events: Sequence[Event], delta: float, signs: itertools.cycle[int] = signs) -> float:
+            return compose_epsilon(events, delta) * (1 + 1e-13 * next(signs))
+
+        monkeypatch.setattr(calibration, "compose_epsilon", elsewhere)
+        assert calibrate_scale(plan, 0.7, 1e-6) == scale
+
+
+def test_gaussian_scale_is_the_gaussian_multiplier() -> None:
+    sigma = calibrate_gaussian(0.7, 1e-6)
+    scale = calibrate_scale(lambda s: [GaussianRelease("sums", s * 2.0)] * 4, 0.7, 1e-6)
+    assert sigma <= scale <= sigma * (1 + 1e-6)
+
+
+def test_pure_scale_is_known() -> None:
+    scale = calibrate_scale(pure, 0.3, 1e-6)
+    assert scale == pytest.approx((1 / 1.5 + 0.5) / 0.3, rel=1e-6)
+    assert scale >= (1 / 1.5 + 0.5) / 0.3
+
+
+@pytest.mark.parametrize("plan", [gaussian, mixed, sampled])
+def test_more_budget_needs_less_noise(plan: Plan) -> None:
+    by_epsilon = [calibrate_scale(plan, epsilon, 1e-6) for epsilon in (0.1, 0.2, 1.0, 4.0)]
+    assert all(more > less for more, less in itertools.pairwise(by_epsilon))
+    assert calibrate_scale(plan, 1.0, 1e-5) < calibrate_scale(plan, 1.0, 1e-7)
+
+
+def test_sampling_needs_less_noise_than_none() -> None:
+    def unsampled(scale: float) -> list[Event]:
+        return [GaussianRelease(event.name, event.noise_multiplier) for event in sampled(scale)]  # type: ignore[union-attr]
+
+    assert calibrate_scale(sampled, 0.5, 1e-6) < 0.5 * calibrate_scale(unsampled, 0.5, 1e-6)
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    name: str
+
+
+def test_what_cannot_be_calibrated_is_an_error() -> None:
+    with pytest.raises(PlanError, match="no noise at all"):
+        calibrate_scale(lambda scale: [*gaussian(scale), ExactRelease("labels")], 1.0, 1e-6)
+    with pytest.raises(PlanError, match="no noise scale"):
+        calibrate_scale(lambda scale: [GaussianRelease("sums", scale, 1e-6)], 1.0, 1e-6)
+    with pytest.raises(PlanError, match="every noise scale"):
+        calibrate_scale(lambda scale: [], 1.0, 1e-6)
+    with pytest.raises(LocalMisuseError, match="'Unpriced'"):
+        calibrate_scale(lambda scale: [*gaussian(scale), Unpriced("shuffle")], 1.0, 1e-6)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_arguments_are_checked(bad: float) -> None:
+    with pytest.raises(LocalMisuseError, match="epsilon"):
+        calibrate_scale(gaussian, bad, 1e-6)
+    with pytest.raises(LocalMisuseError, match="delta"):
+        calibrate_scale(gaussian, 1.0, bad)
+    with pytest.raises(LocalMisuseError, match="start"):
+        calibrate_scale(gaussian, 1.0, 1e-6, start=bad)
+
+
+@pytest.mark.parametrize(
+    "price",
+    [
+        lambda scale: 3.0 / scale,
+        lambda scale: math.inf if scale < 3.0 else 0.0,
+        lambda scale: 5.0 if scale < 3.0 else 1.0,
+        lambda scale: math.exp(min(700.0, 3.0 * (3.0 - scale))),
+        lambda scale: 1.0 + 1e-3 * (3.0 - scale) if scale < 1000.0 else 0.0,
+        lambda scale: (3.0 / scale) ** 40 if scale > 2.9 else math.inf,
+        lambda scale: max(0.0, 4.0 - scale),
+    ],
+)
+@pytest.mark.parametrize("start", [1e-90, 2.0, 3.0, 1e90])
+def test_search_finds_the_first_private_scale(price: Callable[[float], float], start: float) -> None:
+    tried: list[float] = []
+
+    def counted(scale: float) -> float:
+        tried.append(scale)
+        return price(scale)
+
+    scale = first_private(counted, 1.0, start)
+    assert 3.0 <= scale <= 3.0 * (1 + 1e-6)
+    assert len(tried) < 100
+
+
+def test_search_is_quick_on_smooth_prices() -> None:
+    tried: list[float] = []
+
+    def price(scale: float) -> float:
+        tried.append(scale)
+        return 7.0 / scale + 3.0 / scale**2
+
+    first_private(price, 0.31, 1.0)
+    assert len(tried) <= 10
+
+
+def test_search_refuses_what_is_not_a_number() -> None:
+    with pytest.raises(PlanError, match="not a number"):
+        first_private(lambda scale: math.nan, 1.0, 1.0)

@@ -1,0 +1,226 @@
+"""Gaussian releases over Poisson samples: against integrals of the definition, Renyi accounting, and themselves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy.accounting import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    PureRelease,
+    SampledGaussianRelease,
+    compose_delta,
+    compose_epsilon,
+    joint_sampled_release,
+    pld_epsilon,
+)
+
+Sampled = SampledGaussianRelease
+
+
+def rounds(multiplier: float, rate: float, count: int, slack: float = 0.0) -> list[Event]:
+    return [Sampled(f"round {index}", multiplier, rate, slack) for index in range(count)]
+
+
+def densities(multiplier: float, rate: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Densities of the release with the unit absent and present, and the spacing of the points."""
+    x = np.linspace(-11 * multiplier, 1 + 11 * multiplier, points)
+    absent, shifted = (np.exp(-0.5 * ((x - shift) / multiplier) ** 2) for shift in (0.0, 1.0))
+    norm = multiplier * math.sqrt(2 * math.pi)
+    return absent / norm, ((1 - rate) * absent + rate * shifted) / norm, x[1] - x[0]
+
+
+def larger_divergence(absent: NDArray[np.float64], present: NDArray[np.float64], cell: float, epsilon: float) -> float:
+    """The definition of delta: the larger of the two integrals, of removing and of adding the unit."""
+    factor = math.exp(epsilon)
+    removing, adding = present - factor * absent, absent - factor * present
+    return float(max(np.maximum(removing, 0.0).sum(), np.maximum(adding, 0.0).sum()) * cell)
+
+
+def exact_delta(multiplier: float, rate: float, epsilon: float) -> float:
+    return larger_divergence(*densities(multiplier, rate, 400_001), epsilon)
+
+
+def exact_delta_of_two(multiplier: float, rate: float, epsilon: float) -> float:
+    absent, present, step = densities(multiplier, rate, 2001)
+    return larger_divergence(np.multiply.outer(absent, absent), np.multiply.outer(present, present), step**2, epsilon)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("multiplier", [0.6, 1.5, 5.0])
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.3, 0.6])
+def test_one_round_is_priced_just_above_the_integral(rate: float, multiplier: float, fraction: float) -> None:
+    epsilon = fraction * compose_epsilon([GaussianRelease("all", multiplier)], 1e-6)
+    exact = exact_delta(multiplier, rate, epsilon)
+    if exact < 1e-8:
+        pytest.skip("too small for the integral on a grid")
+    assert exact * (1 - 1e-6) <= compose_delta(rounds(multiplier, rate, 1), epsilon) <= exact * 1.01
+
+
+@pytest.mark.parametrize(("multiplier", "rate"), [(0.8, 0.1), (2.0, 0.3), (6.0, 0.05)])
+def test_two_rounds_are_priced_just_above_the_integral_over_the_plane(multiplier: float, rate: float) -> None:
+    for delta in (1e-3, 1e-5):
+        epsilon = compose_epsilon(rounds(multiplier, rate, 2), delta)
+        exact = exact_delta_of_two(multiplier, rate, epsilon)
+        assert 0.99 * delta <= exact <= delta * (1 + 1e-5)
+
+
+def test_adding_a_unit_is_priced_too() -> None:
+    """At a large rate and a small epsilon the two directions differ; both bound the price from below."""
+    absent, present, step = densities(1.0, 0.9, 400_001)
+    adding = float(np.maximum(absent - math.exp(0.5) * present, 0.0).sum() * step)
+    removing = float(np.maximum(present - math.exp(0.5) * absent, 0.0).sum() * step)
+    assert adding != pytest.approx(removing, rel=0.01)
+    assert compose_delta(rounds(1.0, 0.9, 1), 0.5) >= max(adding, removing) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-8])
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "count"), [(0.8, 0.01, 50), (1.5, 0.1, 10), (4.0, 0.1, 100), (2.0, 0.5, 5)]
+)
+def test_price_is_at_most_that_of_renyi_accounting(multiplier: float, rate: float, count: int, delta: float) -> None:
+    import dp_accounting
+    from dp_accounting import rdp
+
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
+    accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    renyi = accountant.compose(event, count).get_epsilon(delta)
+    assert 0.5 * renyi < compose_epsilon(rounds(multiplier, rate, count), delta) <= renyi
+
+
+def test_price_agrees_with_the_pld_accountant_on_its_own_grid() -> None:
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for multiplier, rate, count in ((1.5, 0.1, 10), (3.0, 0.2, 3)):
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier)), count)
+    accountant.compose(dp_accounting.GaussianDpEvent(8.0), 2)
+    events = [*rounds(1.5, 0.1, 10), *rounds(3.0, 0.2, 3), GaussianRelease("a", 8.0), GaussianRelease("b", 8.0)]
+    ours, theirs = compose_epsilon(events, 1e-6), accountant.get_epsilon(1e-6)
+    assert ours == pytest.approx(theirs, rel=5e-4)
+    assert pld_epsilon(events, 1e-6) == pytest.approx(theirs, rel=5e-4)
+
+
+def test_everybody_included_is_the_gaussian_release() -> None:
+    for others in ([], [GaussianRelease("sums", 3.0)], [LaplaceRelease("counts", 4.0)]):
+        sampled = [*rounds(2.0, 1.0, 3, 1e-10), *others]
+        plain = [*(GaussianRelease(f"round {index}", 2.0, 1e-10) for index in range(3)), *others]
+        assert compose_epsilon(sampled, 1e-6) == compose_epsilon(plain, 1e-6)
+        assert compose_delta(sampled, 1.0) == compose_delta(plain, 1.0)
+        assert pld_epsilon(sampled, 1e-6) == pld_epsilon(plain, 1e-6)
+
+
+@pytest.mark.parametrize("others", [[], [GaussianRelease("sums", 6.0)], [PureRelease("choice", 0.2)]])
+def test_price_rises_with_the_rate_and_falls_with_the_noise(others: list[Event]) -> None:
+    by_rate = [compose_epsilon([*rounds(2.0, rate, 4), *others], 1e-6) for rate in (0.02, 0.1, 0.3, 0.7, 0.99, 1.0)]
+    assert all(low < high for low, high in itertools.pairwise(by_rate))
+    by_noise = [compose_epsilon([*rounds(noise, 0.1, 4), *others], 1e-6) for noise in (0.5, 0.8, 1.3, 2.2, 7.0)]
+    assert all(high > low for high, low in itertools.pairwise(by_noise))
+    near = compose_epsilon([*rounds(2.0, 1 - 1e-5, 4), *others], 1e-6)
+    assert near == pytest.approx(by_rate[-1], rel=1e-3)
+    assert near <= by_rate[-1]
+
+
+def test_mixtures_with_sampled_releases() -> None:
+    sampled, gaussian, pure = rounds(1.5, 0.1, 3), [GaussianRelease("sums", 4.0)], [PureRelease("choice", 0.3)]
+    parts = [compose_epsilon(part, 1e-6) for part in (sampled, gaussian, pure)]
+    total = compose_epsilon([*sampled, *gaussian, *pure], 1e-6)
+    assert max(parts) < total < sum(parts)
+    assert compose_epsilon([*pure, *sampled[::-1], *gaussian], 1e-6) == pytest.approx(total, rel=1e-12)
+    assert pld_epsilon([*sampled, *gaussian, *pure], 1e-6) == pytest.approx(total, rel=1e-3)
+    assert compose_delta([*sampled, *gaussian, *pure], total) == pytest.approx(1e-6, rel=1e-3)
+    assert compose_epsilon([*sampled, ExactRelease("labels")], 1e-6) == math.inf
+
+
+@pytest.mark.parametrize("slack", [1e-11, 1e-8, 1e-7])
+def test_slack_simply_adds_up(slack: float) -> None:
+    """Sampling neither amplifies nor dilutes a distance that holds for every sample."""
+    clean, slacked = rounds(1.0, 0.1, 4), rounds(1.0, 0.1, 4, slack)
+    cost = (1 + math.exp(0.7)) * 4 * slack
+    assert compose_delta(slacked, 0.7) == pytest.approx(compose_delta(clean, 0.7) + cost, rel=1e-9)
+    epsilon = compose_epsilon(slacked, 1e-5)
+    assert compose_delta(slacked, epsilon) == pytest.approx(1e-5, rel=1e-6)
+    assert compose_delta(slacked, epsilon * 0.999) > 1e-5
+    assert epsilon > compose_epsilon(clean, 1e-5)
+
+
+def test_slack_that_leaves_no_room_is_an_error() -> None:
+    with pytest.raises(PlanError, match="slack"):
+        compose_epsilon(rounds(1.0, 0.1, 2, 1e-6), 1e-6)
+
+
+def test_a_tiny_delta_is_priced_as_if_everybody_were_included() -> None:
+    gaussians = [GaussianRelease(f"round {index}", 2.0) for index in range(3)]
+    assert compose_epsilon(rounds(2.0, 0.1, 3), 1e-15) == compose_epsilon(gaussians, 1e-15)
+    assert pld_epsilon(rounds(2.0, 0.1, 3), 1e-15) == math.inf
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-12, 0.3, 1 - 1e-12])
+@pytest.mark.parametrize("multiplier", [1e-4, 0.02, 1e3, 1e12])
+def test_extreme_values_have_a_price_up_to_the_unsampled_one(multiplier: float, rate: float) -> None:
+    gaussians = [GaussianRelease(f"round {index}", multiplier) for index in range(3)]
+    delta = 1e-6
+    assert 0.0 <= compose_epsilon(rounds(multiplier, rate, 3), delta) <= compose_epsilon(gaussians, delta)
+    exact = rate * compose_delta(gaussians[:1], 1.0)  # the divergence at epsilon 0 is at least that at 1
+    assert exact <= compose_delta(rounds(multiplier, rate, 1), 0.0) <= 1.0
+
+
+def test_arrays_under_one_draw_are_one_release() -> None:
+    """The joint release of sums and counts under one coin, by an integral over the plane."""
+    parts = [GaussianRelease("sums", 1.2, 1e-9), GaussianRelease("counts", 1.2, 2e-9)]
+    joint = joint_sampled_release("round 1", parts, 0.1)
+    assert joint.noise_multiplier == pytest.approx(1.2 / math.sqrt(2), rel=1e-12)
+    assert (joint.sampling_rate, joint.slack) == (0.1, pytest.approx(3e-9, rel=1e-12, abs=0.0))
+    absent, shifted, step = densities(1.2, 1.0, 2001)
+    both = 0.9 * np.multiply.outer(absent, absent) + 0.1 * np.multiply.outer(shifted, shifted)
+    exact = larger_divergence(np.multiply.outer(absent, absent), both, step**2, 1.0)
+    assert exact <= compose_delta([joint], 1.0) <= 1.01 * exact
+    separate = [Sampled(part.name, part.noise_multiplier, 0.1) for part in parts]
+    assert compose_delta(separate, 1.0) < 0.9 * exact  # two coins would promise more than one coin keeps
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    name: str
+
+
+def test_unsupported_parts_are_named() -> None:
+    with pytest.raises(LocalMisuseError, match="'LaplaceRelease'"):
+        joint_sampled_release("round 1", [GaussianRelease("sums", 1.0), LaplaceRelease("counts", 1.0)], 0.1)
+    with pytest.raises(LocalMisuseError, match="0 parts"):
+        joint_sampled_release("round 1", [], 0.1)
+    for call in (compose_epsilon, compose_delta, pld_epsilon):
+        with pytest.raises(LocalMisuseError, match="'Unpriced'"):
+            call([*rounds(1.0, 0.1, 2), Unpriced("shuffle")], 1e-6)  # type: ignore[list-item]
+
+
+def test_a_rate_above_one_is_refused() -> None:
+    with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.5.*at most 1"):
+        Sampled("sums", 1.0, 1.5)
+    with pytest.raises(LocalMisuseError, match="slack"):
+        Sampled("sums", 1.0, 0.5, 2.0)
+
+
+def test_a_failure_of_the_numerical_accountant_is_an_error_not_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    def broken(*arguments: object, **named: object) -> None:
+        raise ValueError("deltas are not in non-increasing order")
+
+    monkeypatch.setattr(pld, "from_gaussian_mechanism", broken)
+    with pytest.raises(PlanError, match="cannot be computed"):
+        compose_epsilon(rounds(1.0, 0.1, 2), 1e-6)
+    monkeypatch.undo()
+    monkeypatch.setattr(pld.PrivacyLossDistribution, "get_epsilon_for_delta", lambda self, delta: math.nan)
+    with pytest.raises(PlanError, match="not a number"):
+        compose_epsilon(rounds(1.0, 0.1, 2), 1e-6)
