@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from flwr_dpkmeans.algorithms import parse_run, require_server_data
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run, require_server_data
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
+from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
@@ -68,7 +68,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         k; "auto" (``feddp_kmeans``) chooses it, up to `max_clusters`, within the same budget.
     algorithm : str
         ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
-        baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``.
+        baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
+        together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private).
     epsilon : float
         Total over the run.
     delta : float, optional
@@ -228,7 +229,8 @@ weights_bound, means_bound, indicators_bound, examples_per_client, client_sampli
         del y
         parts = self._validated_parts(X)
         config, server_points = self._config(parts)
-        self._take(_FITS[self.engine](config, parts, server_points))
+        fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
+        self._take(fit(config, parts, server_points))
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -373,7 +375,8 @@ weights_bound, means_bound, indicators_bound, examples_per_client, client_sampli
                 f"masking is {self.masking!r}, but engine {self.engine!r} always masks: use engine='direct' for "
                 "experiments without masks."
             )
-        require_server_data(changes.get("algorithm", self.algorithm), has_server_data=self.server_data is not None)
+        algorithm = changes.get("algorithm", self.algorithm)
+        self._require_server_data(algorithm, has_server_data=self.server_data is not None)
         bounds, names, server_points = resolve_bounds(self.bounds, self.server_data)
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
         values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
@@ -385,8 +388,16 @@ weights_bound, means_bound, indicators_bound, examples_per_client, client_sampli
             "feature_names": names,
         }
         config = parse_run(**(values | changes))
-        require_supported(config, has_server_data=server_points is not None)
+        if self.algorithm not in NOT_FEDERATED:
+            require_supported(config, has_server_data=server_points is not None)
         return config, server_points
+
+    def _require_server_data(self, algorithm: str, *, has_server_data: bool) -> None:
+        """Refuse server data that is missing, or that nobody asked for."""
+        if algorithm not in NOT_FEDERATED:
+            require_server_data(algorithm, has_server_data=has_server_data)
+        elif has_server_data:
+            raise ConfigurationError(f"server_data was given, but {algorithm!r} starts without it: leave it out.")
 
     def _n_examples(self, parts: Sequence[NDArray[np.float64]]) -> int | None:
         """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""

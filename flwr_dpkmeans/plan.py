@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
 from flwr_dpkmeans.privacy.mechanisms import Block, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
@@ -218,7 +219,7 @@ class Plan:
 
     @cached_property
     def epsilon_worst_case(self) -> float:
-        """Cost of a run in which all retries are used on the costliest round."""
+        """Cost of a run in which all retries are used on the costliest round; infinite where delta leaves no room."""
         base = list(range(self.first_round, self.last_round + 1))
         retries = self.config.max_retries
         if retries == 0 or not base:
@@ -227,14 +228,22 @@ class Plan:
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
-            return price(self.events(base + list(distinct.values()) * retries), self.delta)
-        return max(price(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+            return _price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
+        return max(_price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 
 
 @lru_cache(maxsize=1024)
 def price(events: tuple[Event, ...], delta: float) -> float:
     """Epsilon of the events at delta; remembered, since server and clients price the same prefixes of a plan."""
     return compose_epsilon(events, delta)
+
+
+def _price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events, infinite where the slack of their discrete noise is too large for delta."""
+    try:
+        return price(events, delta)
+    except PlanError:
+        return math.inf
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:

@@ -15,15 +15,21 @@ from typing import Any
 import hydra
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.bounds import parse_bounds
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.server_facts import bounds_from_server
 
+Pair = tuple[tuple[float, ...], tuple[float, ...]]
 CONFIGURATION = str(Path(__file__).resolve().parents[1] / "conf")
 
 
@@ -33,56 +39,91 @@ def run_experiment(config: dict[str, Any]) -> tuple[FederatedKMeans, dict[str, A
     Parameters
     ----------
     config : dict
-        The groups ``algorithm``, ``trust``, ``privacy``, ``data``, and ``seed`` and ``n_clients``.
+        The groups ``algorithm``, ``trust``, ``privacy``, ``data``; ``seed``, ``n_clients``, ``engine``, ``masking``.
 
     Returns
     -------
     FederatedKMeans
         Fitted.
     dict
-        The row: configuration and figures. ``cost_per_point`` looks at the exact data and is not private.
+        The row: configuration and figures. ``cost_per_point`` looks at the exact data and is not private; it is in the
+        box that the bounds are scaled to, so compare runs of different bounds by ``cost_per_point_unscaled``.
     """
     data, algorithm = config["data"], dict(config["algorithm"])
-    points = load_source(data["source"]).points
-    bounds = _bounds(data)
-    order = np.random.default_rng([config["seed"], 1]).permutation(len(points))
+    name = algorithm.pop("name")
+    parts = _parts(data, n_clients=config["n_clients"], seed=config["seed"])
+    server_points = _server_points(data, name, seed=config["seed"])
+    bounds = _bounds(data, server_points)
     model = FederatedKMeans(
         n_clusters=data["n_clusters"],
-        algorithm=algorithm.pop("name"),
+        algorithm=name,
         trust=config["trust"]["name"],
         bounds=bounds,
+        server_data=server_points,
         random_state=config["seed"],
+        engine=config["engine"],
+        masking=config["masking"],
         **config["privacy"],
         **algorithm,
     )
     start = time.perf_counter()
-    model.fit(np.array_split(points[order], config["n_clients"]))
+    model.fit(parts)
     seconds = time.perf_counter() - start
-    scaler = parse_bounds(bounds).for_features(points.shape[1])
+    points, centers = np.concatenate(parts), model.cluster_centers_
+    scaler = Bounds(*bounds).for_features(points.shape[1])
     row = {
         "data": data["source"],
         "algorithm": model.algorithm,
-        "trust": model.trust,
+        "trust": model.privacy_.trust,
+        "unit": model.unit,
+        "engine": model.engine,
         "epsilon": model.privacy_.to_dict()["epsilon"],
         "delta": model.privacy_.delta,
         "noise": model.noise,
         "seed": config["seed"],
         "n_clients": config["n_clients"],
+        "n_clusters": len(centers),
         "n_iterations": model.n_iter_,
-        "cost_per_point": cost_per_point(scaler.scale(points), scaler.scale(model.cluster_centers_)),
+        "cost_per_point": cost_per_point(scaler.scale(points), scaler.scale(centers)),
+        "cost_per_point_unscaled": cost_per_point(points, centers),
         "seconds": seconds,
     }
     return model, row
 
 
-def _bounds(data: dict[str, Any]) -> Any:
-    """Bounds as configured, else the documented ones of a bundled data set."""
+def _parts(data: dict[str, Any], *, n_clients: int, seed: int) -> list[NDArray[np.float64]]:
+    """The clients' rows: drawn for each client, or one table split at random."""
+    if data["source"] == MIXTURE:
+        mixture = MixtureClients(seed, data["rows_per_client"])
+        return [mixture.client_points(client) for client in range(n_clients)]
+    points = load_source(data["source"]).points
+    order = np.random.default_rng([seed, 1]).permutation(len(points))
+    return np.array_split(points[order], n_clients)
+
+
+def _server_points(data: dict[str, Any], algorithm: str, *, seed: int) -> NDArray[np.float64] | None:
+    """The server's points as configured; the mixture has its own, for algorithms that cannot do without."""
+    if data["server"] is not None:
+        return load_server_points(data["server"])
+    if data["source"] == MIXTURE and algorithm_entry(algorithm).server_data is ServerData.NEEDED:
+        return MixtureClients(seed).server_points()
+    return None
+
+
+def _bounds(data: dict[str, Any], server_points: NDArray[np.float64] | None) -> Pair:
+    """Bounds as configured, of the server's points, or the documented ones of the data."""
+    documented = {name: described.bounds for name, described in BUNDLED.items()} | {MIXTURE: MIXTURE_BOUNDS}
     if data["bounds"] is not None:
-        return data["bounds"]
-    if data["source"] not in BUNDLED:
-        raise ConfigurationError("no bounds were given for a file: give public ones, such as data.bounds='0,100'.")
-    documented = BUNDLED[data["source"]].bounds
-    return (documented.lower, documented.upper)
+        bounds = parse_bounds(data["bounds"])
+    elif server_points is not None:
+        return bounds_from_server(server_points)
+    elif data["source"] in documented:
+        bounds = documented[data["source"]]
+    else:
+        raise ConfigurationError(
+            "no bounds were given for a file: give public ones, such as data.bounds='0,100', or server points."
+        )
+    return bounds.lower, bounds.upper
 
 
 @hydra.main(version_base=None, config_path=CONFIGURATION, config_name="config")

@@ -122,6 +122,10 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
 )
 
 
+NOT_FEDERATED = ("k_fed", "optimal", "max_cover")
+"""Baselines that `FederatedKMeans` runs in one process (`flwr_dpkmeans.central`)."""
+
+
 def algorithm_entry(name: str) -> AlgorithmEntry:
     """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name.
 
@@ -130,8 +134,14 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
     >>> algorithm_entry("lloyd").noise
     <NoiseShape.NONE: 'none'>
     """
+    if name in NOT_FEDERATED:
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which needs all rows in one place: run it as FederatedKMeans(algorithm={name!r}), "
+            "or use 'feddp_kmeans' in a federation."
+        )
     if name not in ALGORITHMS:
-        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, ALGORITHMS)}")
+        known = nearest(name, (*ALGORITHMS, *NOT_FEDERATED))
+        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {known}")
     return ALGORITHMS[name]
 
 
@@ -161,5 +171,8 @@ def parse_run(**values: Any) -> KMeansConfig:
     """
     if values.get("trust") is None:
         name = values.get("algorithm", "fastlloyd")
-        values["trust"] = algorithm_entry(name).trust if isinstance(name, str) else "oblivious"
+        if name in NOT_FEDERATED:
+            values["trust"] = "central"
+        else:
+            values["trust"] = algorithm_entry(name).trust if isinstance(name, str) else "oblivious"
     return parse_config(**values)

@@ -158,4 +158,4 @@ def draft_budget(
 def _theorem(name: str) -> str:
     """Say why one Gaussian release is private."""
     bound = "one row of the sums moves by at most the radius" if name.endswith("sums") else "one count moves by 1"
-    return f"Gaussian mechanism (Dong, Roth and Su 2022, Theorem 1): {bound}"
+    return f"Gaussian mechanism (Dong, Roth and Su 2022): {bound}"

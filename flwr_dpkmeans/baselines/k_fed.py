@@ -53,7 +53,7 @@ def k_fed(
 
     References
     ----------
-    Dennis, Li and Smith 2021, "Heterogeneity for the win: one-shot federated clustering", Algorithm 2 (the local
+    Dennis, Li and Smith 2021, "Heterogeneity for the win: one-shot federated clustering" (here the local
     solver is plain k-means instead of Awasthi and Sheffet's).
 
     Examples

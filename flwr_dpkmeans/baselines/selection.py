@@ -10,8 +10,8 @@ candidates may be drawn, and their number, may depend on earlier choices but not
 
     delta = (1 - exp(-rate)) exp(-(epsilon + rate) / (exp(rate) - 1)).
 
-It sharpens Lemma 17 of Nguyen, Chaturvedi and Xu 2021 (after Gupta et al. 2010, Theorem 6.3), in which the factor is 1
-and the exponent ``-2 epsilon / (e rate')`` with ``rate' = 2 rate``.
+For rates up to 1 it sharpens Lemma 17 of Nguyen, Chaturvedi and Xu 2021 (whose technique is that of Gupta et al. 2010),
+where delta is ``exp(-epsilon / (e rate))`` (their epsilon_E is twice the rate).
 
 *Proof.* Let A be B with one more record x, and v = exp(rate). Until a chosen candidate covers x, the two runs see the
 same uncovered records but for x; afterwards they see the same ones. Let p be the probability under B, given the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -118,13 +118,19 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 )
 
 
-def load_bundled(name: str) -> Table:
+TARGET_COLUMN = "target"
+"""What scikit-learn calls the labels: rows of a bundled data set may be split by them."""
+
+
+def load_bundled(name: str, *, partition_column: str = "") -> Table:
     """Load a bundled data set without its labels.
 
     Parameters
     ----------
     name : str
         A key of ``BUNDLED``: ``"digits"``, ``"iris"``, ``"wine"`` or ``"breast_cancer"``.
+    partition_column : str
+        ``"target"`` returns the labels beside the points, to split the rows by.
 
     Returns
     -------
@@ -134,7 +140,7 @@ def load_bundled(name: str) -> Table:
     Raises
     ------
     ConfigurationError
-        If the name is unknown.
+        If the name is unknown, or there is no such partition column.
 
     Examples
     --------
@@ -148,14 +154,22 @@ def load_bundled(name: str) -> Table:
             f"the data set is {name!r}, but only the names of bundled data sets are known here: "
             f"{nearest(name, BUNDLED)}"
         )
+    if partition_column not in ("", TARGET_COLUMN):
+        raise ConfigurationError(
+            f"partition_column is {partition_column!r}, but the rows of the bundled data set {name!r} can be split by "
+            f"{TARGET_COLUMN!r} only: give it, or another partition."
+        )
     from sklearn import datasets
 
     description = BUNDLED[name]
-    points = getattr(datasets, f"load_{name}")().data
-    return Table(validate_points(points, description.n_features), description.feature_names)
+    loaded = getattr(datasets, f"load_{name}")()
+    points = validate_points(loaded.data, description.n_features)
+    return Table(points, description.feature_names, loaded.target if partition_column else None)
 
 
-def load_source(source: str, *, label_column: str = "") -> Table:
+def load_source(
+    source: str, *, label_column: str = "", partition_column: str = "", ignored: Collection[str] = ()
+) -> Table:
     """Load a bundled data set by name, or else a file by path.
 
     Parameters
@@ -165,6 +179,10 @@ def load_source(source: str, *, label_column: str = "") -> Table:
         same name; write ``./iris`` for the file.
     label_column : str
         The column of a file to leave out; must be empty for a bundled data set.
+    partition_column : str
+        The column of a file, or ``"target"`` of a bundled data set, that is returned beside the points.
+    ignored : collection of str
+        Names of columns of a file to leave out where it has them.
 
     Returns
     -------
@@ -188,13 +206,13 @@ def load_source(source: str, *, label_column: str = "") -> Table:
                 f"label_column is {label_column!r}, but the bundled data set {source!r} is loaded without its labels: "
                 "leave label_column empty."
             )
-        return load_bundled(source)
+        return load_bundled(source, partition_column=partition_column)
     if not _looks_like_path(source):
         raise ConfigurationError(
             f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, BUNDLED)}"
         )
-    return load_table(source, label_column=label_column)
+    return load_table(source, label_column=label_column, partition_column=partition_column, ignored=ignored)
 
 
 def _looks_like_path(source: str) -> bool:

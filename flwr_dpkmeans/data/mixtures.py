@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data._checks import check_generator, check_integer
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 
+MIXTURE = "mixture"
+"""Name of the data source that `MixtureClients` draws."""
+MIXTURE_BOUNDS = Bounds((-2.7,), (3.7,))
+"""Public bounds of the default mixture: its means lie in [0, 1], and 3.2 is 4.5 deviations of sqrt(0.5)."""
 # Rows to which means are added at once: the copy of the means stays small beside the points.
 _ROWS_AT_ONCE = 65_536
 
@@ -139,6 +145,58 @@ def draw_gaussian_mixture(
     points = _around(means, labels, deviation, rng)
     cuts = np.cumsum(sizes)[:-1]
     return GaussianMixture(tuple(np.split(points, cuts)), server_points, means, tuple(np.split(labels, cuts)))
+
+
+@dataclass(frozen=True)
+class MixtureClients:
+    """The mixture of `draw_gaussian_mixture` with its defaults, each client of which can be drawn without the others.
+
+    Parameters
+    ----------
+    seed : int
+        At least 0. Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``;
+        each client has a generator of its own, spawned from the seed.
+    rows_per_client : int
+        The size of every client, at least 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> mixture = MixtureClients(seed=0, rows_per_client=50)
+    >>> mixture.client_points(4999).shape, mixture.server_points().shape
+    ((50, 100), (300, 100))
+    """
+
+    seed: int = 0
+    rows_per_client: int = 50
+
+    n_components: ClassVar[int] = 10
+    n_features: ClassVar[int] = 100
+    variance: ClassVar[float] = 0.5
+
+    def __post_init__(self) -> None:
+        check_integer("the seed of the mixture", self.seed, 0)
+        check_integer("the number of rows of each of the mixture's clients", self.rows_per_client, 0)
+
+    def means(self) -> NDArray[np.float64]:
+        """Return the means of the components, shape (10, 100)."""
+        return np.random.default_rng(self.seed).random((self.n_components, self.n_features))
+
+    def server_points(self) -> NDArray[np.float64]:
+        """Return the server's points, shape (300, 100): 20 of each component, and 100 uniform ones."""
+        rng = np.random.default_rng(self.seed)
+        return draw_gaussian_mixture(rng, n_clients=1, points_per_client=0).server_points
+
+    def client_points(self, client: int) -> NDArray[np.float64]:
+        """Return the rows of one client, shape (rows_per_client, 100); clients are counted from 0."""
+        check_integer("the number of the mixture's client", client, 0)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(client,)))
+        labels = rng.integers(self.n_components, size=self.rows_per_client)
+        return _around(self.means(), labels, math.sqrt(self.variance), rng)
 
 
 def draw_max_cover_mixture(

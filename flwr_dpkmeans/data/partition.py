@@ -30,6 +30,42 @@ class Partition(StrEnum):
     """All rows with one value of a column, such as a state; the parts follow the order of the values."""
 
 
+COLUMN_KINDS = frozenset({Partition.BY_VALUE, Partition.DIRICHLET, Partition.ONE_PER_VALUE})
+"""Kinds that look at the values of a column."""
+
+
+def parse_sizes(text: object) -> tuple[int, ...]:
+    """Read the sizes of the parts from text.
+
+    Parameters
+    ----------
+    text : object
+        Integers with commas between them, such as ``"100,50,7"``; a single integer stands for itself.
+
+    Returns
+    -------
+    tuple of int
+        Each at least 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is something else between the commas.
+
+    Examples
+    --------
+    >>> parse_sizes("100, 50,7")
+    (100, 50, 7)
+    """
+    parts = [part.strip() for part in str(text).split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigurationError(
+            f"the sizes of the parts are {text!r}, but they must be integers of at least 0 with commas between them: "
+            "give one per client, such as '100,50,7'."
+        )
+    return tuple(int(part) for part in parts)
+
+
 def partition_indices(
     n_rows: int,
     n_parts: int,

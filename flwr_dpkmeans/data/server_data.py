@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from flwr_dpkmeans.data.tables import load_table, validate_points
 from flwr_dpkmeans.errors import DataError
 
 
-def load_server_points(source: object, label_column: str = "") -> NDArray[np.float64]:
+def load_server_points(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> NDArray[np.float64]:
     """Load and check the server's public points.
 
     Files are read as the clients' tables are: the same columns are left out (text, with a warning of the logger
@@ -24,6 +25,8 @@ def load_server_points(source: object, label_column: str = "") -> NDArray[np.flo
         The points, the path of a .csv, .npy, .npz or .parquet file, or the name of a bundled data set.
     label_column : str
         The column of a file to leave out, as in ``load_table``; must be empty if the points themselves are given.
+    ignored : collection of str
+        Names of columns of a file to leave out where it has them: a public file need not have the clients' labels.
 
     Returns
     -------
@@ -46,9 +49,9 @@ def load_server_points(source: object, label_column: str = "") -> NDArray[np.flo
     (150, 4)
     """
     if isinstance(source, str):
-        points = load_source(source, label_column=label_column).points
+        points = load_source(source, label_column=label_column, ignored=ignored).points
     elif isinstance(source, Path):
-        points = load_table(source, label_column=label_column).points
+        points = load_table(source, label_column=label_column, ignored=ignored).points
     elif label_column:
         raise DataError(
             f"label_column is {label_column!r}, but the server's points were given as an array: leave the column out "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import numbers
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data._columns import find_column, partition_values
 from flwr_dpkmeans.data._files import locate_file
 from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable
-from flwr_dpkmeans.errors import DataError, DPKMeansError, nearest
+from flwr_dpkmeans.errors import DataError, DPKMeansError
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
 
@@ -29,13 +31,18 @@ class Table:
         Finite values in the units of the file; n may be 0.
     feature_names : tuple of str, length d
         The names of the columns; ``x0``, ``x1``, ... if the file has none.
+    partition_values : ndarray, shape (n,), or None
+        The column by which rows may be split over clients, if one was asked for: numbers or text.
     """
 
     points: NDArray[np.float64]
     feature_names: tuple[str, ...]
+    partition_values: NDArray[np.generic] | None = None
 
 
-def load_table(path: str | Path, *, label_column: str = "") -> Table:
+def load_table(
+    path: str | Path, *, label_column: str = "", partition_column: str = "", ignored: Collection[str] = ()
+) -> Table:
     """Load the numeric columns of a file.
 
     Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a
@@ -59,6 +66,11 @@ def load_table(path: str | Path, *, label_column: str = "") -> Table:
     label_column : str
         The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no
         names. An ``.npz`` file may also give the name of its label array, which is ignored in any case.
+    partition_column : str
+        A column of numbers or text, likewise, that is left out and returned beside the points; in an ``.npz``
+        file it may be the name of another array. It may be the label column.
+    ignored : collection of str
+        Names of columns to leave out where the file has them.
 
     Returns
     -------
@@ -68,7 +80,7 @@ def load_table(path: str | Path, *, label_column: str = "") -> Table:
     Raises
     ------
     DataError
-        If the file is missing or unreadable, the label column is unknown, no numeric column remains, or
+        If the file is missing or unreadable, a column that is named is unknown, no numeric column remains, or
         a value is missing, infinite or not a number. No message contains a value of a cell.
 
     Examples
@@ -89,11 +101,12 @@ def load_table(path: str | Path, *, label_column: str = "") -> Table:
         raise DataError(
             f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
         )
-    kept = _without_label(raw, label_column, located)
+    values = partition_values(raw, partition_column, located) if partition_column else None
+    kept = _kept_columns(raw, {"label_column": label_column, "partition_column": partition_column}, ignored, located)
     text = [column.name for column in kept if column.values is None]
     if text:
         _say_left_out(located, ", ".join(repr(name) for name in text))
-    return _to_table([column for column in kept if column.values is not None], located)
+    return _to_table([column for column in kept if column.values is not None], values, located)
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
@@ -176,38 +189,15 @@ def _read(path: Path) -> RawTable:
     raise DataError(problem)
 
 
-def _without_label(raw: RawTable, label_column: str, path: Path) -> list[RawColumn]:
-    """Leave out the label column, found by name or, without names, by index."""
-    names = [column.name for column in raw.columns]
-    if not label_column or label_column in raw.other_arrays:
-        return list(raw.columns)
-    if label_column in names:
-        index = names.index(label_column)
-    elif raw.named:
-        raise DataError(
-            f"label_column is {label_column!r}, but the table {str(path)!r} has no such column: "
-            f"{nearest(label_column, names)}"
-        )
-    else:
-        index = _column_index(label_column, len(names), path)
-    return [column for position, column in enumerate(raw.columns) if position != index]
+def _kept_columns(raw: RawTable, named: dict[str, str], ignored: Collection[str], path: Path) -> list[RawColumn]:
+    """Leave out the columns that were named for another use, and those that are ignored where they are present."""
+    left_out = {find_column(raw, what, name, path) for what, name in named.items()}
+    return [
+        column for position, column in enumerate(raw.columns) if position not in left_out and column.name not in ignored
+    ]
 
 
-def _column_index(label_column: str, n_columns: int, path: Path) -> int:
-    """Read the index of a column; negative ones count from the end."""
-    try:
-        index = int(label_column)
-    except ValueError:
-        index = n_columns
-    if not -n_columns <= index < n_columns:
-        raise DataError(
-            f"label_column is {label_column!r}, but the table {str(path)!r} has no column names and {n_columns} "
-            f"columns: give an index from '0' to '{n_columns - 1}'."
-        )
-    return index % n_columns
-
-
-def _to_table(columns: list[RawColumn], path: Path) -> Table:
+def _to_table(columns: list[RawColumn], values: NDArray[np.generic] | None, path: Path) -> Table:
     """Stack numeric columns after the checks that need their names."""
     if not columns:
         raise DataError(
@@ -228,7 +218,7 @@ def _to_table(columns: list[RawColumn], path: Path) -> Table:
         "that is missing or infinite",
         "fill in these cells, or remove the rows or the column",
     )
-    return Table(points, tuple(column.name for column in columns))
+    return Table(points, tuple(column.name for column in columns), values)
 
 
 def _values(column: RawColumn) -> NDArray[np.float64]:

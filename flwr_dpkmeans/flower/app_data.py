@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import Context
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
-from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
+from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
+from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.logs import show_logs
@@ -21,7 +24,9 @@ def load_client(context: Context) -> KMeansClient:
     ----------
     context : Context
         Node configuration: ``data-path`` (a deployment's own file); in simulation Flower sets ``partition-id`` and
-        ``num-partitions``. Run configuration: ``data``, ``label-column``, ``partition``, ``partition-seed``.
+        ``num-partitions``. Run configuration: ``data``, ``label-column``, and in simulation ``partition``,
+        ``partition-seed``, ``partition-column``, ``partition-alpha``, ``partition-sizes``,
+        ``mixture-rows-per-client``.
 
     Returns
     -------
@@ -39,23 +44,15 @@ def load_client(context: Context) -> KMeansClient:
         show_logs()
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
-    label = str(run.get("label-column", ""))
     source = str(run.get("data", ""))
-    described = BUNDLED.get(source)
+    described = None if node.get("data-path") else BUNDLED.get(source)
     if node.get("data-path"):
-        table = load_source(str(node["data-path"]), label_column=label)
-        described = None
+        table = load_source(str(node["data-path"]), label_column=str(run.get("label-column", "")))
+    elif is_simulation() and source == MIXTURE:
+        points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
+        table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])))
     elif is_simulation() or described is not None:
-        table = load_source(source, label_column=label)
-        if "partition-id" in node:
-            rows = partition_indices(
-                len(table.points),
-                int(node["num-partitions"]),
-                int(node["partition-id"]),
-                seed=int(run.get("partition-seed", 0)),
-                kind=str(run.get("partition", "iid")),
-            )
-            table = type(table)(table.points[rows], table.feature_names)
+        table = _own_part(source, run, node)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -67,3 +64,51 @@ def load_client(context: Context) -> KMeansClient:
         image_shape=None if described is None else described.image_shape,
         feature_names=table.feature_names,
     )
+
+
+def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
+    """Return the generated clients of ``data='mixture'``.
+
+    Parameters
+    ----------
+    run_config : mapping
+        ``partition-seed`` and ``mixture-rows-per-client``.
+
+    Returns
+    -------
+    MixtureClients
+
+    Raises
+    ------
+    ConfigurationError
+        If one of the two is no integer of at least 0.
+
+    Examples
+    --------
+    >>> mixture_of({"mixture-rows-per-client": 7}).client_points(0).shape
+    (7, 100)
+    """
+    return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
+
+
+def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
+    """The rows of one virtual node; all of them where nothing says that there are others."""
+    table = load_source(
+        source,
+        label_column=str(run.get("label-column", "")),
+        partition_column=str(run.get("partition-column", "")),
+    )
+    if "partition-id" not in node:
+        return table
+    kind = str(run.get("partition", Partition.IID.value))
+    rows = partition_indices(
+        len(table.points),
+        int(node["num-partitions"]),
+        int(node["partition-id"]),
+        seed=int(run.get("partition-seed", 0)),
+        kind=kind,
+        column_values=table.partition_values,
+        alpha=float(run.get("partition-alpha", 0.5)),
+        sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
+    )
+    return Table(table.points[rows], table.feature_names)

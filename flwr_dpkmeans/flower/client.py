@@ -48,7 +48,8 @@ class KMeansClient(NumPyClient):
     X : array-like, (n_examples, n_features)
         This client's rows, in the caller's units; may be empty, may not have NaN.
     output_dir : path, optional
-        Where ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are written.
+        Where ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are written, and
+        ``cost_curve.png`` if the run chose the number of clusters.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
@@ -148,21 +149,19 @@ class KMeansClient(NumPyClient):
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
         if self._output_dir is not None:
-            from flwr_dpkmeans.results.writer import RunResult, write_results
+            from flwr_dpkmeans.flower.result_files import write_run
+            from flwr_dpkmeans.results.writer import RunResult
 
-            paths = write_results(
-                self._output_dir,
-                RunResult(
-                    self.cluster_centers_,
-                    self.counts_,
-                    self.movements_,
-                    self.privacy_,
-                    self._image_shape,
-                    self._feature_names,
-                    state.centroids,
-                ),
+            result = RunResult(
+                self.cluster_centers_,
+                self.counts_,
+                self.movements_,
+                self.privacy_,
+                self._image_shape,
+                self._feature_names,
+                state.centroids,
             )
-            for path in paths:
+            for path in write_run(self._output_dir, result, plan.config, self.cost_curve_):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 

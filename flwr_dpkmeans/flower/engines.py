@@ -16,6 +16,7 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.central import fit_central
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.direct import run_direct
@@ -29,7 +30,7 @@ from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.planning import draft_plan, resolve_delta
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -116,12 +117,16 @@ def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Arra
     )
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part), plan.fraction_bits) for part in parts]
-    found = run_direct(
-        plan,
-        scaled,
-        server_points=None if held is None else held.kept,
-        on_step=lambda step: logger.debug("%s", step),
-    )
+    from threadpoolctl import threadpool_limits
+
+    # Each virtual client's matrices are small: threads would wait for each other longer than they compute.
+    with threadpool_limits(1):
+        found = run_direct(
+            plan,
+            scaled,
+            server_points=None if held is None else held.kept,
+            on_step=lambda step: logger.debug("%s", step),
+        )
     state = found.state
     return FittedFederation(
         in_callers_units(plan, state.centroids),
@@ -131,6 +136,15 @@ def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Arra
         found.steps,
         state.extras.get(COST_CURVE),
     )
+
+
+def fit_in_one_place(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+    """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
+    del server_points
+    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
+    scaled = [round_to_grid(bounds.scale(part)) for part in parts]
+    found = fit_central(config, scaled, resolve_delta(config, len(parts)))
+    return FittedFederation(bounds.unscale(found.centroids), found.counts, (), found.privacy, ())
 
 
 def _node(client: KMeansClient) -> Node:

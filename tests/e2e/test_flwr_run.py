@@ -13,6 +13,7 @@ from local_superlink import LocalSuperLink
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
+from flwr_dpkmeans.data.mixtures import MixtureClients
 
 pytestmark = pytest.mark.ray
 
@@ -91,6 +92,35 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
     ).fit([points[:700], points[700:]])
     on_ray = np.load(tmp_path / "out" / "server" / "centroids.npz")["centroids"]
     np.testing.assert_array_equal(on_ray, own.cluster_centers_)
+
+
+def test_feddp_kmeans_chooses_k_on_the_generated_mixture(superlink: LocalSuperLink, tmp_path: Path) -> None:
+    config = "algorithm='feddp_kmeans' data='mixture' mixture-rows-per-client=700 partition-seed=5 epsilon=4.0"
+    config += f" n-clusters='auto' max-clusters=12 n-init=3 output='{tmp_path / 'out'}'"
+    completed = superlink.run(config, nodes=3)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    folders = [*client_folders(tmp_path / "out"), tmp_path / "out" / "server"]
+    assert len(folders) == 4
+    centroids = [np.load(folder / "centroids.npz")["centroids"] for folder in folders]
+    metrics = [json.loads((folder / "metrics.json").read_text()) for folder in folders]
+    for folder, found, numbers in zip(folders, centroids, metrics, strict=True):
+        assert np.array_equal(found, centroids[0])
+        assert numbers["n_clusters"] == len(found)
+        assert numbers["costs"] == metrics[0]["costs"]
+        for name in (*FILES, "cost_curve.png"):
+            assert (folder / name).stat().st_size > 0
+            assert str(folder / name) in completed.stdout
+    k, n_features = centroids[0].shape
+    assert 2 <= k <= 12
+    assert n_features == 100
+    # Nearer to the mixture's means than the middle of all data is, so the nodes' rows reached the result.
+    means = MixtureClients(5).means()
+    distances = np.linalg.norm(means[:, None] - centroids[0][None], axis=2).min(axis=1)
+    assert distances.mean() < 0.8 * np.linalg.norm(means - means.mean(axis=0), axis=1).mean()
+    report = json.loads((folders[0] / "privacy_report.json").read_text())
+    assert (report["trust"], report["unit"], report["is_private"]) == ("distributed", "record", True)
+    assert 3.99 < report["epsilon"] <= 4.0
+    assert re.search(r"^round 1/3 \(outer-product\); 3 clients; .*epsilon so far", completed.stdout, re.MULTILINE)
 
 
 def test_a_wrong_value_ends_with_one_sentence(superlink: LocalSuperLink, tmp_path: Path) -> None:

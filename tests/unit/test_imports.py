@@ -30,6 +30,7 @@ ALLOWED = {
     "agreement": {"plan", "planning", "algorithms", "rounds", "privacy", "secagg"},
     "direct": {"plan", "planning", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
+    "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
     "reporting": {"algorithms", "plan", "trust", "privacy"},
     "data": set(),
     "results": {"privacy"},

@@ -7,17 +7,22 @@ import logging
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.common.config import fuse_dicts, parse_config_args
 
-from flwr_dpkmeans.config import KMeansConfig, Schedule
+from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, NoiseFamily, Schedule
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower import app_data, node, server_app
+from flwr_dpkmeans.flower import app_data, node, run_config, server_app
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
@@ -25,6 +30,7 @@ from flwr_dpkmeans.flower.server_app import RUN_CONFIG_KEYS, strategy_from_run_c
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.server_facts import bounds_from_server
 
 PROJECT = Path(__file__).parents[2]
 
@@ -32,7 +38,7 @@ PROJECT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main job is a simulation; the tests of a deployment say so."""
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: True)
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: True)
 
 
 def defaults() -> dict[str, Any]:
@@ -78,12 +84,12 @@ def test_zero_empty_and_minus_one_mean_automatic() -> None:
 def test_only_a_simulation_knows_how_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert defaults()["num-clients"] == 0
     assert configured(num_clients=0).n_clients is None
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
     assert sentence(num_clients=0).startswith("num-clients is 0, but outside a simulation nobody knows how many")
 
 
 def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
     assert sentence(data="digits").startswith("no bounds were given")
     config = configured(data="digits", bounds="0,16")
     assert config.n_examples is None
@@ -140,6 +146,68 @@ def test_timeouts_are_taken_over() -> None:
     assert (strategy.timeouts.joining, strategy.timeouts.round, strategy.timeouts.run) == (5, 6.5, 70)
 
 
+FEDDP = {
+    "algorithm": "feddp_kmeans",
+    "max-iter": 1,
+    "noise-kind": "paper",
+    "budget-shares": "0.3, 0.1,0.45,0.15",
+    "lloyd-share": 0.25,
+    "weight-threshold": 0,
+    "n-init": 3,
+    "margin": 0.9,
+    "data-radius": 11.0,
+    "outer-product-bound": 121,
+    "weights-bound": 7.5,
+    "means-bound": 21.0,
+    "indicators-bound": 4.5,
+    "examples-per-client": 64,
+    "client-sampling-rate": 0.5,
+    "unit": "client",
+    "trust": "central",
+}
+
+
+def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
+    config = configured(**FEDDP)
+    assert (config.algorithm, config.unit.value, config.trust, config.max_iter) == (
+        "feddp_kmeans",
+        "client",
+        "central",
+        1,
+    )
+    assert (config.noise_kind, config.budget_shares) == (NoiseFamily.PAPER, (0.3, 0.1, 0.45, 0.15))
+    assert (config.lloyd_share, config.weight_threshold, config.n_init, config.margin) == (0.25, 0.0, 3, 0.9)
+    assert [getattr(config, name) for name in CLIP_BOUNDS] == [11.0, 121.0, 7.5, 21.0, 4.5]
+    assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
+
+
+def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
+    named = [key.replace("-", "_") for key in FEDDP if key not in ("algorithm", "unit", "trust")]
+    config = configured()
+    assert {name: getattr(config, name) for name in named} == {
+        field.name: field.default for field in fields(KMeansConfig) if field.name in named
+    }
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None:
+    assert configured(algorithm=algorithm).trust == ALGORITHMS[algorithm].trust
+    assert configured(algorithm=algorithm, trust="central").trust == "central"
+    assert configured(algorithm="fastlloyd").trust != configured(algorithm="feddp_kmeans").trust
+
+
+def test_number_of_clusters_may_be_chosen_by_the_run() -> None:
+    overrides = parse_config_args(["algorithm='feddp_kmeans' n-clusters='auto' max-clusters=15 trust=''"])
+    # Flower puts an override in place of a default of another type.
+    run_config_of_run = fuse_dicts(defaults(), overrides)
+    assert isinstance(defaults()["n-clusters"], int)
+    config = strategy_from_run_config(run_config_of_run).config
+    assert (config.choose_n_clusters, config.n_clusters) == (True, 15)
+    assert configured(n_clusters="auto").n_clusters == defaults()["max-clusters"] == DEFAULT_MAX_CLUSTERS
+    assert not configured(n_clusters=4, max_clusters=15).choose_n_clusters
+    assert configured(n_clusters="4").n_clusters == 4
+
+
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 def test_size_and_bounds_of_bundled_data_are_known(name: str) -> None:
     config = configured(data=name, n_clusters=2)
@@ -171,8 +239,27 @@ def test_a_file_without_bounds_is_refused() -> None:
         ({"trust": "obliv"}, "trust is 'obliv', which is not known: did you mean 'oblivious'?"),
         ({"noise": "seedy"}, "noise is 'seedy', which is not known: did you mean 'seeded'?"),
         ({"partition": "iidd"}, "partition is 'iidd', which is not known here: did you mean 'iid'?"),
-        ({"partition": "by_value"}, "partition is 'by_value', which is not known here: "),
-        ({"data": "digit"}, "data is 'digit', but it must be a bundled data set or the path of a "),
+        ({"partition": "by_value"}, "partition is 'by_value', but partition-column does not say by which column: "),
+        ({"partition": "dirichlet"}, "partition is 'dirichlet', but partition-column does not say by which column: "),
+        ({"partition": "one_client_per_value"}, "partition is 'one_client_per_value', but partition-column does not "),
+        ({"partition": "dirichlett"}, "partition is 'dirichlett', which is not known here: did you mean 'dirichlet'?"),
+        ({"partition": "fixed_sizes"}, "the sizes of the parts are '', but they must be integers of at least 0 with "),
+        ({"partition": "fixed_sizes", "partition-sizes": "3,-1"}, "the sizes of the parts are '3,-1', but they must "),
+        ({"partition-alpha": 0.0}, "partition-alpha is 0.0, but it must be a finite number greater than 0: give 0.5."),
+        ({"partition-alpha": "x"}, "partition-alpha is 'x', but it must be a finite number greater than 0: give 0.5."),
+        ({"data": "mixture", "partition": "contiguous"}, "partition is 'contiguous', but the rows of the mixture are "),
+        ({"data": "mixture", "mixture-rows-per-client": -1}, "the number of rows of each of the mixture's clients is "),
+        ({"data": "digit"}, "data is 'digit', but it must be a bundled data set, 'mixture' or the path of a "),
+        ({"data": "mixtur"}, "data is 'mixtur', but it must be a bundled data set, 'mixture' or the path of a .csv, "),
+        ({"server-data": "iriss"}, "server-data is 'iriss', but it must be a bundled data set, 'mixture' or the path "),
+        ({"sever-data": "iris"}, "there is no run-config key 'sever-data': did you mean 'server-data'?"),
+        ({"partition-colum": "a"}, "there is no run-config key 'partition-colum': did you mean 'partition-column'?"),
+        ({"algorithm": "feddp_kmean"}, "algorithm is 'feddp_kmean', which is not known: did you mean 'feddp_kmeans'?"),
+        ({"noise-kind": "papr"}, "noise_kind is 'papr', which is not known: did you mean 'paper'?"),
+        ({"budget-shares": "0.5,0.5"}, "budget_shares are (0.5, 0.5), but they must be four positive numbers "),
+        ({"n-clusters": "automatic"}, "n_clusters is 'automatic', but it must be a number or 'auto': give 10."),
+        ({"client-sampling-rate": 0.5}, "client_sampling_rate is 0.5, but sampling clients amplifies client-level "),
+        ({"data-radius": -1.0}, "data_radius is -1.0, but it must be a finite number greater than 0: give 11.0."),
         ({"bounds": "100,0"}, "every feature has lower bound 100.0 and upper bound 0.0, but the lower one must be "),
         ({"bounds": "wide"}, "the bounds are 'wide', but they must be two numbers or a file"),
         ({"n-clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give 10."),
@@ -198,6 +285,112 @@ def test_number_of_clusters_is_needed() -> None:
     del run_config["n-clusters"]
     with pytest.raises(ConfigurationError, match="no n-clusters: give it, such as n-clusters=10"):
         strategy_from_run_config(run_config)
+
+
+# -- the server's own points --------------------------------------------------------------------------------------
+
+
+def points_of(**values: Any) -> np.ndarray | None:
+    given = {key.replace("_", "-"): value for key, value in values.items()}
+    return strategy_from_run_config(defaults() | {"num-clients": 10} | given)._server_points
+
+
+@pytest.fixture
+def server_file(tmp_path: Path) -> Path:
+    """Three public rows of two features, with the clients' label and one column more."""
+    path = tmp_path / "server.csv"
+    path.write_text("age,group,height,ward\n0,x,0,a\n2,7,0,b\n1,,0,c\n")
+    return path
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_server_data_is_read_on_the_server_and_gives_the_bounds(
+    server_file: Path, simulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: simulated)
+    values = {
+        "data": "table.csv",
+        "algorithm": "feddp_kmeans",
+        "server_data": str(server_file),
+        "label_column": "group",
+        "partition_column": "ward",
+    }
+    points = points_of(**values)
+    assert points is not None
+    assert points.tolist() == [[0.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
+    assert configured(**values).bounds == ((0.0, -1.0), (2.0, 1.0))
+    assert configured(**values, bounds="-5,5").bounds == ((-5.0,), (5.0,))
+
+
+def test_server_data_need_not_have_the_clients_label(server_file: Path) -> None:
+    server_file.write_text("age,height\n0,0\n2,0\n")
+    points = points_of(
+        data="table.csv", algorithm="feddp_kmeans", n_clusters=2, server_data=str(server_file), label_column="group"
+    )
+    assert points is not None
+    assert points.shape == (2, 2)
+
+
+def test_server_data_may_be_bundled_and_its_bounds_win_over_the_documented_ones() -> None:
+    config = configured(data="iris", algorithm="feddp_kmeans", server_data="iris", n_clusters=3)
+    widths = np.subtract(*reversed(config.bounds))
+    assert np.ptp(widths) < 1e-9
+    assert config.bounds != (BUNDLED["iris"].bounds.lower, BUNDLED["iris"].bounds.upper)
+    assert (config.n_examples, config.n_features) == (150, 4)
+
+
+def test_server_data_that_cannot_be_used_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        points_of(algorithm="feddp_kmeans", server_data=str(tmp_path / "nothing.csv"))
+    (tmp_path / "empty.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match="the server's data have 0 rows"):
+        points_of(algorithm="feddp_kmeans", server_data=str(tmp_path / "empty.csv"))
+    assert sentence(server_data="iris", data="iris", n_clusters=3).startswith("server_data was given, but 'fastlloyd'")
+
+
+def test_without_server_data_there_are_no_server_points() -> None:
+    assert points_of() is None
+    assert points_of(data="digits", algorithm="feddp_kmeans") is None
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_mixture_has_server_points_for_the_algorithms_that_need_them(algorithm: str) -> None:
+    values = {"data": "mixture", "algorithm": algorithm, "partition_seed": 3}
+    points, config = points_of(**values), configured(**values)
+    assert (config.n_features, config.n_examples) == (100, None)
+    needs = ALGORITHMS[algorithm].server_data
+    if needs is not ServerData.NONE:
+        assert np.array_equal(points_of(**values, server_data="mixture"), MixtureClients(3).server_points())
+    if needs is ServerData.NEEDED:
+        assert points is not None
+        assert np.array_equal(points, MixtureClients(3).server_points())
+        assert config.bounds == bounds_from_server(points)
+    else:
+        assert points is None
+        assert config.bounds == ((-2.7,), (3.7,))
+
+
+def test_a_deployed_server_assumes_no_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
+    assert sentence(data="mixture", algorithm="feddp_kmeans").startswith("no bounds were given")
+    assert points_of(data="mixture", algorithm="feddp_kmeans", bounds="0,1") is None
+    assert configured(data="mixture", bounds="0,1").n_features is None
+
+
+def test_mixture_of_clients_is_the_papers_and_no_client_depends_on_another() -> None:
+    mixture = MixtureClients(seed=4, rows_per_client=2000)
+    paper = draw_gaussian_mixture(np.random.default_rng(4), n_clients=1, points_per_client=0)
+    assert np.array_equal(mixture.means(), paper.means)
+    assert np.array_equal(mixture.server_points(), paper.server_points)
+    first, other = mixture.client_points(0), mixture.client_points(1)
+    assert np.array_equal(first, MixtureClients(seed=4, rows_per_client=2000).client_points(0))
+    assert not np.isin(first[:, 0], other[:, 0]).any()
+    assert not np.array_equal(first, MixtureClients(seed=5, rows_per_client=2000).client_points(0))
+    squares = np.min([np.square(first - mean).sum(axis=1) for mean in paper.means], axis=0)
+    assert squares.mean() / 100 == pytest.approx(0.5, rel=0.02)
+    nearest_mean = np.argmin([np.square(first - mean).sum(axis=1) for mean in paper.means], axis=0)
+    assert np.bincount(nearest_mean, minlength=10).min() > 100
+    assert MIXTURE_BOUNDS.count_outside(first) <= 10
 
 
 # -- what a client loads ------------------------------------------------------------------------------------------
@@ -264,6 +457,121 @@ def test_a_simulation_splits_the_file_of_the_run(table: Path, monkeypatch: pytes
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [rows(load_client(context({"partition-id": i, "num-partitions": 2}, run))) for i in range(2)]
     assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+COLUMNS = {"ward": ["b", "a", "b", "c", "a", "b"], "code": [3, 1, 2, 10, 1, 2]}
+
+
+@pytest.fixture(params=["csv", "parquet", "npz"])
+def split_table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Six rows of one feature, with a text column and a numeric one to split by."""
+    frame = pd.DataFrame({"ward": COLUMNS["ward"], "x0": np.arange(6.0), "code": COLUMNS["code"]})
+    path = tmp_path / f"split.{request.param}"
+    if request.param == "csv":
+        frame.to_csv(path)  # with the unnamed index that pandas writes
+    elif request.param == "parquet":
+        frame.to_parquet(path)
+    else:
+        np.savez(path, X=frame[["x0"]].to_numpy(), **{name: np.array(values) for name, values in COLUMNS.items()})
+    return path
+
+
+def split_of(path: Path, n_parts: int, **run: Any) -> list[list[float]]:
+    """The rows of each part, by their only feature."""
+    values = {"data": str(path)} | {key.replace("_", "-"): value for key, value in run.items()}
+    clients_of_parts = [
+        load_client(context({"partition-id": i, "num-partitions": n_parts}, values)) for i in range(n_parts)
+    ]
+    if not str(path).endswith(".npz"):
+        assert {client._feature_names for client in clients_of_parts} == {("x0",)}
+    return [rows(client)[:, 0].tolist() for client in clients_of_parts]
+
+
+@pytest.mark.parametrize("label", ["code", "ward"])
+def test_a_file_may_be_split_by_a_text_column(
+    split_table: Path, label: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    if label == "ward" and split_table.suffix != ".npz":
+        frame = pd.read_csv(split_table) if split_table.suffix == ".csv" else pd.read_parquet(split_table)
+        frame[["ward", "x0"]].to_csv(split_table.with_suffix(".csv"), index=False)
+        split_table = split_table.with_suffix(".csv")
+    run = {"label_column": label, "partition_column": "ward"}
+    assert split_of(split_table, 3, partition="one_client_per_value", **run) == [[1, 4], [0, 2, 5], [3]]
+    assert split_of(split_table, 2, partition="by_value", **run) == [[0, 1, 4], [2, 3, 5]]
+    assert "left out" not in caplog.text
+
+
+def test_a_file_may_be_split_by_a_numeric_column(split_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    run = {"partition_column": "code"}
+    # 10 comes after 3, as a number does.
+    assert split_of(split_table, 4, partition="one_client_per_value", **run) == [[1, 4], [2, 5], [0], [3]]
+    assert split_of(split_table, 2, partition="by_value", **run) == [[1, 2, 4], [0, 3, 5]]
+
+
+def test_a_file_may_be_split_by_shares_of_labels_and_in_given_sizes(
+    split_table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    options = {"partition": "dirichlet", "partition_column": "ward", "label_column": "code", "partition_seed": 1}
+    skewed = split_of(split_table, 3, partition_alpha=1e-3, **options)
+    wards = [{COLUMNS["ward"][int(row)] for row in part} for part in skewed]
+    assert sorted(row for part in skewed for row in part) == list(range(6))
+    assert all(sum(ward in part for part in wards) == 1 for ward in "abc")
+    large = [split_of(split_table, 3, partition_alpha=alpha, **options) for alpha in (1e-3, 1e6)]
+    assert large[0] != large[1]
+    sized = {"partition": "fixed_sizes", "label_column": "code", "partition_column": "ward"}
+    assert [len(part) for part in split_of(split_table, 3, partition_sizes="3, 0,1", **sized)] == [3, 0, 1]
+
+
+def test_bundled_data_may_be_split_by_their_labels() -> None:
+    run = {"data": "iris", "partition": "one_client_per_value", "partition-column": "target"}
+    parts = [rows(load_client(context({"partition-id": i, "num-partitions": 3}, run))) for i in range(3)]
+    everything = load_bundled("iris").points
+    assert [part.tolist() for part in parts] == [everything[50 * i : 50 * (i + 1)].tolist() for i in range(3)]
+    with pytest.raises(ConfigurationError, match="can be split by 'target' only"):
+        load_client(context({"partition-id": 0, "num-partitions": 3}, run | {"partition-column": "species"}))
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("war", "partition_column is 'war', but the table .* has no such column: did you mean 'ward'?"),
+        ("mixed", "the partition column 'mixed' of .* has 1 rows with a value that is missing"),
+        ("hole", "the partition column 'hole' of .* has 2 rows with a value that is missing"),
+    ],
+)
+def test_partition_columns_that_cannot_be_used(
+    tmp_path: Path, column: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    table = tmp_path / "holes.csv"
+    table.write_text("x,ward,mixed,hole\n1,secret,7,1\n2,b,secret,\n3,c,,\n")
+    with pytest.raises(DataError, match=text) as caught:
+        split_of(table, 2, partition="by_value", partition_column=column)
+    assert "secret" not in str(caught.value)
+
+
+def test_partition_column_that_is_no_array_of_one_value_per_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    np.savez(tmp_path / "a.npz", X=np.zeros((3, 1)), y=np.zeros(2), z=np.array([[], None, 1], dtype=object))
+    for name in "yz":
+        with pytest.raises(DataError, match=f"the partition column '{name}' is an array of .* that is not 3 numbers"):
+            split_of(tmp_path / "a.npz", 2, partition="by_value", partition_column=name)
+
+
+def test_a_node_of_the_mixture_draws_its_own_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"data": "mixture", "partition-seed": 6, "mixture-rows-per-client": 8}
+    with pytest.raises(ConfigurationError, match="no 'data-path'"):
+        load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(MixtureClients, "server_points", lambda _: pytest.fail("the server's points were drawn"))
+    drawn = [rows(load_client(context({"partition-id": i, "num-partitions": 9000}, run))) for i in (0, 8999)]
+    assert np.array_equal(drawn[1], MixtureClients(6, 8).client_points(8999))
+    assert not np.array_equal(drawn[0], drawn[1])
 
 
 def test_output_of_the_run_counts_in_a_simulation_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +646,38 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
     assert all("largest movement" in line for line in log if line.startswith("round "))
     with np.load(tmp_path / "server" / "centroids.npz") as own, np.load(tmp_path / "client-3/centroids.npz") as other:
         assert np.array_equal(own["centroids"], other["centroids"])
+
+
+def test_whole_run_that_chooses_k_draws_its_curve(
+    tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    chosen = {"n-clusters": "auto", "max-clusters": 12, "n-init": 2, "mixture-rows-per-client": 500}
+    run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
+    shapes, curves = set(), []
+    for folder in [tmp_path / "server", *(tmp_path / f"client-{i}" for i in range(2, 5))]:
+        assert (folder / "cost_curve.png").read_bytes().startswith(b"\x89PNG")
+        assert f"  {folder / 'cost_curve.png'}" in log
+        metrics = json.loads((folder / "metrics.json").read_text())
+        curves.append(metrics["costs"])
+        with np.load(folder / "centroids.npz") as archive:
+            shapes.add((metrics["n_clusters"], archive["centroids"].shape))
+        assert metrics["noisy_counts"]
+    ((k, shape),) = shapes
+    assert shape == (k, 100)
+    assert 2 <= k <= 12
+    assert all(curve == curves[0] for curve in curves)
+    # In the data's own squared units: of 100 coordinates, 10 are left after the projection.
+    assert len(curves[0]) == 12
+    assert 5.0 < curves[0][0] < 25.0
+    assert any(line.startswith("PRIVATE: feddp_kmeans, trust model 'distributed'") for line in log)
+
+
+def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
+    run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **{"n-clusters": 3, "n-init": 2, "server-data": "iris"})
+    assert (tmp_path / "server" / "centroids.npz").is_file()
+    assert not list(tmp_path.rglob("cost_curve.png"))
+    assert "costs" not in json.loads((tmp_path / "server" / "metrics.json").read_text())
 
 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(

@@ -143,6 +143,16 @@ def test_levels_are_one_sequence_and_centres_are_distinct() -> None:
     assert len(np.unique(centres, axis=0)) == len(centres)
 
 
+def test_points_covered_on_a_finer_level_no_longer_count_on_a_coarser_one() -> None:
+    points = np.array([[-0.75]] * 500 + [[0.75]] * 300)
+    centres = cover_centres(points, n_choices=1, n_levels=2, sampler=sampler(60.0))
+    # Spacing 1/2 takes -1 or -0.5, the larger cluster; were it counted again, spacing 1 would take -1 or 0 for it.
+    assert centres[0, 0] in (-1.0, -0.5)
+    assert centres[1, 0] in (0.0, 1.0)
+    more = [cover_centres(points, 1, 2, sampler(60.0, seed))[1, 0] for seed in range(20)]
+    assert set(more) == {0.0, 1.0}
+
+
 def test_more_choices_than_candidates() -> None:
     centres = cover_centres(np.array([[0.2]]), n_choices=50, n_levels=2, sampler=sampler(1.0))
     assert np.sort(centres[:, 0]).tolist() == list(itertools.accumulate([-1.0, 0.5, 0.5, 0.5, 0.5]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
+from flwr_dpkmeans.baselines.noisy_average import NoisyAverages
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans import cost_per_point
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.samplers import SecureNoise, SeededNoise
 
+# The package's name `max_cover` is the function.
+module = importlib.import_module("flwr_dpkmeans.baselines.max_cover")
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -104,6 +108,34 @@ def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
     assert np.array_equal(first.counts, second.counts)
     assert not np.array_equal(first.centroids, third.centroids)
     assert np.array_equal(points, before)
+
+
+def test_the_starts_of_k_means_are_repeatable_too() -> None:
+    points = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, 2))
+    results = [run(points, 12, seed=1, epsilon=8.0) for _ in range(3)]
+    assert all(np.array_equal(results[0].centroids, other.centroids) for other in results[1:])
+
+
+def test_clusters_are_those_of_the_proxies_then_those_of_the_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One feature: no projection, and the proxies are in the points' own space.
+    calls: list[dict[str, Any]] = []
+    original = module.noisy_averages
+
+    def spy(points: FloatArray, labels: npt.NDArray[np.int32], **more: Any) -> NoisyAverages:
+        found = original(points, labels, **more)
+        calls.append({"points": points, "labels": labels, "found": found, **more})
+        return found
+
+    monkeypatch.setattr(module, "noisy_averages", spy)
+    low, high = np.full((900, 1), -0.5), np.full((600, 1), 0.75)
+    run(np.concatenate([low, high]), 2, epsilon=4.0)
+    first, second = calls
+    assert first["previous"] is None
+    assert second["previous"] is first["found"].centroids
+    assert sorted(np.bincount(first["labels"]).tolist()) == [600, 900]
+    assert np.array_equal(second["labels"], np.abs(second["points"] - second["previous"].T).argmin(axis=1))
+    assert first["labels"][0] != first["labels"][-1]
+    assert np.unique(first["labels"][:900]).size == 1
 
 
 def test_secure_noise_is_not_repeated() -> None:

@@ -117,6 +117,11 @@ def test_mixture_is_priced_exactly(multiplier: float, pures: list[float], delta:
     assert epsilon < compose_epsilon(events[:1], delta) + sum(pures)
 
 
+def test_mixture_with_very_much_gaussian_noise_loses_no_digits() -> None:
+    events: list[Event] = [GaussianRelease("sums", 1e8), PureRelease("choice", 1e-6)]
+    assert compose_delta(events, 1e-6) == pytest.approx(expit(1e-6) * 1e-8 / math.sqrt(2 * math.pi), rel=1e-9, abs=0.0)
+
+
 def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> None:
     """More sums of losses than are kept one by one: they are moved to a grid, which must not lower the price."""
     pures = [0.05 + 0.01 * index for index in range(13)]
@@ -194,7 +199,9 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
     assert 1e-22 < cost < 1e-20
     assert float(exact_mixture_delta(total, 1.0, [2.0])) + cost == pytest.approx(1e-20, rel=1e-9, abs=0.0)
     # Beyond the epsilon at which it is smallest, delta does not rise again with the cost of slack.
-    assert compose_delta(events, 60.0) <= compose_delta(events, total + 1.0) < 1e-20
+    smallest = min(compose_delta(events, total + 0.01 * index) for index in range(300))
+    assert compose_delta(events, 60.0) == pytest.approx(smallest, rel=1e-5, abs=0.0)
+    assert smallest < 0.95 * min(compose_delta(events, total), compose_delta(events[:1], 60.0) * math.exp(2.0))
 
 
 def test_slack_beyond_delta_is_an_error() -> None:

@@ -1,0 +1,53 @@
+"""The files of a run as clients and the server write them, with the curve by which the run chose k."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.flower.units import in_squared_units
+from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_report, write_results, write_whole
+
+CURVE_FILE = "cost_curve.png"
+
+
+def write_run(
+    folder: Path, result: RunResult, config: KMeansConfig, scaled_costs: NDArray[np.float64] | None
+) -> list[Path]:
+    """Write a run's result; if the run chose k, with the cost curve as a picture and as numbers.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it does not exist.
+    result : RunResult
+        What to write.
+    config : KMeansConfig
+        Whose bounds say what a distance is in the caller's units.
+    scaled_costs : ndarray, (largest k,), or None
+        Cost over the number of clusters, in squared scaled units; None if k was given.
+
+    Returns
+    -------
+    list of Path
+        Absolute paths.
+
+    Raises
+    ------
+    LocalMisuseError
+        If the folder cannot be written.
+    """
+    paths = write_results(folder, result)
+    if scaled_costs is None:
+        return paths
+    from flwr_dpkmeans.results.picture import draw_cost_curve
+
+    costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
+    metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements)
+    metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
+    write_report(folder, result.report, metrics)
+    return [*paths, write_whole(folder / CURVE_FILE, draw_cost_curve(costs, chosen, result.report))]

@@ -1,0 +1,232 @@
+"""From Flower's run configuration, which holds scalars only, to a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
+from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
+from flwr_dpkmeans.data.server_data import load_server_points
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.flower.app_data import mixture_of
+from flwr_dpkmeans.flower.node import is_simulated_server
+from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+
+_STRATEGY_KEYS = (
+    "algorithm",
+    "epsilon",
+    "unit",
+    "noise",
+    "alpha",
+    "schedule",
+    "packing",
+    "min-clients",
+    "max-retries",
+    "count-share",
+    "radius-clipping",
+    "noise-kind",
+    "lloyd-share",
+    "n-init",
+    "margin",
+    "examples-per-client",
+    "client-sampling-rate",
+)
+_ZERO_MEANS_AUTOMATIC = (
+    "delta",
+    "n-examples",
+    "n-features",
+    "max-iter",
+    "max-epsilon",
+    *(name.replace("_", "-") for name in CLIP_BOUNDS),
+)
+_EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares")
+_NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent", "weight-threshold")
+_APP_KEYS = (
+    "data",
+    "label-column",
+    "partition",
+    "partition-seed",
+    "partition-column",
+    "partition-alpha",
+    "partition-sizes",
+    "mixture-rows-per-client",
+    "server-data",
+    "bounds",
+    "n-clusters",
+    "max-clusters",
+    "num-clients",
+    "output",
+    "join-timeout",
+    "round-timeout",
+    "run-timeout",
+)
+RUN_CONFIG_KEYS = frozenset(
+    (*_STRATEGY_KEYS, *_ZERO_MEANS_AUTOMATIC, *_EMPTY_MEANS_AUTOMATIC, *_NEGATIVE_MEANS_AUTOMATIC, *_APP_KEYS)
+)
+"""Every key that a run configuration may have."""
+
+
+def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
+    """Build the strategy from Flower's run configuration.
+
+    Parameters
+    ----------
+    run_config : mapping
+        Hyphenated names of `flwr_dpkmeans.config.KMeansConfig`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
+        says, since Flower's configuration holds scalars only. A file of server data is read here.
+
+    Returns
+    -------
+    PrivateKMeans
+
+    Raises
+    ------
+    ConfigurationError
+        With the nearest valid key, or one sentence on the value.
+    DataError
+        If the server's data cannot be used.
+
+    Examples
+    --------
+    >>> strategy = strategy_from_run_config({"n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"})
+    >>> strategy.config.algorithm, strategy.config.n_clients
+    ('fastlloyd', 4)
+    """
+    for key in run_config:
+        if key not in RUN_CONFIG_KEYS:
+            raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
+    if "n-clusters" not in run_config:
+        raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
+    _require_source("data", str(run_config.get("data", "")))
+    _require_source("server-data", str(run_config.get("server-data", "")))
+    _require_partition(run_config)
+    server_points = _server_points(run_config)
+    values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
+    options = {key.replace("-", "_"): value for key, value in (_known_sizes(run_config) | values).items()}
+    timeouts = Timeouts(
+        joining=run_config.get("join-timeout", 120.0),
+        round=run_config.get("round-timeout", 600.0),
+        run=run_config.get("run-timeout", 86_400.0),
+    )
+    return PrivateKMeans(
+        run_config["n-clusters"],
+        bounds=_bounds(run_config, has_server_points=server_points is not None),
+        server_data=server_points,
+        max_clusters=run_config.get("max-clusters", DEFAULT_MAX_CLUSTERS),
+        timeouts=timeouts,
+        **options,
+    )
+
+
+def _given_values(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that stand for fields of the configuration and are not automatic."""
+    values = {key: run_config[key] for key in _STRATEGY_KEYS if key in run_config}
+    for keys, automatic in (
+        (_ZERO_MEANS_AUTOMATIC, 0),
+        (_EMPTY_MEANS_AUTOMATIC, ""),
+        (_NEGATIVE_MEANS_AUTOMATIC, -1),
+    ):
+        values |= {key: run_config[key] for key in keys if run_config.get(key, automatic) != automatic}
+    return values
+
+
+def _n_clients(run_config: Mapping[str, Any]) -> Any:
+    """The cohort to wait for; only a simulation knows it by itself."""
+    given = run_config.get("num-clients", 0)
+    if given != 0:
+        return given
+    if not is_simulated_server():
+        raise ConfigurationError(
+            "num-clients is 0, but outside a simulation nobody knows how many clients are still to join: give the "
+            "number that must take part, such as num-clients=3."
+        )
+    return None
+
+
+def _simulated_source(run_config: Mapping[str, Any]) -> str:
+    """What `data` names in a simulation; deployed nodes bring their own files, so nothing is known of them."""
+    return str(run_config.get("data", "")) if is_simulated_server() else ""
+
+
+def _known_sizes(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is public of the simulated clients' tables: a bundled data set's size is printed in its documentation."""
+    source = _simulated_source(run_config)
+    if source == MIXTURE:
+        return {"n-features": mixture_of(run_config).n_features}
+    if source in BUNDLED:
+        return {"n-examples": BUNDLED[source].n_examples, "n-features": BUNDLED[source].n_features}
+    return {}
+
+
+def _server_points(run_config: Mapping[str, Any]) -> NDArray[np.float64] | None:
+    """The server's own points: a file, a bundled data set, or those of the generated mixture."""
+    source = str(run_config.get("server-data", ""))
+    if not source and _simulated_source(run_config) == MIXTURE:
+        entry = algorithm_entry(run_config.get("algorithm", "fastlloyd"))
+        source = MIXTURE if entry.server_data is ServerData.NEEDED else ""
+    if not source:
+        return None
+    if source == MIXTURE:
+        return mixture_of(run_config).server_points()
+    left_out = {str(run_config.get(key, "")) for key in ("label-column", "partition-column")}
+    return load_server_points(source, ignored=left_out - {""})
+
+
+def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
+    """Bounds as given, or of the server's points (None), or the documented ones of the data."""
+    given, source = run_config.get("bounds", ""), _simulated_source(run_config)
+    if given != "":
+        return given
+    if has_server_points:
+        return None
+    documented: dict[str, Bounds] = {name: described.bounds for name, described in BUNDLED.items()}
+    documented[MIXTURE] = MIXTURE_BOUNDS
+    if source in documented:
+        return documented[source]
+    raise ConfigurationError(
+        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
+        "or the path of a file with columns feature,lower,upper, or let them follow from server-data."
+    )
+
+
+def _require_source(key: str, source: str) -> None:
+    """Refuse a name that is neither known nor a path; whether the path exists is known where it is read."""
+    names = (*BUNDLED, MIXTURE)
+    if source and source not in names and not Path(source).suffix and not {"/", "\\"} & set(source):
+        raise ConfigurationError(
+            f"{key} is {source!r}, but it must be a bundled data set, 'mixture' or the path of a .csv, .npy, .npz or "
+            f".parquet file: {nearest(source, names)}"
+        )
+
+
+def _require_partition(run_config: Mapping[str, Any]) -> None:
+    """Refuse a split that no client could make, before anything is sent."""
+    kinds = [kind.value for kind in Partition]
+    kind = str(run_config.get("partition", Partition.IID.value))
+    if kind not in kinds:
+        raise ConfigurationError(f"partition is {kind!r}, which is not known here: {nearest(kind, kinds)}")
+    if run_config.get("data") == MIXTURE and kind != Partition.IID.value:
+        raise ConfigurationError(
+            f"partition is {kind!r}, but the rows of the mixture are drawn for each client: leave partition='iid'."
+        )
+    if kind in COLUMN_KINDS and not run_config.get("partition-column", ""):
+        raise ConfigurationError(
+            f"partition is {kind!r}, but partition-column does not say by which column: name one of the file's "
+            "columns, or 'target' for bundled data."
+        )
+    alpha = run_config.get("partition-alpha", 0.5)
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < float("inf"):
+        raise ConfigurationError(
+            f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
+        )
+    if kind == Partition.FIXED_SIZES.value:
+        parse_sizes(run_config.get("partition-sizes", ""))

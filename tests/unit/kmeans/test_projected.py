@@ -1,0 +1,246 @@
+"""What a FedDP-KMeans client sums, on toys that can be checked by hand and by slow code."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.kmeans import projected
+from flwr_dpkmeans.kmeans.projected import (
+    clear_labels,
+    leading_eigenvectors,
+    means_and_indicators,
+    nearest_projected,
+    outer_product_triangle,
+    sums_and_counts,
+    symmetric_from_triangle,
+    triangle_size,
+)
+
+Floats = NDArray[np.float64]
+GRID = 2.0**16
+STEP = 1.0 / GRID
+
+
+def on_grid(values: Floats) -> Floats:
+    return np.rint(values * GRID) / GRID + 0.0
+
+
+# -- outer products -----------------------------------------------------------------------------------------------
+
+
+def test_outer_products_by_hand() -> None:
+    rows = np.array([[1.0, 2.0, 0.0], [0.5, -1.0, 4.0]])
+    # Sums of squares 1.25, 5, 16; of products 1.5, 2, -4.
+    root = math.sqrt(2.0)
+    expected = [1.25, 1.5 * root, 2.0 * root, 5.0, -4.0 * root, 16.0]
+    assert outer_product_triangle(rows) == pytest.approx(np.array(expected), rel=1e-15)
+    assert [triangle_size(d) for d in (1, 2, 3, 100)] == [1, 3, 6, 5050]
+    assert outer_product_triangle(np.empty((0, 2))).tolist() == [0.0, 0.0, 0.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 20), d=st.integers(1, 9))
+def test_triangles_and_matrices_are_the_same_thing(seed: int, n: int, d: int) -> None:
+    rows = on_grid(np.random.default_rng(seed).uniform(-1.0, 1.0, (n, d)))
+    triangle = outer_product_triangle(rows)
+    matrix = symmetric_from_triangle(triangle, d)
+    assert triangle.shape == (triangle_size(d),)
+    assert np.array_equal(matrix, matrix.T)
+    assert matrix == pytest.approx(sum((np.outer(row, row) for row in rows), np.zeros((d, d))), abs=1e-12)
+    # The vector's Euclidean norm is the matrix's Frobenius norm; of one row it is its squared length.
+    assert np.linalg.norm(triangle) == pytest.approx(np.linalg.norm(matrix), rel=1e-12, abs=1e-12)
+    for row in rows[:1]:
+        assert np.linalg.norm(outer_product_triangle(row[None])) == pytest.approx(float(row @ row), rel=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 7])
+def test_any_triangle_becomes_a_symmetric_matrix_of_its_norm(d: int) -> None:
+    """Noise is not an outer product: an isometry must hold for all vectors."""
+    generator = np.random.default_rng(d)
+    for _ in range(5):
+        triangle = generator.normal(size=triangle_size(d))
+        matrix = symmetric_from_triangle(triangle, d)
+        assert np.array_equal(matrix, matrix.T)
+        assert np.linalg.norm(matrix) == pytest.approx(np.linalg.norm(triangle), rel=1e-12)
+    unit = np.zeros(triangle_size(d))
+    unit[0] = 1.0
+    assert symmetric_from_triangle(unit, d)[0, 0] == 1.0
+    if d > 1:
+        unit = np.roll(unit, 1)
+        assert symmetric_from_triangle(unit, d)[0, 1] == pytest.approx(1 / math.sqrt(2))
+
+
+# -- eigenvectors -------------------------------------------------------------------------------------------------
+
+
+def test_eigenvectors_by_hand() -> None:
+    matrix = np.diag([2.0, 5.0, -7.0])
+    # Largest, not of largest magnitude: noise makes eigenvalues negative.
+    assert leading_eigenvectors(matrix, 2).tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+    half = on_grid(np.array([math.sqrt(0.5)]))[0]
+    assert leading_eigenvectors(np.array([[0.0, 3.0], [3.0, 0.0]]), 1).tolist() == [[half], [half]]
+    # Here the two entries of the leading eigenvector have opposite signs, and either may be the larger one.
+    assert np.abs(leading_eigenvectors(np.array([[0.0, -3.0], [-3.0, 0.0]]), 1)).tolist() == [[half], [half]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 8))
+def test_the_largest_entry_of_an_eigenvector_is_positive(seed: int, d: int) -> None:
+    generator = np.random.default_rng(seed)
+    frame = np.linalg.qr(generator.normal(size=(d, d)))[0]
+    values = np.arange(d, 0.0, -1.0) * 3.0
+    n_components = int(generator.integers(1, d + 1))
+    found = leading_eigenvectors((frame * values) @ frame.T, n_components)
+    assert found.shape == (d, n_components)
+    assert np.array_equal(np.rint(found * GRID), found * GRID)
+    assert not np.signbit(found[found == 0.0]).any()
+    for column, true in zip(found.T, frame.T, strict=False):
+        largest = np.abs(column).argmax()
+        assert column[largest] > 0.0
+        assert abs(column @ true) == pytest.approx(1.0, abs=d * STEP)
+    assert found.T @ found == pytest.approx(np.eye(n_components), abs=2 * d * STEP)
+
+
+def test_signs_do_not_depend_on_the_machine() -> None:
+    """LAPACK may return v or -v: what is used must be the same."""
+    matrix = np.array([[2.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 2.5]])
+    vectors = leading_eigenvectors(matrix, 3)
+    original = np.linalg.eigh
+
+    class Turned:
+        @staticmethod
+        def eigh(m: Floats) -> tuple[Floats, Floats]:
+            values, found = original(m)
+            return values, -found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(projected.np, "linalg", Turned)
+        turned = leading_eigenvectors(matrix, 3)
+    assert np.array_equal(vectors, turned)
+
+
+# -- labels -------------------------------------------------------------------------------------------------------
+
+
+def slow_labels(points: Floats, projection: Floats, centers: Floats) -> list[int]:
+    """In exact fractions; ties to the first."""
+    labels = []
+    for point in points:
+        place = [sum(Fraction(x) * Fraction(p) for x, p in zip(point, column, strict=True)) for column in projection.T]
+        distances = [sum((a - Fraction(c)) ** 2 for a, c in zip(place, center, strict=True)) for center in centers]
+        labels.append(distances.index(min(distances)))
+    return labels
+
+
+def test_labels_by_hand() -> None:
+    points = np.array([[0.0, 0.9], [0.6, -0.9], [0.5, 0.0], [-1.0, 1.0]])
+    first = np.array([[1.0], [0.0]])
+    # Only the first coordinate counts; 0.5 is as far from 0 as from 1 and goes to the first centre.
+    assert nearest_projected(points, first, np.array([[0.0], [1.0]])).tolist() == [0, 1, 0, 0]
+    assert nearest_projected(points, np.eye(2), np.array([[0.0, 1.0], [1.0, -0.5]])).tolist() == [0, 1, 1, 0]
+    assert nearest_projected(np.empty((0, 2)), first, np.array([[0.0]])).tolist() == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 4), c=st.integers(1, 6), coarse=st.booleans())
+def test_labels_are_those_of_exact_arithmetic(seed: int, d: int, c: int, coarse: bool) -> None:
+    """Points, projection and centres are on the grid, so within the box nothing is rounded; ties go to the first."""
+    generator = np.random.default_rng(seed)
+    cut = (lambda x: np.rint(x * 4) / 4) if coarse else on_grid
+    columns = int(generator.integers(1, d + 1))
+    points = cut(generator.uniform(-1, 1, (12, d)))
+    projection = cut(generator.uniform(-1, 1, (d, columns)))
+    centers = cut(generator.uniform(-1, 1, (c, columns)))
+    labels = nearest_projected(points, projection, centers)
+    assert labels.tolist() == slow_labels(points, projection, centers)
+    assert labels.dtype == np.int32
+
+
+def test_the_two_ways_to_search_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(4)
+    points, projection = on_grid(generator.uniform(-1, 1, (500, 5))), on_grid(generator.uniform(-1, 1, (5, 3)))
+    centers = on_grid(generator.uniform(-1, 1, (40, 3)))
+    small = nearest_projected(points, projection, centers)
+    monkeypatch.setattr(projected, "_BLOCK_DISTANCES", 1)
+    assert np.array_equal(nearest_projected(points, projection, centers), small)
+
+
+def test_clear_labels_by_hand() -> None:
+    line, centers = np.array([[1.0]]), np.array([[0.0], [1.0], [3.0]])
+    points = np.array([[0.25], [0.375], [0.5], [0.75], [2.0], [9.0]])
+    # Ratios of the nearest to the second nearest distance: 1/3, 3/5, 1, 1/3, 1, 6/8.
+    assert clear_labels(points, line, centers, 1.0).tolist() == [0, 0, 0, 1, 1, 2]
+    assert clear_labels(points, line, centers, 0.5).tolist() == [0, 3, 3, 1, 3, 3]
+    assert clear_labels(points, line, centers, 0.75).tolist() == [0, 0, 3, 1, 3, 2]
+    assert clear_labels(points, line, centers, 1e-9).tolist() == [3] * 6
+    # One centre has no second one.
+    assert clear_labels(points, line, centers[:1], 0.5).tolist() == [0] * 6
+
+
+def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(5)
+    points, centers = on_grid(generator.uniform(-1, 1, (100, 2))), on_grid(generator.uniform(-1, 1, (7, 2)))
+    whole = clear_labels(points, np.eye(2), centers, 0.6)
+    assert 0 < (whole == 7).sum() < 100
+    monkeypatch.setattr(projected, "_BLOCK_DISTANCES", 50)
+    assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
+
+
+# -- sums, means, indicators --------------------------------------------------------------------------------------
+
+
+def test_sums_and_counts_by_hand() -> None:
+    points = np.array([[0.5, 1.0], [0.25, -1.0], [1.0, 1.0], [0.125, 0.0]])
+    sums, counts = sums_and_counts(points, np.array([0, 2, 0, 3], dtype=np.int32), 3)
+    assert sums.tolist() == [[1.5, 2.0], [0.0, 0.0], [0.25, -1.0]]
+    assert counts.tolist() == [2.0, 0.0, 1.0]
+    sums, counts = sums_and_counts(np.empty((0, 2)), np.empty(0, dtype=np.int32), 2)
+    assert sums.tolist() == [[0.0, 0.0]] * 2
+    assert counts.tolist() == [0.0, 0.0]
+
+
+def test_means_and_indicators_by_hand() -> None:
+    sums, counts = np.array([[2.0, 0.0], [0.0, 0.0], [0.0, -3.0]]), np.array([4.0, 0.0, 3.0])
+    means, indicators = means_and_indicators(sums, counts, 10.0, 10.0)
+    assert means.tolist() == [[0.5, 0.0], [0.0, 0.0], [0.0, -1.0]]
+    assert indicators.tolist() == [1.0, 0.0, 1.0]
+    # Both norms are halved by whichever bound is the tighter one, and by the same factor.
+    for bounds, order in (((math.sqrt(1.25) / 2, 9.0), 2), ((9.0, math.sqrt(0.5)), 2), ((9.0, 1.0), 1)):
+        means, indicators = means_and_indicators(sums, counts, *bounds, indicator_order=order)
+        assert means == pytest.approx(np.array([[0.25, 0.0], [0.0, 0.0], [0.0, -0.5]]), abs=2 * STEP)
+        assert indicators == pytest.approx(np.array([0.5, 0.0, 0.5]), abs=2 * STEP)
+        assert means[2, 1] / indicators[2] == pytest.approx(-1.0, abs=8 * STEP)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    k=st.integers(1, 6),
+    d=st.integers(1, 4),
+    means_bound=st.floats(1e-4, 5.0),
+    indicators_bound=st.floats(1e-3, 5.0),
+    order=st.sampled_from((1, 2)),
+)
+def test_means_and_indicators_never_leave_their_bounds(
+    seed: int, k: int, d: int, means_bound: float, indicators_bound: float, order: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(0, 4, k).astype(np.float64)
+    sums = on_grid(generator.uniform(-1, 1, (k, d))) * counts[:, None]
+    means, indicators = means_and_indicators(sums, counts, means_bound, indicators_bound, indicator_order=order)
+    assert sum(Fraction(v) ** 2 for v in means.ravel()) <= Fraction(means_bound) ** 2
+    total = sum(Fraction(v) if order == 1 else Fraction(v) ** 2 for v in indicators)
+    assert total <= (Fraction(indicators_bound) if order == 1 else Fraction(indicators_bound) ** 2)
+    assert np.array_equal(np.rint(means * GRID), means * GRID)
+    assert np.array_equal(np.rint(indicators * GRID), indicators * GRID)
+    # An empty cluster says nothing; every other one says the same.
+    assert not means[counts == 0.0].any()
+    assert not indicators[counts == 0.0].any()
+    assert len(set(indicators[counts > 0.0])) <= 1

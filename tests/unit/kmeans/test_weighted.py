@@ -1,0 +1,188 @@
+"""Weighted k-means of a few points, cost curves and their elbows."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, usable_weights, weighted_kmeans
+
+Floats = NDArray[np.float64]
+
+
+def best_cost(points: Floats, weights: Floats, k: int) -> float:
+    """The optimum, by trying every assignment."""
+    best = np.inf
+    for labels in itertools.product(range(k), repeat=len(points)):
+        chosen = np.array(labels)
+        cost = 0.0
+        for j in range(k):
+            rows, w = points[chosen == j], weights[chosen == j]
+            if w.sum() > 0.0:
+                cost += float((w[:, None] * (rows - np.average(rows, axis=0, weights=w)) ** 2).sum())
+        best = min(best, cost)
+    return best
+
+
+def test_centres_by_hand() -> None:
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [10.0, 2.0]])
+    centers, cost = weighted_kmeans(points, [3.0, 1.0, 1.0, 1.0], 2, n_init=5, seed=0)
+    # Means 0.25 (cost 3/16 + 9/16) and (10, 1) (cost 2).
+    assert sorted(centers.tolist()) == [[0.25, 0.0], [10.0, 1.0]]
+    assert cost == pytest.approx(2.75)
+    centers, cost = weighted_kmeans(points, [3.0, 1.0, 1.0, 1.0], 1, n_init=1, seed=0)
+    assert centers == pytest.approx(np.array([[21.0 / 6.0, 2.0 / 6.0]]))
+    assert cost == pytest.approx(best_cost(points, np.array([3.0, 1.0, 1.0, 1.0]), 1))
+
+
+def test_weights_count_and_not_only_whether_they_are_there() -> None:
+    line = np.array([[0.0], [1.0], [2.2]])
+    # Alone, the pair (0, 1) is nearer; with a heavy 0, moving its centre costs more than joining 1 and 2.2.
+    assert sorted(weighted_kmeans(line, [1.0, 1.0, 1.0], 2, n_init=10, seed=1)[0].ravel()) == pytest.approx([0.5, 2.2])
+    heavy = weighted_kmeans(line, [100.0, 1.0, 1.0], 2, n_init=10, seed=1)[0]
+    assert sorted(heavy.ravel()) == pytest.approx([0.0, 1.6])
+
+
+def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
+    generator = np.random.default_rng(2)
+    for _ in range(5):
+        points, weights = generator.uniform(-1, 1, (7, 2)), generator.uniform(0.1, 3.0, 7)
+        centers, cost = weighted_kmeans(points, weights, 3, n_init=40, seed=3)
+        best = best_cost(points, weights, 3)
+        assert best * (1 - 1e-9) <= cost <= 1.1 * best
+        nearest = ((points[:, None] - centers[None]) ** 2).sum(axis=2).min(axis=1)
+        assert cost == pytest.approx(float(weights @ nearest), rel=1e-6)
+
+
+def test_restarts_keep_the_best_and_more_of_them_are_no_worse() -> None:
+    """Five far clusters of unequal weight: single starts from the same seeds often end in a worse optimum."""
+    generator = np.random.default_rng(6)
+    places = generator.uniform(-20, 20, (12, 2))
+    points = np.repeat(places, 6, axis=0) + generator.normal(0, 0.3, (72, 2))
+    weights = generator.uniform(0.2, 2.0, 72)
+    single = [weighted_kmeans(points, weights, 12, n_init=1, seed=seed)[1] for seed in range(8)]
+    many = [weighted_kmeans(points, weights, 12, n_init=20, seed=seed)[1] for seed in range(3)]
+    assert max(single) > 1.5 * min(single)
+    assert max(many) <= min(single) * 1.001
+
+
+def test_equal_seeds_give_equal_bits() -> None:
+    """Clients compare states bit by bit under 'oblivious'."""
+    generator = np.random.default_rng(7)
+    points, weights = generator.uniform(-1, 1, (60, 4)), generator.uniform(0, 1, 60)
+    first = weighted_kmeans(points, weights, 5, n_init=4, seed=9)
+    again = weighted_kmeans(points.copy(), weights.copy(), 5, n_init=4, seed=9)
+    assert np.array_equal(first[0], again[0])
+    assert first[1] == again[1]
+
+
+def test_points_without_weight_do_not_matter() -> None:
+    points = np.array([[0.0], [1.0], [5.0], [1000.0]])
+    centers, cost = weighted_kmeans(points, [1.0, 1.0, 1.0, 0.0], 2, n_init=5, seed=0)
+    assert sorted(centers.ravel()) == pytest.approx([0.5, 5.0])
+    assert cost == pytest.approx(0.5)
+    # Noise makes weights negative: less than nothing is nothing.
+    centers, _ = weighted_kmeans(points, [1.0, 1.0, 1.0, -50.0], 2, n_init=5, seed=0)
+    assert sorted(centers.ravel()) == pytest.approx([0.5, 5.0])
+
+
+def test_faint_weights_complete_the_clusters_and_do_not_move_them() -> None:
+    points = np.array([[0.0], [4.0], [9.0], [20.0]])
+    centers, cost = weighted_kmeans(points, [5.0, 0.0, 3.0, 0.0], 3, n_init=10, seed=0)
+    assert len(centers) == 3
+    assert np.isfinite(centers).all()
+    # The two points with weight have centres of their own, the third one is where nobody was counted.
+    near = np.abs(centers - np.array([[0.0, 9.0]])).min(axis=0)
+    assert near == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert cost < 1e-6
+
+
+def test_usable_weights_by_hand() -> None:
+    assert usable_weights([1.0, -2.0, 3.0], 2).tolist() == [1.0, 0.0, 3.0]
+    assert usable_weights([0.0, 0.0, 0.0], 2).tolist() == [1.0, 1.0, 1.0]
+    assert usable_weights([-1.0, -1.0], 1).tolist() == [1.0, 1.0]
+    faint = usable_weights([4.0, 0.0], 2)
+    assert faint[0] == 4.0
+    assert 0.0 < faint[1] < 1e-6
+    # There is nothing to complete.
+    assert usable_weights([4.0, 0.0], 1).tolist() == [4.0, 0.0]
+    assert usable_weights([], 1).tolist() == []
+    given = np.array([1.0, -1.0])
+    usable_weights(given, 2)
+    assert given.tolist() == [1.0, -1.0]
+
+
+def test_fewer_points_than_clusters_are_refused() -> None:
+    with pytest.raises(DataError, match="there are 2 server points, but 3 clusters"):
+        weighted_kmeans([[0.0], [1.0]], [1.0, 1.0], 3, n_init=1, seed=0)
+
+
+def test_equal_points_are_no_error() -> None:
+    centers, cost = weighted_kmeans(np.ones((5, 2)), np.ones(5), 3, n_init=2, seed=0)
+    assert centers == pytest.approx(np.ones((3, 2)))
+    assert cost == pytest.approx(0.0, abs=1e-12)
+
+
+# -- cost curves --------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_by_hand() -> None:
+    points = np.array([[0.0], [2.0], [10.0]])
+    costs, centers = cost_curve(points, [1.0, 1.0, 2.0], 3, n_init=5, seed=0)
+    # k = 1: mean 5.5, squares 30.25 + 12.25 + 2 * 20.25; k = 2: the pair (0, 2); per weight of 4.
+    assert costs == pytest.approx([83.0 / 4.0, 2.0 / 4.0, 0.0], abs=1e-12)
+    assert [len(found) for found in centers] == [1, 2, 3]
+
+
+def test_the_curve_never_rises() -> None:
+    generator = np.random.default_rng(8)
+    places = generator.uniform(-20, 20, (9, 2))
+    points = np.repeat(places, 5, axis=0) + generator.normal(0, 0.2, (45, 2))
+    costs, centers = cost_curve(points, np.ones(45), 14, n_init=1, seed=2)
+    assert (np.diff(costs) <= 0.0).all()
+    assert len(centers) == 14
+    # With single starts some k ended worse than the one before, which the curve hides.
+    alone = [weighted_kmeans(points, np.ones(45), k, n_init=1, seed=2)[1] / 45 for k in range(1, 15)]
+    assert (np.asarray(alone) >= costs - 1e-12).all()
+
+
+# -- elbows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bend", range(2, 12))
+@pytest.mark.parametrize("flat", [0.0, -0.01, -0.2])
+def test_elbows_of_two_straight_lines(bend: int, flat: float) -> None:
+    ks = np.arange(1, 13)
+    costs = 20.0 - np.minimum(ks, bend) + flat * np.maximum(ks - bend, 0)
+    expected = bend if bend < 12 else 11
+    assert elbow(costs) == expected
+    assert elbow((costs * 1e-6).tolist()) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_elbows_survive_a_little_noise(seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(0.0, 0.02, 15)
+    ks = np.arange(1, 16)
+    for bend in (3, 6, 10):
+        assert elbow(10.0 - np.minimum(ks, bend) - 0.03 * np.maximum(ks - bend, 0) + noise) == bend
+
+
+@pytest.mark.parametrize("costs", [[5.0], [5.0, 1.0], [3.0, 3.0, 3.0], [0.0] * 10, [1.0, 2.0, 3.0]])
+def test_curves_without_a_bend(costs: list[float]) -> None:
+    assert elbow(costs) == 1
+
+
+@pytest.mark.parametrize("n_clusters", [2, 3, 5, 7])
+def test_far_clusters_are_counted(n_clusters: int) -> None:
+    """Among the corners of a simplex any two are alike, so the curve is straight until each has its own centre."""
+    generator = np.random.default_rng(n_clusters)
+    corners = 10.0 * np.eye(n_clusters)
+    points = np.repeat(corners, 20, axis=0) + generator.normal(0.0, 0.1, (20 * n_clusters, n_clusters))
+    costs, centers = cost_curve(points, np.ones(len(points)), 12, n_init=10, seed=0)
+    assert elbow(costs) == n_clusters
+    nearest = np.linalg.norm(centers[n_clusters - 1][:, None] - corners[None], axis=2).min(axis=0)
+    assert nearest.max() < 0.2
