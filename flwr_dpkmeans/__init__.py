@@ -7,9 +7,12 @@ package or module   what it is for
 ==================  ====================================================================
 ``estimator``       `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
 ``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
-``algorithms``      FastLloyd, GLloyd, SuLloyd, Lloyd as lists of rounds
+``algorithms``      FastLloyd, FedDP-KMeans, their baselines: each a list of rounds
+``server_facts``    what the server's own points tell everybody: a centre and clip bounds
+``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
+``direct``          the same rounds without messages, for thousands of virtual clients
 ``trust``           who adds noise and who sees sums: oblivious, central, distributed
-``rounds``          what a private-sum round is
+``rounds``          what a private-sum round is, and the state that rounds pass on
 ``plan``            what a public plan is and what it costs
 ``planning``        drafts it before data are touched (``plan_checks``: what none may contain)
 ``agreement``       how a client checks a plan that it received
@@ -19,7 +22,7 @@ package or module   what it is for
 ``kmeans``          numerics on clean arrays
 ``data``            loaders, public bounds, partitions
 ``results``         files and picture of a run
-``config``          the one validated configuration
+``config``          the one validated configuration (``config_checks``: one sentence for each mistake)
 ``errors``          three families: local misuse, peers, budget
 ==================  ====================================================================
 """
@@ -35,9 +38,13 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.flower.client_app import client_app as client_app
     from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
+    from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
     from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
     from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
     from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
+    from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPlusPlus
+    from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
+    from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
     from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
     from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
 
@@ -50,9 +57,13 @@ _HOMES = {
     "client_app": "flwr_dpkmeans.flower.client_app",
     "secure_aggregation_mod": "flwr_dpkmeans.flower.mod",
     "FastLloyd": "flwr_dpkmeans.flower.strategy",
+    "FedDPKMeans": "flwr_dpkmeans.flower.strategy",
     "GLloyd": "flwr_dpkmeans.flower.strategy",
     "Lloyd": "flwr_dpkmeans.flower.strategy",
     "PrivateKMeans": "flwr_dpkmeans.flower.strategy",
+    "ServerKMeansPlusPlus": "flwr_dpkmeans.flower.strategy",
+    "ServerLloyd": "flwr_dpkmeans.flower.strategy",
+    "SpherePacking": "flwr_dpkmeans.flower.strategy",
     "SuLloyd": "flwr_dpkmeans.flower.strategy",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",
 }

@@ -122,9 +122,7 @@ CENTRAL_BASELINES: Mapping[str, Callable[[KMeansConfig, Sequence[Array], float],
 """Algorithms that `FederatedKMeans` runs on all rows together."""
 
 
-def _exact(
-    config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta: float, warning: str
-) -> CentralResult:
+def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> CentralResult:
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)

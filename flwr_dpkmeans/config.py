@@ -6,19 +6,26 @@ Everything in `KMeansConfig` is public: it travels to every client inside the pl
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
+from flwr_dpkmeans.config_checks import (
+    as_integer,
+    as_real,
+    as_shares,
+    choice,
+    require_bounds,
+    require_integer,
+    require_real,
+    require_sampling,
+    require_shares,
+)
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-
-EnumT = TypeVar("EnumT", bound=Enum)
 
 
 class NoiseFamily(Enum):
@@ -77,7 +84,8 @@ class KMeansConfig:
     min_clients : int
         Smallest cohort whose sum is released, >= 2.
     max_silent : int or None
-        Clients that may collude or fall silent; None: 0 up to 32 clients, 20 above.
+        Clients that may collude or fall silent; None: 0 up to 32 clients, above that a
+        tenth of them, at most 20.
     max_retries : int
         Attempts that may follow a dropout; each one costs.
     max_epsilon : float or None
@@ -90,11 +98,13 @@ class KMeansConfig:
         FedDP-KMeans: shares of outer product, weights, sums, counts; None: the paper's rule of thumb for the unit.
     lloyd_share : float
         FedDP-KMeans: share of the budget that all Lloyd rounds together take, if there are any.
-    weight_threshold : float or None
-        FedDP-KMeans: weights below so many standard deviations of their noise are dropped; None: 2 at record level, 1
-        at client level, where the noise is larger beside the weights (measured on the paper's mixture).
+    weight_threshold : float
+        FedDP-KMeans: weights below so many standard deviations of their noise are dropped, except the largest 40%.
     n_init : int
         FedDP-KMeans: restarts of k-means on the server points.
+    server_prior : bool
+        FedDP-KMeans: let the server points' own outer product support the noisy one, by precision; False: the released
+        matrix alone, as in the paper.
     margin : float
         FedDP-KMeans: rows whose distances to the two nearest centres have a larger ratio are left out of the centers
         round; 1 keeps all.
@@ -147,9 +157,10 @@ class KMeansConfig:
     noise_kind: NoiseFamily = NoiseFamily.GAUSSIAN
     budget_shares: tuple[float, ...] | None = None
     lloyd_share: float = 0.3
-    weight_threshold: float | None = None
+    weight_threshold: float = 3.0
     n_init: int = 20
     margin: float = 1.0
+    server_prior: bool = True
     data_radius: float | None = None
     outer_product_bound: float | None = None
     weights_bound: float | None = None
@@ -162,13 +173,15 @@ class KMeansConfig:
 
     def __post_init__(self) -> None:
         for name, least, whole in _INTEGERS:
-            _require_integer(name, getattr(self, name), least, whole)
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                require_integer(name, getattr(self, name), least, whole)
         for name, low, high, example in _REALS:
-            _require_real(name, getattr(self, name), low, high, example)
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                require_real(name, getattr(self, name), low, high, example)
         for name in ("algorithm", "trust"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but it must be a name: give a string.")
-        for name in ("radius_clipping", "choose_n_clusters", "masking"):
+        for name in ("radius_clipping", "choose_n_clusters", "server_prior", "masking"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but it must be a boolean: give True or False."
@@ -182,9 +195,9 @@ class KMeansConfig:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)}, but it must be at most {most}: give a smaller one."
                 )
-        _require_bounds(self.bounds, self.n_features)
-        _require_shares(self.budget_shares)
-        _require_sampling(self.client_sampling_rate, self.unit)
+        require_bounds(self.bounds, self.n_features)
+        require_shares(self.budget_shares)
+        require_sampling(self.client_sampling_rate, self.unit)
         if self.margin > 1.0:
             raise ConfigurationError(
                 f"margin is {self.margin:g}, but a nearest distance is at most the second one: give 1.0 or less."
@@ -265,7 +278,7 @@ CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bou
 _OPTIONAL = frozenset(
     (
         *("delta", "n_examples", "n_features", "max_iter", "random_state", "n_clients", "max_silent", "max_epsilon"),
-        *("weight_threshold", *CLIP_BOUNDS),
+        *CLIP_BOUNDS,
     )
 )
 
@@ -322,124 +335,10 @@ def parse_config(**values: Any) -> KMeansConfig:
             converted[name] = choice(name, converted[name], kind)
     for name, *_ in _REALS:
         if name in converted:
-            converted[name] = _as_real(converted[name])
+            converted[name] = as_real(converted[name])
     for name, *_ in _INTEGERS:
         if name in converted and converted[name] is not None and not isinstance(converted[name], bool):
-            converted[name] = _as_integer(converted[name])
+            converted[name] = as_integer(converted[name])
     if converted.get("budget_shares") is not None:
-        converted["budget_shares"] = _as_shares(converted["budget_shares"])
+        converted["budget_shares"] = as_shares(converted["budget_shares"])
     return KMeansConfig(**converted)
-
-
-def _as_shares(value: object) -> object:
-    """Accept a sequence of numbers, or a string of numbers with commas, as budget shares."""
-    parts = value.split(",") if isinstance(value, str) else value
-    try:
-        return tuple(float(part) for part in parts)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        return value
-
-
-def _require_shares(shares: object) -> None:
-    """One sentence for budget shares that are not four positive numbers."""
-    if shares is None:
-        return
-    usable = isinstance(shares, tuple) and len(shares) == 4 and all(_is_finite(s) and s > 0.0 for s in shares)
-    if not usable:
-        raise ConfigurationError(
-            f"budget_shares are {shares!r}, but they must be four positive numbers (outer product, weights, sums, "
-            "counts): give (0.2, 0.2, 0.45, 0.15)."
-        )
-
-
-def _require_sampling(rate: float, unit: PrivacyUnit) -> None:
-    """One sentence for a sampling rate that is no probability, or that would hide no client."""
-    if rate > 1.0:
-        raise ConfigurationError(
-            f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
-        )
-    if rate < 1.0 and unit is not PrivacyUnit.CLIENT:
-        raise ConfigurationError(
-            f"client_sampling_rate is {rate:g}, but sampling clients amplifies client-level privacy only: choose "
-            "unit='client' or leave the rate at 1."
-        )
-
-
-def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """Turn a string into a member of an enumeration, or say which one is nearest."""
-    if isinstance(value, kind):
-        return value
-    for member in kind:
-        if member.value == value:
-            return member
-    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
-
-
-def _as_integer(value: object) -> object:
-    """Accept NumPy integers and whole floats (a TOML or Hydra number) as integers."""
-    index = getattr(value, "__index__", None)
-    if index is not None:
-        return index()
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
-def _as_real(value: object) -> object:
-    """Accept integers and NumPy numbers as floats; an integer beyond their range becomes infinite, and is refused."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return value
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _require_integer(name: str, value: object, low: int, example: int) -> None:
-    """One sentence for a count that is not an integer of at least `low`."""
-    if value is None and name in _OPTIONAL:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
-
-
-def _require_real(name: str, value: object, low: float, high: float, example: str) -> None:
-    """One sentence for a number outside the open interval (low, high)."""
-    if value is None and name in _OPTIONAL:
-        return
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
-        least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-        bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number {bound}: give {example}.")
-
-
-def _require_bounds(bounds: object, n_features: int | None) -> None:
-    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
-    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
-        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
-    lower, upper = bounds
-    if len(lower) != len(upper) or not lower:
-        raise ConfigurationError(
-            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
-        )
-    if n_features is not None and len(lower) not in (1, n_features):
-        raise ConfigurationError(
-            f"there are bounds for {len(lower)} features, but the table has {n_features}: give one pair for all "
-            "features or one pair for each."
-        )
-    for feature, (low, high) in enumerate(_pairs(lower, upper)):
-        if not all(map(_is_finite, (low, high))) or not low < high:
-            raise ConfigurationError(
-                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
-                "and below the upper one: swap or widen them, and leave out a constant column."
-            )
-
-
-def _is_finite(value: object) -> bool:
-    """Whether a bound is a number at all, and a finite one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _pairs(lower: Iterable[float], upper: Iterable[float]) -> Iterable[tuple[float, float]]:
-    """Zip two bound tuples of equal length."""
-    return zip(lower, upper, strict=True)

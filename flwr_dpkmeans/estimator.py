@@ -49,6 +49,7 @@ _CONFIG_FIELDS = (
     "weight_threshold",
     "n_init",
     "margin",
+    "server_prior",
     *CLIP_BOUNDS,
     "examples_per_client",
     "client_sampling_rate",
@@ -57,7 +58,7 @@ _CONFIG_FIELDS = (
 
 
 class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Differentially private k-means over several parties' data.
+    """Differentially private k-means over several parties' data.
 
     All parties are simulated in this process, but everything else is real: the same strategy, ClientApp,
     secure-aggregation mod, masks and noise as in a deployment.
@@ -98,12 +99,16 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     alpha, schedule, post_processing, radius_clipping, packing
         FastLloyd's options, see `flwr_dpkmeans.config.KMeansConfig`.
     max_silent : int, optional
-        Clients that may collude or fall silent; None: 0 up to 32 clients, 20 above.
+        Clients that may collude or fall silent; None: 0 up to 32 clients, above that a
+        tenth of them, at most 20.
     max_clusters : int
         Largest number of clusters that ``n_clusters="auto"`` and `choose_k` consider.
-    noise_kind, budget_shares, lloyd_share, weight_threshold, n_init, margin, data_radius, outer_product_bound, \
-weights_bound, means_bound, indicators_bound, examples_per_client, client_sampling_rate
+    noise_kind, budget_shares, lloyd_share, weight_threshold, n_init, margin, server_prior
         FedDP-KMeans' options, see `flwr_dpkmeans.config.KMeansConfig`.
+    data_radius, outer_product_bound, weights_bound, means_bound, indicators_bound
+        FedDP-KMeans' clip bounds; None: from server data.
+    examples_per_client, client_sampling_rate
+        Client-level options, see `flwr_dpkmeans.config.KMeansConfig`.
     masking : bool
         False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
 
@@ -160,9 +165,10 @@ weights_bound, means_bound, indicators_bound, examples_per_client, client_sampli
         noise_kind: str = "gaussian",
         budget_shares: Sequence[float] | None = None,
         lloyd_share: float = 0.3,
-        weight_threshold: float | None = None,
+        weight_threshold: float = 3.0,
         n_init: int = 20,
         margin: float = 1.0,
+        server_prior: bool = True,
         data_radius: float | None = None,
         outer_product_bound: float | None = None,
         weights_bound: float | None = None,
@@ -198,6 +204,7 @@ weights_bound, means_bound, indicators_bound, examples_per_client, client_sampli
         self.weight_threshold = weight_threshold
         self.n_init = n_init
         self.margin = margin
+        self.server_prior = server_prior
         self.data_radius = data_radius
         self.outer_product_bound = outer_product_bound
         self.weights_bound = weights_bound

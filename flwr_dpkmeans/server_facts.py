@@ -197,9 +197,7 @@ def _record_bounds(norms: Array, given: dict[str, float]) -> dict[str, float]:
     """Clip bounds for one row."""
     radius = given.get("data_radius", float(np.quantile(norms, RECORD_RADIUS_QUANTILE)) or float(norms.max()))
     default = float(np.quantile(norms, OUTER_PRODUCT_QUANTILE)) or radius
-    # A radius that was given is what the paper clips everything to.
-    outer = radius if "data_radius" in given else min(radius, default)
-    return {"data_radius": radius, "outer_product_bound": given.get("outer_product_bound", outer**2)}
+    return {"data_radius": radius, "outer_product_bound": given.get("outer_product_bound", min(radius, default) ** 2)}
 
 
 def _client_bounds(config: KMeansConfig, points: Array, norms: Array, given: dict[str, float]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from flwr_dpkmeans.kmeans.projected import (
     means_and_indicators,
     nearest_projected,
     outer_product_triangle,
+    shrink_to_server,
     sums_and_counts,
     symmetric_from_triangle,
     triangle_size,
@@ -42,8 +43,8 @@ PROJECTED_CENTERS = "projected_centers"
 COST_CURVE = "cost_curve"
 SEED = "seed"
 
-THRESHOLDS = {PrivacyUnit.RECORD: 2.0, PrivacyUnit.CLIENT: 1.0}
-"""Weights below so many standard deviations of their noise are dropped, unless the configuration says otherwise."""
+_ALWAYS_KEPT = 0.4
+"""Share of the server points that keep their weights, if positive, however large the noise is."""
 _ROUNDING = 1.001 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded."""
 
@@ -80,8 +81,10 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
-        projection = leading_eigenvectors(matrix, n_components)
         server_points = _extra(state, SERVER_POINTS)
+        if public.config.server_prior:
+            matrix = shrink_to_server(matrix, clip_rows(server_points, radius), blocks[0].noise_scale)
+        projection = leading_eigenvectors(matrix, n_components)
         projected = round_to_grid(server_points @ projection)
         extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: _extra(state, SEED)}
         return ClusterState(state.centroids, state.counts, state.movements, extras)
@@ -100,7 +103,6 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
     config = public.config
     per_client = config.unit is PrivacyUnit.CLIENT
     order = _order(config)
-    threshold = THRESHOLDS[config.unit] if config.weight_threshold is None else config.weight_threshold
     noise = blocks[0].noise_scale * (math.sqrt(2.0) if blocks[0].noise is NoiseShape.LAPLACE else 1.0)
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
@@ -110,8 +112,7 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
-        weights = released["weights"]
-        weights = np.where(weights > threshold * noise, weights, 0.0)
+        weights = _without_noise_weights(released["weights"], config.weight_threshold * noise)
         points, seed = _extra(state, PROJECTED_POINTS), int(_extra(state, SEED)[0])
         extras = dict(state.extras)
         if config.choose_n_clusters:
@@ -216,6 +217,12 @@ def _new_centroids(
     inside = clip_rows(round_to_grid(means), facts.data_radius)
     centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
     return round_to_grid(centroids), counts
+
+
+def _without_noise_weights(weights: Array, threshold: float) -> Array:
+    """Drop weights below the threshold, which noise alone may have made; the largest stay."""
+    least = max(0.0, min(threshold, float(np.quantile(weights, 1.0 - _ALWAYS_KEPT))))
+    return np.where((weights >= least) & (weights > 0.0), weights, 0.0)
 
 
 def _lifted(centers: Array, projection: Array, facts: ServerFacts) -> Array:

@@ -97,9 +97,9 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
 
     Examples
     --------
-    >>> strategy = strategy_from_run_config({"n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"})
-    >>> strategy.config.algorithm, strategy.config.n_clients
-    ('fastlloyd', 4)
+    >>> run_config = {"algorithm": "glloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"}
+    >>> strategy_from_run_config(run_config).config.trust
+    'oblivious'
     """
     for key in run_config:
         if key not in RUN_CONFIG_KEYS:

@@ -17,6 +17,9 @@ from flwr_dpkmeans.kmeans.clipping import clip_factor, toward_zero
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 
 _ROOT_TWO = math.sqrt(2.0)
+# The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
+# more harm: they count as twice as large.
+_PRIOR_CAUTION = 4.0
 # Rows and centres in one block of distances.
 _BLOCK_DISTANCES = 1 << 20
 
@@ -82,6 +85,49 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
     upper = matrix.reshape(n_features, n_features)
     whole: FloatArray = upper + upper.T - np.diag(np.diag(upper))
     return whole
+
+
+def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> FloatArray:
+    """Average a noisy outer product with that of the server's points, each by its precision.
+
+    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. Off the diagonal, an entry of
+    the released matrix has the variance noise^2 / 2; one of the server's has a sampling variance, estimated from its
+    points, and a mismatch, estimated from how much more the two matrices differ than both variances explain. The less
+    the server's points resemble the clients' and the smaller the noise, the less they weigh: the weight vanishes with
+    the noise.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_features, n_features)
+        Released, symmetric.
+    server_points : array of shape (n_server, n_features)
+        Clipped as the clients' rows are.
+    noise : float
+        Standard deviation of the noise on the diagonal.
+
+    Returns
+    -------
+    float64 array of shape (n_features, n_features)
+
+    Examples
+    --------
+    >>> shrink_to_server(np.diag([3.0, 1.0]), np.eye(2), 0.0).tolist()
+    [[3.0, 0.0], [0.0, 1.0]]
+    """
+    n_features = len(matrix)
+    product = server_points.T @ server_points
+    if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
+        return matrix
+    scale = float(np.trace(matrix) / np.trace(product))
+    off = ~np.eye(n_features, dtype=bool)
+    squares = np.square(server_points)
+    sampling = (squares.T @ squares - np.square(product) / len(server_points))[off].mean() * scale**2
+    released = 0.5 * noise**2
+    difference = np.square(matrix - scale * product)[off].mean()
+    mismatch = max(0.0, float(difference - sampling - released))
+    weight = released / max(released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300)
+    blended: FloatArray = (1.0 - weight) * matrix + weight * scale * product
+    return blended
 
 
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:

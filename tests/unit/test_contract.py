@@ -164,7 +164,7 @@ def refusal(case: Case) -> str:
 
 @pytest.mark.parametrize("case", REFUSED, ids="-".join)
 def test_unsupported_combinations_are_refused_in_one_sentence(case: Case) -> None:
-    algorithm, trust, unit, kind = case
+    _, trust, unit, kind = case
     sentence = refusal(case)
     assert sentence.endswith(".")
     assert "\n" not in sentence
