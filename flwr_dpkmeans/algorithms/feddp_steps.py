@@ -25,6 +25,7 @@ from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
     shrink_to_server,
+    standing_out,
     sums_and_counts,
     symmetric_from_triangle,
     triangle_size,
@@ -84,7 +85,10 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
         server_points = _extra(state, SERVER_POINTS)
         if public.config.server_prior:
             matrix = shrink_to_server(matrix, clip_rows(server_points, radius), blocks[0].noise_scale)
-        projection = leading_eigenvectors(matrix, n_components)
+        # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
+        auto = public.config.choose_n_clusters
+        used = standing_out(matrix, blocks[0].noise_scale, n_components) if auto else n_components
+        projection = leading_eigenvectors(matrix, used)
         projected = round_to_grid(server_points @ projection)
         extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: _extra(state, SEED)}
         return ClusterState(state.centroids, state.counts, state.movements, extras)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ _GRID = 2.0**16
 _SHADE = 1.0 - 2.0**-40
 
 
+@lru_cache(maxsize=64)
 def largest_kept_square(radius: float) -> float:
     """Return the largest float64 that is at most radius^2, so that rounding never keeps a point beyond the radius.
 

@@ -130,6 +130,37 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     return blended
 
 
+def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
+    """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk.
+
+    Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads an eigenvalue over the semicircle of
+    radius s sqrt(2 d) (Wigner); rows of many directions of equal variance add a bulk around the median.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_features, n_features)
+    noise : float
+        Standard deviation of the noise on the diagonal.
+    most : int
+        Upper limit of the result.
+
+    Returns
+    -------
+    int
+        From 1 to `most`.
+
+    Examples
+    --------
+    >>> standing_out(np.diag([9.0, 8.0, 1.0, 1.0, 1.0]), noise=0.5, most=4)
+    2
+    """
+    values = np.linalg.eigvalsh(matrix)
+    median = float(np.median(values))
+    # Eigenvalues of the bulk lie as far above the median as below it.
+    edge = median + max(noise * math.sqrt(2.0 * len(values)), median - float(values[0]))
+    return int(np.clip((values > edge).sum(), 1, most))
+
+
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
     """Return the eigenvectors of the largest eigenvalues of a symmetric matrix, on the 2^-16 grid.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 
@@ -138,10 +137,7 @@ def cost_curve(
 
 
 def elbow(costs: Sequence[float] | FloatArray) -> int:
-    """Number of clusters at the bend of a cost curve.
-
-    The curve is fitted by two straight lines that meet at k, the second one through the last cost; the k with the least
-    sum of squared residuals is the elbow.
+    """Number of clusters at the bend of a cost curve: the point farthest below the chord of the curve.
 
     Parameters
     ----------
@@ -151,7 +147,11 @@ def elbow(costs: Sequence[float] | FloatArray) -> int:
     Returns
     -------
     int
-        From 1 to ``len(costs)``.
+        From 1 to ``len(costs)``; 1 for a curve that does not fall or has fewer than three points.
+
+    References
+    ----------
+    Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
 
     Examples
     --------
@@ -161,12 +161,6 @@ def elbow(costs: Sequence[float] | FloatArray) -> int:
     values = np.asarray(costs, dtype=np.float64)
     if len(values) < 3 or not values[0] > values[-1]:
         return 1
-    ks = np.arange(1, len(values) + 1, dtype=np.float64)
-    best, residual = 1, math.inf
-    for bend in range(2, len(values)):
-        hinge = np.stack([np.ones_like(ks), np.minimum(ks, bend), np.maximum(ks - bend, 0.0)], axis=1)
-        fitted = hinge @ np.linalg.lstsq(hinge, values, rcond=None)[0]
-        error = float(np.square(values - fitted).sum())
-        if error < residual:
-            best, residual = bend, error
-    return best
+    heights = (values - values[-1]) / (values[0] - values[-1])
+    steps = np.linspace(0.0, 1.0, len(values))
+    return int(np.argmax(1.0 - steps - heights)) + 1
