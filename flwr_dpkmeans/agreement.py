@@ -15,8 +15,11 @@ from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 
 _TOLERANCE = 1e-9
-_LARGEST_STATE = 2.0**37
-"""Values beyond it have no exact place on the grid in float64."""
+_GRID = 2.0**16
+_STRETCH = 1.01
+"""Largest length of a projection's column: 1, and room for rounding."""
+_LARGEST_COUNT = 2.0**47
+_READ_BY_STATISTICS = (PROJECTION, PROJECTED_POINTS, PROJECTED_CENTERS)
 
 
 def verify_plan(plan: Plan) -> None:
@@ -71,9 +74,10 @@ def require_successor(plan: Plan, final: Plan) -> None:
 
 
 def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
-    """Check the shapes of a state that the server sent for one round; index T + 1 is the result.
+    """Check a state that the server sent for one round; index T + 1 is the result.
 
-    Whatever its values are, the statistics' bounds hold, so nothing else has to be checked for privacy.
+    On the grid and inside these ranges all sums of a client's search for nearest centres are exact, so that each row's
+    label is a function of that row alone and the statistics' bounds hold whatever the server sends.
     """
     k, d = plan.config.n_clusters, plan.n_features
     reads = build_algorithm(plan).rounds[index - 1].reads if index <= plan.last_round else ()
@@ -89,9 +93,24 @@ def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
                 exact = name == PROJECTED_POINTS
                 fits = fits and table is not None and table.ndim == 2 and table.shape[1] == columns
                 fits = fits and table is not None and (len(table) == rows if exact else 1 <= len(table) <= rows)
-    values = (state.centroids, state.counts, *state.extras.values())
-    if not fits or any(np.abs(array).max(initial=0.0) > _LARGEST_STATE for array in values):
+    if not fits or not _is_exact(state, width):
         raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
+
+
+def _is_exact(state: ClusterState, n_features: int) -> bool:
+    """Whether a state lies on the grid, its centroids in the box, and its projection does not stretch."""
+    values = (state.centroids, *(state.extras[name] for name in _READ_BY_STATISTICS if name in state.extras))
+    if any(not np.array_equal(np.rint(array * _GRID), array * _GRID) for array in values):
+        return False
+    if np.abs(state.centroids).max(initial=0.0) > 1.0 or np.abs(state.counts).max(initial=0.0) > _LARGEST_COUNT:
+        return False
+    projection = state.extras.get(PROJECTION)
+    if projection is not None and np.square(projection).sum(axis=0).max(initial=0.0) > _STRETCH**2:
+        return False
+    # Points of the box are at most 2 sqrt(d) from a centre in it.
+    farthest = (2.0 * _STRETCH) ** 2 * n_features
+    tables = (state.extras[name] for name in (PROJECTED_POINTS, PROJECTED_CENTERS) if name in state.extras)
+    return all(np.square(table).sum(axis=1).max(initial=0.0) <= farthest for table in tables)
 
 
 def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:

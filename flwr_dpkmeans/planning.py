@@ -161,9 +161,10 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
         raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
     require_server_data(name, has_server_data=has_server_data)
     if config.noise_kind is NoiseFamily.PAPER and trust.shared_noise and entry.trust == "distributed":
+        other = "" if config.choose_n_clusters else ", or trust='central'"
         raise ConfigurationError(
             "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: choose "
-            "noise_kind='gaussian', or trust='central'."
+            f"noise_kind='gaussian'{other}."
         )
     if config.choose_n_clusters and not (trust.shared_noise and name in ("feddp_kmeans", "feddp_choose_k")):
         raise ConfigurationError(

@@ -245,7 +245,7 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         "Public keys reach the clients as they were sent: identities are not pinned, so a server that swaps keys or "
         "invents clients is not held off.",
     ]
-    if plan.server is not None and plan.server.n_points:
+    if plan.server is not None:
         sentences += _server_sentences(plan)
     if config.client_sampling_rate < 1.0:
         sentences.append(
@@ -265,14 +265,22 @@ def _server_sentences(plan: Plan) -> list[str]:
     """What the run assumes of the server's own points, and who sees them."""
     server = plan.server
     n_points = 0 if server is None else server.n_points
-    seen = (
-        "are in the plan, so every client sees them"
-        if plan.public_points is not None
-        else "stay on the server; clients see their mean, their projection and the clip bounds"
-    )
+    width = plan.n_features or 0
+    k = plan.config.n_clusters
+    follows = "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost."
+    if n_points == 0:
+        return [follows]
+    if plan.public_points is not None:
+        seen = "are in the plan, so every client sees them"
+    elif any(planned.name == "weights" for planned in plan.rounds):
+        shown = f"their projection onto at most {min(k, width)} of {width} directions"
+        away = ", which gives them away" if k >= width else ""
+        seen = f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
+    else:
+        seen = "stay on the server, except for their mean, the clip bounds and the start that is made of them"
     return [
         f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
-        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost.",
+        follows,
     ]
 
 

@@ -65,8 +65,9 @@ class ServerFacts:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ConfigurationError(f"{name} is {value!r}, but it must be positive and finite: give another one.")
-        if self.n_points < 0 or not all(abs(value) <= 2.0 for value in self.centre):
-            raise ConfigurationError("the server data's centre lies far outside the bounds: check both.")
+        # Off the grid, a client's sums could not be encoded for some data, and that it fails would tell of them.
+        if self.n_points < 0 or not all(abs(value) <= 1.0 and (value * 2.0**16).is_integer() for value in self.centre):
+            raise ConfigurationError("the server data's centre is not on the grid inside the bounds: check the server.")
 
 
 def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -205,7 +206,6 @@ def _client_bounds(config: KMeansConfig, points: Array, norms: Array, given: dic
     radius = given.get("data_radius", float(norms.max()))
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
-    identity = np.eye(points.shape[1])
     centers, _ = weighted_kmeans(clipped, np.ones(len(points)), config.n_clusters, n_init=3, seed=_SIMULATION_SEED)
     samples = [
         clipped[generator.integers(0, len(points), config.examples_per_client)] for _ in range(SIMULATED_CLIENTS)
@@ -216,12 +216,12 @@ def _client_bounds(config: KMeansConfig, points: Array, norms: Array, given: dic
         return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
 
     def means_norm(sample: Array) -> float:
-        labels = nearest_projected(sample, identity, centers)
+        labels = nearest_projected(sample, None, centers)
         sums, counts = sums_and_counts(sample, labels, config.n_clusters)
         return float(np.linalg.norm(sums / np.maximum(counts, 1.0)[:, None]))
 
     def histogram_norm(sample: Array) -> float:
-        labels = nearest_projected(sample, identity, points)
+        labels = nearest_projected(sample, None, points)
         return float(np.linalg.norm(np.bincount(labels), order))
 
     most_clusters = min(config.n_clusters, config.examples_per_client)

@@ -24,6 +24,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from simulations.mixture_runs import (
     DELTA,
+    WITH_SERVER_DATA,
     Fit,
     Fitted,
     Setting,
@@ -44,19 +45,14 @@ from simulations.utility import summary
 EPSILONS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {"record": (0.08, 0.16, 0.32, 0.65, 1.3), "client": (0.37, 0.74, 1.5, 3.0)}
 )
-ROUNDS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "feddp_kmeans": (0, 1, 2),
-        "server_kmeans++": (1, 2, 3),
-        "server_lloyd": (1, 2, 3),
-        "sphere_packing": (1, 2, 3),
-        "fastlloyd": (1, 2, 3),
-    }
-)
-"""T of each method that has Lloyd rounds."""
+ROUNDS = (0, 1, 2)
+"""T of ``feddp_kmeans``."""
+BASELINE_ROUNDS = (1, 2, 3)
+"""T of the other methods that have Lloyd rounds."""
+WITH_ROUNDS = ("feddp_kmeans", "server_kmeans++", "server_lloyd", "sphere_packing", "fastlloyd")
 RECORD_ONLY = ("fastlloyd", "max_cover")
 NOT_PRIVATE = ("k_fed", "optimal")
-METHODS = (*ROUNDS, "max_cover", *NOT_PRIVATE)
+METHODS = (*WITH_ROUNDS, "max_cover", *NOT_PRIVATE)
 _FILE = "feddp_pareto"
 
 
@@ -99,7 +95,7 @@ def splits(unit: str, method: str) -> tuple[tuple[float, ...], ...]:
     usual = (outer, weights, sums, counts)
     if method == "feddp_kmeans":
         return usual, (1.5 * outer, 1.5 * weights, sums, counts), (outer, weights, 1.5 * sums, 1.5 * counts)
-    if method in ROUNDS and method != "fastlloyd":
+    if method in WITH_SERVER_DATA:
         # Only the ratio of sums to counts matters without the first two steps.
         return usual, (outer, weights, sums, 2.0 * counts)
     return ((),)
@@ -147,7 +143,7 @@ def _swept(options: argparse.Namespace) -> list[dict[str, Any]]:
         job
         for seed in range(options.first_seed, options.first_seed + options.seeds)
         for method in methods
-        for job in _jobs(method, setting, seed, epsilons, options.restarts)
+        for job in _jobs(method, setting, seed, epsilons, options)
     ]
     chunk = max(1, min(8, len(jobs) // (4 * options.workers)))
     found = run_jobs(run_job, jobs, workers=options.workers, chunk=chunk, description="fits")
@@ -162,14 +158,17 @@ def _swept(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _jobs(method: str, setting: Setting, seed: int, epsilons: Sequence[float], restarts: int) -> list[Job]:
+def _jobs(method: str, setting: Setting, seed: int, epsilons: Sequence[float], options: argparse.Namespace) -> list[Job]:
     """All settings of one method on the data of one seed."""
     if method in NOT_PRIVATE:
-        return [Job(Fit(setting, seed, method, 1.0), restarts=restarts)]
+        return [Job(Fit(setting, seed, method, 1.0), restarts=options.restarts)]
+    numbers: Sequence[int | None] = (None,)
+    if method in WITH_ROUNDS:
+        numbers = options.rounds if method == "feddp_kmeans" else options.baseline_rounds
     jobs = []
     for epsilon in epsilons:
         for shares in splits(setting.unit, method):
-            for n_rounds in ROUNDS.get(method, (None,)):
+            for n_rounds in numbers:
                 named: dict[str, Any] = {"budget_shares": shares or None, "max_iter": n_rounds}
                 given = tuple((name, value) for name, value in named.items() if value is not None)
                 jobs.append(Job(Fit(setting, seed, method, epsilon, given), shares, n_rounds))
@@ -224,6 +223,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--unit", default="record", choices=tuple(EPSILONS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--epsilons", nargs="+", type=float, default=[], help="totals (default: by unit)")
+    parser.add_argument("--rounds", nargs="+", type=int, default=list(ROUNDS), help="Lloyd rounds of feddp_kmeans")
+    parser.add_argument("--baseline-rounds", nargs="+", type=int, default=list(BASELINE_ROUNDS), help="of the others")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--restarts", type=int, default=1, help="of k-means for the optimum, beside the true means")

@@ -117,10 +117,11 @@ def draw_fronts(rows: Sequence[Row]) -> dict[str, bytes]:
     figure: Any = Figure(figsize=(7.6, 4.4), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    largest = max((row["epsilon"] for row in rows if row["epsilon"] is not None), default=1.0)
     for method, look in LOOKS.items():
         own = front_of([row for row in rows if row["method"] == method])
         if own:
-            _draw_method(axes, own, look)
+            _draw_method(axes, own, look, largest)
     _label(axes, rows)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     images = {}
@@ -132,13 +133,15 @@ def draw_fronts(rows: Sequence[Row]) -> dict[str, bytes]:
     return images
 
 
-def _draw_method(axes: Any, front: Sequence[Row], look: Look) -> None:
+def _draw_method(axes: Any, front: Sequence[Row], look: Look, largest: float) -> None:
     """Draw a line through a front, or a dashed one across for a method without epsilon."""
     costs = [row["mean_cost"] for row in front]
     if front[0]["epsilon"] is None:
         style = (look.dashes[0], look.dashes[1:])
         axes.axhline(costs[0], color=look.colour, linestyle=style, linewidth=1.6, label=look.label, zorder=1)
         return
+    # A larger budget need not be spent, so a front goes on at its last cost.
+    axes.plot([front[-1]["epsilon"], largest], [costs[-1]] * 2, color=look.colour, linewidth=1.4, zorder=2)
     axes.errorbar(
         [row["epsilon"] for row in front],
         costs,

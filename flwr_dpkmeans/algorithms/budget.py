@@ -81,8 +81,8 @@ def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[fl
 
     Examples
     --------
-    >>> shared((3.0, 4.0), 1.0, NoiseFamily.GAUSSIAN)
-    (0.6, 0.8)
+    >>> [round(share, 12) for share in shared((3.0, 4.0), 1.0, NoiseFamily.GAUSSIAN)]
+    [0.6, 0.8]
     >>> shared((3.0, 5.0), 1.0, NoiseFamily.PAPER)
     (0.375, 0.625)
     """

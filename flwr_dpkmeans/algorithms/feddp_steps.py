@@ -46,8 +46,8 @@ SEED = "seed"
 
 _ALWAYS_KEPT = 0.4
 """Share of the server points that keep their weights, if positive, however large the noise is."""
-_ROUNDING = 1.001 * 2.0**-16
-"""Grid step, with room for the last digits of the sums before they are rounded."""
+_ROUNDING = 1.01 * 2.0**-16
+"""Grid step, with room for the last digits of the sums before they are rounded (2^-8 of a step at 2^28 rows)."""
 
 
 def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
@@ -168,8 +168,7 @@ def lloyd_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...], i
     centre = np.asarray(facts.centre)
 
     def labels_of(rows: Array, state: ClusterState) -> LabelArray:
-        identity = np.eye(rows.shape[1])
-        return nearest_projected(rows, identity, state.centroids - centre)
+        return nearest_projected(rows, None, state.centroids - centre)
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         centroids, counts = _new_centroids(state, released, blocks, facts)

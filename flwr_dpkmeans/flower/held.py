@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.server_data import load_server_points
@@ -43,8 +44,8 @@ class HeldPoints:
 
     @property
     def kept(self) -> Array | None:
-        """The points, where the server alone holds them."""
-        return None if self.public is not None else self.scaled
+        """The points, where the server alone holds and needs them."""
+        return None if self.public is not None or self.facts.n_points == 0 else self.scaled
 
 
 def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
@@ -79,6 +80,9 @@ def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
         )
     scaled = round_to_grid(Bounds(*config.bounds).for_features(width).scale(points))
     facts = derive_server_facts(config, scaled)
+    if algorithm_entry(config.algorithm).server_data is ServerData.OPTIONAL:
+        # Only what follows from the points is used, so nobody has to see them.
+        return HeldPoints(scaled, replace(facts, n_points=0), None)
     public = None if trust_model(config.trust).server_reads else PublicPoints.of(scaled)
     return HeldPoints(scaled, facts, public)
 

@@ -189,17 +189,16 @@ def _contribute(
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
     require_fresh(memory, settings, request)
-    if takes_part(plan, context.node_id, index, request.attempt):
-        arrays = ask_statistic(message, context, call_next, memory, index)
-    else:
-        # The client's own coin says no: it sends masked zeros, and nobody else learns that.
-        arrays = [np.zeros(vector_length(planned.blocks))]
+    arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
     if flat.shape != (vector_length(planned.blocks),):
         raise ProtocolError(
             f"the wrapped client returned {flat.size} entries, but the plan's round {index} has "
             f"{vector_length(planned.blocks)}: return the plan's statistic."
         )
+    if not takes_part(plan, context.node_id, index, request.attempt):
+        # The client's own coin says no. The work was done all the same, so that neither time nor a failure tells.
+        flat = np.zeros_like(flat)
     shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
     vector = trust.contribute(
         encode(flat, plan.fraction_bits), planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request)

@@ -37,6 +37,8 @@ _STRATEGY_KEYS = (
     "lloyd-share",
     "n-init",
     "margin",
+    "weight-threshold",
+    "server-prior",
     "examples-per-client",
     "client-sampling-rate",
 )
@@ -49,7 +51,7 @@ _ZERO_MEANS_AUTOMATIC = (
     *(name.replace("_", "-") for name in CLIP_BOUNDS),
 )
 _EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares")
-_NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent", "weight-threshold")
+_NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
 _APP_KEYS = (
     "data",
     "label-column",

@@ -20,6 +20,9 @@ _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
 # more harm: they count as twice as large.
 _PRIOR_CAUTION = 4.0
+_GRID = 2.0**16
+# Sums of multiples of 2^-32 below it are exact in float64.
+_EXACT_SUM = 2.0**20
 # Rows and centres in one block of distances.
 _BLOCK_DISTANCES = 1 << 20
 
@@ -56,9 +59,19 @@ def outer_product_triangle(points: FloatArray) -> FloatArray:
     >>> outer_product_triangle(np.array([[1.0, 2.0]])).round(3).tolist()
     [1.0, 2.828, 4.0]
     """
-    product = points.T @ points
     places, factors = _triangle(points.shape[1])
-    triangle: FloatArray = product.ravel()[places] * factors
+    # Products of grid values are multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
+    # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
+    steps, rests = np.zeros(len(places)), np.zeros(len(places))
+    largest = float(np.einsum("ij,ij->i", points, points).max(initial=1.0))
+    n_rows = max(1, int(_EXACT_SUM / largest))
+    for start in range(0, len(points), n_rows):
+        block = points[start : start + n_rows]
+        scaled = (block.T @ block).ravel()[places] * _GRID
+        whole = np.floor(scaled)
+        steps += whole
+        rests += scaled - whole
+    triangle: FloatArray = (steps + rests) * (factors / _GRID)
     return triangle
 
 
@@ -187,34 +200,64 @@ def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
     return rounded
 
 
-def nearest_projected(points: FloatArray, projection: FloatArray, centers: FloatArray) -> LabelArray:
-    """Index of the nearest projected centre of each row.
+def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
+    """Project rows and put them on the grid, each by itself: exactly, so that no row depends on those beside it.
 
     Parameters
     ----------
     points : array of shape (n_points, n_features)
-    projection : array of shape (n_features, n_components)
+        On the grid.
+    projection : array of shape (n_features, n_components), or None
+        On the grid; None leaves the rows as they are.
+
+    Returns
+    -------
+    float64 array of shape (n_points, n_components)
+
+    Examples
+    --------
+    >>> project(np.array([[0.5, 1.0]]), np.array([[0.5], [0.25]])).tolist()
+    [[0.5]]
+    """
+    if projection is None:
+        return points
+    projected: FloatArray = np.rint((points @ projection) * _GRID) / _GRID
+    return projected
+
+
+def nearest_projected(points: FloatArray, projection: FloatArray | None, centers: FloatArray) -> LabelArray:
+    """Index of the nearest projected centre of each row; ties go to the lowest index.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        On the grid.
+    projection : array of shape (n_features, n_components), or None
+        On the grid; None measures distances in the space of the data.
     centers : array of shape (n_centers, n_components)
+        On the grid.
 
     Returns
     -------
     int32 array of shape (n_points,)
+        Each label is a function of its row and the centres alone, to the last bit: all sums below are exact.
 
     Examples
     --------
-    >>> nearest_projected(np.eye(2), np.array([[1.0], [0.0]]), np.array([[0.1], [0.9]])).tolist()
+    >>> nearest_projected(np.eye(2), np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]])).tolist()
     [1, 0]
     """
+    projected = project(points, projection)
     if len(points) * len(centers) > _BLOCK_DISTANCES:
-        return nearest_centroids(points @ projection, centers)[0]
+        return nearest_centroids(projected, centers)[0]
     # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
-    scores = (points @ projection) @ centers.T
+    scores = projected @ centers.T
     scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
     labels: LabelArray = scores.argmax(axis=1).astype(np.int32)
     return labels
 
 
-def clear_labels(points: FloatArray, projection: FloatArray, centers: FloatArray, margin: float) -> LabelArray:
+def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:
     """Nearest projected centre of each row; the number of centres where another one is almost as near.
 
     Awasthi and Sheffet 2012 keep a row only if its distance to its own centre is at most 1/3 of that to any other;
@@ -244,7 +287,7 @@ def clear_labels(points: FloatArray, projection: FloatArray, centers: FloatArray
         return labels
     step = max(1, _BLOCK_DISTANCES // len(centers))
     for start in range(0, len(points), step):
-        part = points[start : start + step] @ projection
+        part = project(points[start : start + step], projection)
         squares = np.square(part[:, None, :] - centers[None, :, :]).sum(axis=2)
         nearest = np.partition(squares, 1, axis=1)[:, :2]
         labels[start : start + step][nearest[:, 0] > margin**2 * nearest[:, 1]] = len(centers)
@@ -302,7 +345,7 @@ def means_and_indicators(
     Examples
     --------
     >>> means, indicators = means_and_indicators(np.array([[2.0], [0.0]]), np.array([4.0, 0.0]), 1.0, 1.0)
-    >>> means.tolist(), indicators.round(3).tolist()
+    >>> means.round(3).tolist(), indicators.round(3).tolist()
     ([[0.5], [0.0]], [1.0, 0.0])
     """
     means = sums / np.maximum(counts, 1.0)[:, None]

@@ -123,7 +123,7 @@ def cost_curve(
     --------
     >>> costs, _ = cost_curve([[0.0], [0.2], [5.0]], [1.0, 1.0, 2.0], 3, n_init=5, seed=0)
     >>> costs.round(3).tolist()
-    [6.005, 0.005, 0.0]
+    [6.008, 0.005, 0.0]
     """
     costs: list[float] = []
     centers: list[FloatArray] = []

@@ -215,7 +215,6 @@ def test_what_a_refusal_proposes_works(case: Case) -> None:
         assert np.isfinite(km.cluster_centers_).all()
 
 
-@pytest.mark.xfail(strict=True, reason="trust='central' is proposed for 'feddp_choose_k', which is then refused again")
 @pytest.mark.parametrize("case", BAD_ADVICE, ids="-".join)
 def test_advice_that_leads_to_another_refusal(case: Case) -> None:
     for option in proposals(refusal(case).split(": ", 1)[1]):

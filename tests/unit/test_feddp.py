@@ -49,6 +49,7 @@ from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise, roun
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.samplers import SeededNoise
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit
+from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.private_sum import PrivateSum
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import encode
@@ -792,28 +793,29 @@ def test_under_oblivious_the_plan_holds_the_points() -> None:
         "feddp_kmeans",
         "server_lloyd",
         "sphere_packing",
-        pytest.param(
-            "server_kmeans++",
-            marks=pytest.mark.xfail(strict=True, reason="k-means++ starts at server points, which clients are sent"),
-        ),
     ],
 )
 def test_elsewhere_no_message_holds_a_point(trust: str, algorithm: str) -> None:
     drawn = mixture(0, 3, 40)
     wire = wire_of(drawn, trust=trust, algorithm=algorithm, n_clusters=5, max_iter=1)
     assert wire.plan.public_points is None
-    assert wire.plan.server_advances
+    # Sphere packing uses what follows from the points only, so its clients go on by themselves.
+    assert wire.plan.server_advances == (algorithm != "sphere_packing")
     assert len(wire.requests) == 3 * (wire.plan.last_round + 2)
     assert seen_points(wire, drawn) == 0
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="with at least as many clusters as features the projection is a rotation, so clients can undo it, although "
-    "the report says that the points stay on the server",
-)
-def test_clients_cannot_turn_projected_points_back(trust: str) -> None:
+def test_k_means_plus_plus_shows_some_points_and_the_report_says_so(trust: str) -> None:
+    drawn = mixture(0, 3, 40)
+    wire = wire_of(drawn, trust=trust, algorithm="server_kmeans++", n_clusters=5, max_iter=1)
+    assert seen_points(wire, drawn) > 0
+    said = " ".join(build_report(wire.plan, [(1, 0)]).assumptions)
+    assert "except for their mean, the clip bounds and the start that is made of them" in said
+
+
+@pytest.mark.parametrize("trust", ["central", "distributed"])
+def test_a_projection_onto_all_directions_gives_the_points_away_and_the_report_says_so(trust: str) -> None:
     drawn = draw_gaussian_mixture(
         np.random.default_rng(3), n_clients=3, points_per_client=40, n_components=3, n_features=3, variance=0.01
     )
@@ -826,7 +828,10 @@ def test_clients_cannot_turn_projected_points_back(trust: str) -> None:
     )
     sent = state.view(weights.reads).extras
     rebuilt = sent["projected_points"] @ sent["projection"].T + np.asarray(held.facts.centre)
-    assert np.abs(rebuilt - held.scaled).max() > 0.01
+    assert np.abs(rebuilt - held.scaled).max() < 0.01
+    assert "which gives them away" in " ".join(build_report(plan, [(1, 0)]).assumptions)
+    wider = wire_of(mixture(0, 3, 40), trust=trust, n_clusters=5)
+    assert "which gives them away" not in " ".join(build_report(wider.plan, [(1, 0)]).assumptions)
 
 
 def test_a_policy_can_refuse_server_data() -> None:
