@@ -51,7 +51,7 @@ from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
-from flwr_dpkmeans.secagg.client import ClientState, Phase, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
 from flwr_dpkmeans.secagg.ring import encode
@@ -159,10 +159,11 @@ def _sum(
     request = parse_sum_request(message.content)
     require_planned(memory.plan, request)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
+    repeated = request.round_index == memory.protocol.round_index
     memory = replace(memory, protocol=protocol)
     counted = None
     if memory.plan.server_advances:
-        memory = _with_server_state(memory, request.round_index, request.state)
+        memory = _with_server_state(memory, request.round_index, request.state, repeated=repeated)
     elif request.state:
         raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
     elif request.release is not None:
@@ -224,7 +225,7 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
     if index != memory.plan.last_round:
         raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
     if memory.plan.server_advances:
-        memory = _with_server_state(replace(memory, protocol=protocol), index + 1, request.state)
+        memory = _with_server_state(replace(memory, protocol=protocol), index + 1, request.state, repeated=False)
     else:
         released = _read(memory.plan, protocol, request.release)
         memory = replace(memory, protocol=protocol, clusters=_advance(memory, index, released))
@@ -273,11 +274,12 @@ def _initial_clusters(plan: Plan) -> ClusterState | None:
     return initial_state(plan) if plan.is_final and not plan.server_advances else None
 
 
-def _with_server_state(memory: ClientMemory, index: int, blob: bytes) -> ClientMemory:
+def _with_server_state(memory: ClientMemory, index: int, blob: bytes, *, repeated: bool) -> ClientMemory:
     """Take in what the server computed from released sums and its own points; a repeated request brings none."""
-    if not blob:
-        if memory.clusters is None or memory.protocol.phase is Phase.FINISHED:
-            raise ProtocolError("the server's state is missing: use the same version of flwr-dpkmeans everywhere.")
+    if bool(blob) == repeated:
+        what = "came a second time for one round" if repeated else "is missing"
+        raise ProtocolError(f"the server's state {what}: use the same version of flwr-dpkmeans everywhere.")
+    if repeated:
         return memory
     state = unpack_state(blob)
     require_server_state(memory.plan, index, state)
