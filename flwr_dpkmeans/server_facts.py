@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 
 Array = NDArray[np.float64]
 
-RECORD_RADIUS_QUANTILE = 0.9
+RECORD_RADIUS_QUANTILE = 0.95
 """Of the server points' norms: rows beyond it are pulled in, which costs less than the noise of a larger radius."""
 OUTER_PRODUCT_QUANTILE = 0.5
 """Clipping all outer products to one norm only makes them equally important; a lower bound needs less noise."""

@@ -103,9 +103,9 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
 def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> FloatArray:
     """Average a noisy outer product with that of the server's points, each by its precision.
 
-    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. Off the diagonal, an entry of
-    the released matrix has the variance noise^2 / 2; one of the server's has a sampling variance, estimated from its
-    points, and a mismatch, estimated from how much more the two matrices differ than both variances explain. The less
+    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. An entry of the released matrix
+    has a known variance; one of the server's has a sampling variance, estimated from its points, and a mismatch,
+    estimated from how much more the two matrices differ than both variances explain. The less
     the server's points resemble the clients' and the smaller the noise, the less they weigh: the weight vanishes with
     the noise.
 
@@ -132,11 +132,11 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
         return matrix
     scale = float(np.trace(matrix) / np.trace(product))
-    off = ~np.eye(n_features, dtype=bool)
     squares = np.square(server_points)
-    sampling = (squares.T @ squares - np.square(product) / len(server_points))[off].mean() * scale**2
-    released = 0.5 * noise**2
-    difference = np.square(matrix - scale * product)[off].mean()
+    # Means over all entries, so that nothing depends on the axes.
+    sampling = (squares.T @ squares - np.square(product) / len(server_points)).mean() * scale**2
+    released = 0.5 * noise**2 * (n_features + 1) / n_features
+    difference = np.square(matrix - scale * product).mean()
     mismatch = max(0.0, float(difference - sampling - released))
     weight = released / max(released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300)
     blended: FloatArray = (1.0 - weight) * matrix + weight * scale * product

@@ -18,6 +18,8 @@ from flwr_dpkmeans.kmeans.projected import (
     means_and_indicators,
     nearest_projected,
     outer_product_triangle,
+    shrink_to_server,
+    standing_out,
     sums_and_counts,
     symmetric_from_triangle,
     triangle_size,
@@ -244,3 +246,59 @@ def test_means_and_indicators_never_leave_their_bounds(
     assert not means[counts == 0.0].any()
     assert not indicators[counts == 0.0].any()
     assert len(set(indicators[counts > 0.0])) <= 1
+
+
+# -- support from the server's own points -------------------------------------------------------------------------
+
+
+def spiked(n: int, seed: int, direction: int) -> Floats:
+    """Rows with one strong direction."""
+    generator = np.random.default_rng(seed)
+    rows = 0.3 * generator.standard_normal((n, 20))
+    rows[:, direction] += generator.choice([-1.0, 1.0], n)
+    return np.asarray(rows)
+
+
+def symmetric_noise(seed: int, std: float) -> Floats:
+    noise = np.random.default_rng(seed).standard_normal((20, 20)) * std
+    return np.asarray((noise + noise.T) / 2.0)
+
+
+def alignment(matrix: Floats, direction: int) -> float:
+    """How much of a direction the leading eigenvector holds."""
+    return abs(float(leading_eigenvectors(matrix, 1)[direction, 0]))
+
+
+def test_without_noise_the_servers_points_do_not_count() -> None:
+    matrix = spiked(500, 0, 3).T @ spiked(500, 0, 3)
+    assert np.array_equal(shrink_to_server(matrix, spiked(50, 1, 7), 0.0), matrix)
+
+
+def test_resembling_server_points_help_against_noise() -> None:
+    rows = spiked(2000, 0, 3)
+    helped, alone = [], []
+    for seed in range(20):
+        noisy = rows.T @ rows + symmetric_noise(seed, 900.0)
+        alone.append(alignment(noisy, 3))
+        helped.append(alignment(shrink_to_server(noisy, spiked(300, 50 + seed, 3), 900.0), 3))
+    assert np.mean(helped) > np.mean(alone) + 0.05
+
+
+def test_misleading_server_points_lose_their_weight() -> None:
+    rows = spiked(2000, 0, 3)
+    for seed in range(5):
+        noisy = rows.T @ rows + symmetric_noise(seed, 100.0)
+        blended = shrink_to_server(noisy, spiked(300, 50 + seed, 7), 100.0)
+        assert alignment(blended, 3) > 0.95
+        assert np.array_equal(blended, blended.T)
+        assert np.trace(blended) == pytest.approx(np.trace(noisy))
+
+
+@pytest.mark.parametrize("n_strong", [1, 2, 5])
+def test_directions_that_stand_out_are_counted_under_noise(n_strong: int) -> None:
+    diagonal = np.diag([5000.0] * n_strong + [100.0] * (20 - n_strong))
+    for seed in range(10):
+        assert standing_out(diagonal + symmetric_noise(seed, 200.0), 200.0, 12) == n_strong
+    assert standing_out(diagonal, 0.0, 1) == 1
+    # Noise alone never leaves nothing.
+    assert standing_out(symmetric_noise(1, 200.0), 200.0, 12) == 1

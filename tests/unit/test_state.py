@@ -1,0 +1,95 @@
+"""The state that rounds pass on: its digest, what a round sees of it, and how it travels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
+
+
+def example() -> ClusterState:
+    extras = {"projection": np.eye(3, 2), "seed": np.array([5.0])}
+    return ClusterState(np.arange(6.0).reshape(2, 3) / 8, np.array([3.0, 4.0]), (0.5, 0.25), extras)
+
+
+def test_a_state_survives_the_wire() -> None:
+    state, again = example(), unpack_state(pack_state(example()))
+    assert np.array_equal(again.centroids, state.centroids)
+    assert np.array_equal(again.counts, state.counts)
+    assert again.movements == state.movements
+    assert list(again.extras) == ["projection", "seed"]
+    assert np.array_equal(again.extras["projection"], np.eye(3, 2))
+    assert again.digest() == state.digest()
+    empty = ClusterState(np.zeros((1, 1)), np.zeros(1))
+    assert unpack_state(pack_state(empty)).digest() == empty.digest()
+
+
+def test_what_came_over_the_wire_cannot_be_changed() -> None:
+    again = unpack_state(pack_state(example()))
+    with pytest.raises(ValueError, match="read-only"):
+        again.centroids[0, 0] = 1.0
+    with pytest.raises(TypeError):
+        again.extras["other"] = np.zeros(1)  # type: ignore[index]
+
+
+def test_every_value_name_and_shape_counts_in_the_digest() -> None:
+    state = example()
+    others = [
+        replace(state, centroids=state.centroids + 2.0**-16),
+        replace(state, counts=state.counts + 2.0**-16),
+        replace(state, centroids=state.centroids.reshape(3, 2)),
+        replace(state, extras={}),
+        replace(state, extras={"projection": np.eye(3, 2)}),
+        replace(state, extras={"projection": np.eye(3, 2).T.copy(), "seed": np.array([5.0])}),
+        replace(state, extras={"projected": np.eye(3, 2), "seed": np.array([5.0])}),
+        replace(state, extras={"projection": np.eye(3, 2), "seed": np.array([6.0])}),
+    ]
+    assert len({other.digest() for other in (state, *others)}) == len(others) + 1
+    swapped = replace(state, extras=dict(reversed(list(state.extras.items()))))
+    assert swapped.digest() == state.digest()
+
+
+def test_a_round_sees_what_it_reads() -> None:
+    assert list(example().view(("seed",)).extras) == ["seed"]
+    assert example().view(()).extras == {}
+    assert np.array_equal(example().view(()).centroids, example().centroids)
+
+
+def header(**changes: object) -> bytes:
+    document = {"centroids": [2, 3], "movements": 0, "extras": {}} | changes
+    return json.dumps(document).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"",
+        b"\n",
+        b"no json\n",
+        b"[]\n",
+        b"{}\n",
+        header(),
+        header() + bytes(8 * 7),
+        header() + bytes(8 * 8 - 1),
+        header(centroids=[2]) + bytes(8 * 8),
+        header(centroids=[-2, 3]) + bytes(8 * 8),
+        header(centroids=[True, 3]) + bytes(8 * 4),
+        header(centroids=[2.0, 3]) + bytes(8 * 8),
+        header(movements=2**40) + bytes(8 * 8),
+        header(extras={"p": [1, 1, 1]}) + bytes(8 * 9),
+        header(extras={"p": [2**31, 2**31]}) + bytes(8 * 9),
+        header(extras=[1]) + bytes(8 * 8),
+        header() + np.full(8, np.nan).tobytes(),
+        header() + np.full(8, np.inf).tobytes(),
+        pack_state(example())[:-1],
+        pack_state(example()) + b"\0",
+    ],
+)
+def test_anything_else_is_a_protocol_error(blob: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        unpack_state(blob)
