@@ -13,12 +13,14 @@ from flwr_dpkmeans.planning import build_algorithm, redraft_plan
 from flwr_dpkmeans.privacy.mechanisms import Block
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.trust import trust_model
 
 _TOLERANCE = 1e-9
 _GRID = 2.0**16
 _STRETCH = 1.01
 """Largest length of a projection's column: 1, and room for rounding."""
 _LARGEST_COUNT = 2.0**47
+_MOST_RESTARTS = 10**8
 _READ_BY_STATISTICS = (PROJECTION, PROJECTED_POINTS, PROJECTED_CENTERS)
 
 
@@ -38,7 +40,19 @@ def verify_plan(plan: Plan) -> None:
         )
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
+    hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
+    if hidden and not trust_model(plan.config.trust).server_reads:
+        raise ProtocolError(
+            f"the plan keeps the server's points back, but under trust {plan.config.trust!r} the clients go on by "
+            "themselves and need them: stop the run and check the server."
+        )
     if plan.public_points is not None:
+        work = plan.public_points.n_points * plan.config.n_clusters * plan.config.n_init
+        if work > _MOST_RESTARTS:
+            raise ProtocolError(
+                f"the plan asks every client for {work} distances in each step of k-means, but at most "
+                f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
+            )
         table = plan.public_points.table()
         if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")

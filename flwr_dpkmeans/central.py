@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.reporting import NEIGHBOURS
+from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
 
 Array = NDArray[np.float64]
 
@@ -196,7 +196,7 @@ def _report(
         n_attempts=1,
         n_examples=n_examples,
         n_examples_source="declared public",
-        slack=sum(event.slack for event in events if isinstance(event, GaussianRelease)),
+        slack=discreteness_cost(events),
         assumptions=(
             "The bounds are public knowledge and were not taken from the data; values outside are clipped.",
             f"The number of rows, {n_examples}, is public knowledge.",

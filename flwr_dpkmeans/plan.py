@@ -239,7 +239,7 @@ def price(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events, infinite where the slack of their discrete noise is too large for delta."""
+    """Epsilon of the events, infinite where their discrete noise is too far from a continuous one for delta."""
     try:
         return price(events, delta)
     except PlanError:

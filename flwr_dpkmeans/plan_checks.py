@@ -14,6 +14,8 @@ from flwr_dpkmeans.trust import trust_model
 
 MAX_ROWS_PER_CLIENT = 2**28
 """Rows that one client may hold, for the proof that sums cannot wrap."""
+MAX_UNCOUNTED_DELTA = 1e-5
+"""Largest delta of a record-level plan that does not know the number of rows."""
 MAX_VECTOR_LENGTH = 2**24
 """Entries of one round's vector."""
 _TOLERANCE = 1e-9
@@ -30,6 +32,13 @@ def check_plan(plan: Plan) -> None:
     if config.unit is PrivacyUnit.RECORD and plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
         raise ConfigurationError(
             f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / plan.n_examples:g}: give a smaller delta."
+        )
+    uncounted = plan.is_final and plan.n_examples is None and config.unit is PrivacyUnit.RECORD
+    noisy = any(block.noise is not NoiseShape.NONE for planned in plan.rounds for block in planned.blocks)
+    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
+            " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
     for planned in (plan.count, *plan.rounds):
         if planned is None:

@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.accounting import GaussianRelease
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -32,6 +33,7 @@ UNDECLARED_DELTA = 1e-6
 COUNT_TRUST = "distributed"
 """The private count steers the plan, so everybody must see it: its noise comes from the clients."""
 _SPARSE_MAX_SILENT = 20
+_MOST_SAMPLED_ROUNDS = 50
 
 
 def draft_plan(
@@ -159,6 +161,11 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
         )
     if config.max_iter == 0 and name not in ("feddp_kmeans", "feddp_choose_k"):
         raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
+    if config.client_sampling_rate < 1.0 and (config.max_iter or 0) > _MOST_SAMPLED_ROUNDS:
+        raise ConfigurationError(
+            f"max_iter is {config.max_iter}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
+            "Lloyd rounds can be priced in reasonable time: give fewer."
+        )
     require_server_data(name, has_server_data=has_server_data)
     if config.noise_kind is NoiseFamily.PAPER and trust.shared_noise and entry.trust == "distributed":
         other = "" if config.choose_n_clusters else ", or trust='central'"
@@ -229,10 +236,10 @@ def _public(plan: Plan) -> Public:
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
     count = plan.count.blocks[0] if plan.count is not None else None
-    reserved = 0.0
+    closeness = SAME
     if count is not None:
         event = count.event(plan.fraction_bits, plan.shares.n_honest)
-        reserved = event.slack if isinstance(event, GaussianRelease) else 0.0
+        closeness = event.closeness if isinstance(event, GaussianRelease) else SAME
     return Public(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
         config=replace(plan.config, random_state=None),
@@ -240,7 +247,7 @@ def _public(plan: Plan) -> Public:
         n_features=plan.n_features,
         delta=plan.delta,
         count_multiplier=None if count is None else count.noise_multiplier,
-        reserved_slack=reserved,
+        count_closeness=closeness,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
     )
@@ -286,7 +293,9 @@ def _count_round(plan: Plan, noise: NoiseShape) -> PlannedRound:
     """The private count: one entry, Gaussian, `count_share` of the budget."""
     config = plan.config
     if noise is NoiseShape.LAPLACE:
-        multiplier = gaussian_noise_multiplier(config.epsilon * config.count_share, plan.delta * (1 - 1e-6))
+        # A millionth of both is kept for what its discrete noise costs.
+        epsilon = config.epsilon * config.count_share * (1 - 1e-6)
+        multiplier = gaussian_noise_multiplier(epsilon, plan.delta * (1 - 1e-6))
     else:
         multiplier = gaussian_noise_multiplier(config.epsilon, plan.delta) / math.sqrt(config.count_share)
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)

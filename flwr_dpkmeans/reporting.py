@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.plan import Plan, price
-from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.privacy.slack import joint_closeness
 from flwr_dpkmeans.trust import trust_model
 
 
@@ -72,6 +73,10 @@ _BOUNDS = {
     ("means", "client"): _CLIENT_CLIP.format(what="list of cluster means"),
     ("indicators", "client"): _CLIENT_CLIP.format(what="list of non-empty clusters"),
 }
+_SAMPLED = (
+    "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
+    "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
+)
 _BOX_BOUNDS = {
     NoiseShape.GAUSSIAN: "one row of [-1, 1]^d has L2 norm at most sqrt(d)",
     NoiseShape.LAPLACE: "one row of [-1, 1]^d has L1 norm at most d",
@@ -175,11 +180,17 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
         n_examples_source=_n_source(plan),
-        slack=sum(event.slack for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)),
+        slack=discreteness_cost(events),
         assumptions=_assumptions(plan),
         warnings=_warnings(plan),
         releases=_lines(plan, attempts),
     )
+
+
+def discreteness_cost(events: Sequence[Event]) -> float:
+    """Part of epsilon that pays for discrete instead of continuous noise."""
+    gaussians = (event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease))
+    return joint_closeness(event.closeness for event in gaussians).log_ratio
 
 
 def _guarantee(plan: Plan) -> str:
@@ -199,6 +210,8 @@ def _guarantee(plan: Plan) -> str:
 def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
     """One line per released array."""
     lines = []
+    rate = plan.config.client_sampling_rate
+    sampled = "" if rate >= 1.0 else _SAMPLED.format(rate=rate)
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
         so_far = epsilon_after(plan, attempts[:position])
@@ -214,7 +227,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=theorem(block),
+                theorem=theorem(block) + sampled,
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -248,10 +261,9 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     if plan.server is not None:
         sentences += _server_sentences(plan)
     if config.client_sampling_rate < 1.0:
-        sentences.append(
-            f"Each client takes part in a round with probability {config.client_sampling_rate:g}, by a coin that "
-            "nobody else sees; the amplification does not hold against whoever learns the coins."
-        )
+        coin = f"Each client takes part in a round with probability {config.client_sampling_rate:g}"
+        hidden = "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins"
+        sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
     if config.n_examples is not None:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
     if config.max_retries:
@@ -277,7 +289,10 @@ def _server_sentences(plan: Plan) -> list[str]:
         away = ", which gives them away" if k >= width else ""
         seen = f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
     else:
-        seen = "stay on the server, except for their mean, the clip bounds and the start that is made of them"
+        seen = (
+            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
+            "'server_kmeans++' some of the points themselves)"
+        )
     return [
         f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
         follows,
@@ -289,6 +304,8 @@ def _warnings(plan: Plan) -> tuple[str, ...]:
     sentences = []
     if plan.config.noise is NoiseKind.SEEDED:
         sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
+        if plan.config.client_sampling_rate < 1.0:
+            sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
     if not plan.config.masking:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if any(isinstance(event, ExactRelease) for event in plan.events()):

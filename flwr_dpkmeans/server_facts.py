@@ -30,6 +30,8 @@ OUTER_PRODUCT_QUANTILE = 0.5
 CLIENT_STATISTIC_QUANTILE = 0.5
 """Of the simulated clients' norms."""
 SIMULATED_CLIENTS = 200
+MAX_SERVER_POINTS = 2**17
+"""A client's work and memory grow with their number, and a plan may come from a hostile server."""
 _RELATIVE_WIDTH_TOLERANCE = 1e-6
 _SIMULATION_SEED = 20_250_711
 
@@ -65,6 +67,10 @@ class ServerFacts:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ConfigurationError(f"{name} is {value!r}, but it must be positive and finite: give another one.")
+        if self.n_points > MAX_SERVER_POINTS:
+            raise ConfigurationError(
+                f"the server has {self.n_points} points, but at most {MAX_SERVER_POINTS} can be weighted: give fewer."
+            )
         # Off the grid, a client's sums could not be encoded for some data, and that it fails would tell of them.
         if self.n_points < 0 or not all(abs(value) <= 1.0 and (value * 2.0**16).is_integer() for value in self.centre):
             raise ConfigurationError("the server data's centre is not on the grid inside the bounds: check the server.")

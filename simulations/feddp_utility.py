@@ -1,4 +1,4 @@
-"""Excess cost of FedDP-KMeans over the non-private optimum, beside limits: `python -m simulations.feddp_utility --help`.
+"""FedDP-KMeans' excess cost over the non-private optimum, beside limits: `python -m simulations.feddp_utility --help`.
 
 The data are the paper's mixture of Gaussians (sections 5.1 and 5.2), drawn anew for each seed. Runs are without masks
 and with seeded noise, so they protect nobody; masks change no result.

@@ -223,5 +223,3 @@ def exit_code(run: Callable[[], None]) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     return 0
-
-

@@ -1,8 +1,8 @@
 """Pareto fronts of cost per point against total epsilon, every method: `python -m simulations.pareto --help`.
 
-Each method is run over epsilon, splits of the budget and numbers of Lloyd rounds on the paper's mixture (section 5); its
-front are the settings that no other setting of it beats in both epsilon and mean cost. Whoever picks a point of a front
-has looked at exact costs, so a front is what good settings can reach, not what a run chooses by itself. Runs are
+Each method is run over epsilon, splits of the budget and numbers of Lloyd rounds on the paper's mixture (section 5);
+its front are the settings that no other setting of it beats in both epsilon and mean cost. Whoever picks a point of a
+front has looked at exact costs, so a front is what good settings can reach, not what a run chooses by itself. Runs are
 without masks and with seeded noise, so they protect nobody.
 """
 
@@ -158,7 +158,9 @@ def _swept(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _jobs(method: str, setting: Setting, seed: int, epsilons: Sequence[float], options: argparse.Namespace) -> list[Job]:
+def _jobs(
+    method: str, setting: Setting, seed: int, epsilons: Sequence[float], options: argparse.Namespace
+) -> list[Job]:
     """All settings of one method on the data of one seed."""
     if method in NOT_PRIVATE:
         return [Job(Fit(setting, seed, method, 1.0), restarts=options.restarts)]

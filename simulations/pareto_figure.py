@@ -45,10 +45,10 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
         "server_lloyd": Look("server Lloyd", "#009E73", "^"),
         "sphere_packing": Look("sphere packing", "#CC79A7", "D"),
         "fastlloyd": Look("FastLloyd", "#D55E00", "v"),
-        "max_cover": Look("max cover (central)", "#56B4E9", "P"),
+        "max_cover": Look("max cover (central)", "#56B4E9", "X"),
         # Dashes that fill each other's gaps: both lines are seen where they coincide.
-        "k_fed": Look("k-FED (not private)", "#999999", "", (0.0, 6.0, 6.0)),
-        "optimal": Look("optimal (not private)", "#000000", "", (6.0, 6.0, 6.0)),
+        "k_fed": Look("k-FED (not private)", "#999999", "", (0.0, 3.0, 3.0)),
+        "optimal": Look("optimal (not private)", "#000000", "", (3.0, 3.0, 3.0)),
     }
 )
 _WHOLE = ("n_clients", "rows_per_client", "missing", "n_rounds", "seeds")
@@ -123,7 +123,11 @@ def draw_fronts(rows: Sequence[Row]) -> dict[str, bytes]:
         if own:
             _draw_method(axes, own, look, largest)
     _label(axes, rows)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    # Matplotlib lists plain lines before those with error bars; the methods' own order is kept.
+    found = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    labels = [look.label for look in LOOKS.values() if look.label in found]
+    handles = [found[label] for label in labels]
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9, handlelength=3.0)
     images = {}
     for kind in ("png", "pdf"):
         buffer = io.BytesIO()
@@ -148,7 +152,7 @@ def _draw_method(axes: Any, front: Sequence[Row], look: Look, largest: float) ->
         yerr=[row["se"] for row in front],
         color=look.colour,
         marker=look.marker,
-        markersize=5.5,
+        markersize=6.0,
         markeredgecolor="white",
         markeredgewidth=0.5,
         linewidth=1.4,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import NoiseFamily
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import Event
+from flwr_dpkmeans.privacy.events import Event, ExactRelease
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
@@ -66,11 +67,17 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
 
     def events_at(scale: float) -> list[Event]:
-        return [
-            event
-            for blocks in blocks_at(scale)
-            for event in round_events(blocks, public.fraction_bits, 1, config.client_sampling_rate)
-        ]
+        try:
+            return [
+                event
+                for blocks in blocks_at(scale)
+                for event in round_events(blocks, public.fraction_bits, 1, config.client_sampling_rate)
+            ]
+        except PlanError:
+            raise
+        except LocalMisuseError:
+            # Noise below the grid has no price: as dear as none.
+            return [ExactRelease("noise below the grid")]
 
     start = gaussian_noise_multiplier(config.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))

@@ -18,11 +18,12 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     absolute_sums,
     iterations,
     packed_state,
-    total_slack,
+    total_closeness,
 )
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import Closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, PrivateSum
 
 SULLOYD_CONSTANT = 500.0
@@ -51,12 +52,12 @@ def build_glloyd(public: Public) -> Algorithm:
         scale = k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2
         return iterations(public.config, ERROR_TARGET * n**2 / scale)
 
-    def slack(sigma: float) -> float:
+    def closeness_at(sigma: float) -> Closeness:
         t = n_iterations(sigma)
         sums, counts = glloyd_split(sigma * math.sqrt(t), d)
-        return t * total_slack([(sums * math.sqrt(d), k * d), (counts, k)], public.fraction_bits)
+        return total_closeness([(sums * math.sqrt(d), k * d), (counts, k)], t, public.fraction_bits)
 
-    sigma = public.calibrate(slack)
+    sigma = public.calibrate(closeness_at)
     t = n_iterations(sigma)
     sums, counts = glloyd_split(sigma * math.sqrt(t), d)
     return _build("glloyd", public, t, NoiseShape.GAUSSIAN, sums, counts)

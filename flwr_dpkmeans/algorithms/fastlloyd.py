@@ -12,13 +12,14 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     iterations,
     moved_state,
     packed_state,
-    total_slack,
+    total_closeness,
 )
 from flwr_dpkmeans.config import Schedule
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import Closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, PrivateSum
 
 BOX_BOUND = 1.0
@@ -79,21 +80,21 @@ def derive_parameters(public: Public) -> FastLloydParameters:
     """Compute sigma, its split, T and the radii from public values only."""
     config, d, k = public.config, public.n_features, public.config.n_clusters
     eta = cluster_radius(config.alpha, k, d)
+    first = d**0.5 * BOX_BOUND if config.schedule is Schedule.STEP else eta
 
     def n_iterations(sigma: float) -> int:
         n = float(public.known_n_examples)
         scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
         return iterations(config, ERROR_TARGET * 4.0 * n**2 / scale)
 
-    def slack(sigma: float) -> float:
+    def closeness_at(sigma: float) -> Closeness:
         t = n_iterations(sigma)
         sums, counts = split_multiplier(sigma * math.sqrt(t), d)
-        return t * total_slack([(sums * eta, k * d), (counts, k)], public.fraction_bits)
+        return total_closeness([(sums * min(first, eta), k * d), (counts, k)], t, public.fraction_bits)
 
-    sigma = public.calibrate(slack)
+    sigma = public.calibrate(closeness_at)
     sums, counts = split_multiplier(sigma, d)
     t = n_iterations(sigma)
-    first = d**0.5 * BOX_BOUND if config.schedule is Schedule.STEP else eta
     return FastLloydParameters(sigma, sums, counts, t, (first,) + (eta,) * (t - 1))
 
 

@@ -46,8 +46,8 @@ SEED = "seed"
 
 _ALWAYS_KEPT = 0.4
 """Share of the server points that keep their weights, if positive, however large the noise is."""
-_ROUNDING = 1.01 * 2.0**-16
-"""Grid step, with room for the last digits of the sums before they are rounded (2^-8 of a step at 2^28 rows)."""
+_ROUNDING = 1.05 * 2.0**-16
+"""Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
 
 def centred(points: Array, facts: ServerFacts, radius: float) -> Array:

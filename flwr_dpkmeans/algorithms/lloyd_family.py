@@ -15,7 +15,7 @@ from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import calibrate_gaussian
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack
+from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
 from flwr_dpkmeans.server_facts import ServerFacts
 
@@ -43,8 +43,8 @@ class Public:
         Of the total guarantee.
     count_multiplier : float or None
         Noise multiplier of the private count that was released before, if there was one.
-    reserved_slack : float
-        Slack (total variation) of that count.
+    count_closeness : Closeness
+        Of that count's noise to a continuous Gaussian.
     fraction_bits : int
         Grid of the ring.
     server : ServerFacts or None
@@ -56,7 +56,7 @@ class Public:
     n_features: int
     delta: float
     count_multiplier: float | None
-    reserved_slack: float
+    count_closeness: Closeness
     fraction_bits: int
     server: ServerFacts | None = None
 
@@ -67,13 +67,15 @@ class Public:
             raise PlanError(f"{self.config.algorithm!r} needs the number of rows: declare n_examples.")
         return self.n_examples
 
-    def calibrate(self, slack: Callable[[float], float]) -> float:
+    def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
         """Noise multiplier of the algorithm's own rounds: what the private count leaves of (epsilon, delta).
 
         Under joint Gaussian accounting the squared reciprocals of the multipliers add up.
         """
         total = calibrate_gaussian(
-            self.config.epsilon, self.delta, lambda multiplier: slack(multiplier) + self.reserved_slack
+            self.config.epsilon,
+            self.delta,
+            lambda multiplier: joint_closeness([closeness_at(multiplier), self.count_closeness]),
         )
         if self.count_multiplier is None:
             return total
@@ -130,7 +132,8 @@ def largest_step(before: Array, after: Array) -> float:
     return math.sqrt(max(math.fsum(row) for row in np.square(after - before).tolist()))
 
 
-def total_slack(scales_and_sizes: Sequence[tuple[float, int]], fraction_bits: int) -> float:
-    """Slack of all releases together, from their standard deviations in data units and sizes."""
+def total_closeness(scales_and_sizes: Sequence[tuple[float, int]], n_rounds: int, fraction_bits: int) -> Closeness:
+    """Closeness of equal rounds together, from the standard deviations (data units) and sizes of one round's arrays."""
     unit = 2.0**fraction_bits
-    return sum(discrete_gaussian_slack(max(1.0, std * unit), size) for std, size in scales_and_sizes)
+    arrays = [discrete_gaussian_closeness(max(1.0, std * unit), size) for std, size in scales_and_sizes]
+    return joint_closeness(arrays * n_rounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flwr_dpkmeans.baselines.noisy_average import NOISE_BITS
@@ -11,7 +11,7 @@ from flwr_dpkmeans.baselines.selection import SELECTION_SLACK, selection_rate
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, PureRelease, calibrate_gaussian, compose_epsilon
 from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack
+from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 
 # Part of epsilon that goes to the selections, and parts of the squared GDP parameter of the Gaussian releases, which
 # add up to 1. The best of nine splits on mixtures of 64 Gaussians in 100 dimensions with 50,000 points.
@@ -81,8 +81,8 @@ def draft_budget(
     The selections are (e, s)-DP with e a share of epsilon, by the theorem in ``selection``. Such a mechanism is a
     post-processing of one that with probability s tells everything and else is e-DP (Kairouz, Oh and Viswanath 2015),
     so that it adds at most s to the delta of whatever is composed with an e-DP mechanism. It is described by a
-    `PureRelease` of e and by a slack of s on the first Gaussian release: the accountant charges (1 + exp(epsilon)) s
-    for it, more than is due.
+    `PureRelease` of e and by an additive closeness of s, beside its own, on the first Gaussian release: the accountant
+    charges (1 + exp(epsilon)) s for it, more than is due.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def draft_budget(
     LocalMisuseError
         If `epsilon` or `delta` is out of its range.
     PlanError
-        If the budget is too small for the slack of the releases.
+        If the budget is too small for discrete noise and failing selections.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def draft_budget(
     pure = _SELECTION_SHARE * epsilon
     n_choices = n_clusters * n_levels
     failure = _SELECTION_DELTA_SHARE * delta * math.exp(-epsilon)
-    slack = failure + n_choices * SELECTION_SLACK
+    selections = Closeness(additive=min(1.0, failure + n_choices * SELECTION_SLACK))
     sizes = {
         "cover counts": n_choices,
         "average sums": n_clusters * n_features,
@@ -128,21 +128,22 @@ def draft_budget(
     def stds_at(multiplier: float) -> dict[str, float]:
         return {name: sensitivities[name] * multiplier / math.sqrt(_WEIGHTS[name]) for name in sizes}
 
-    def slacks_at(multiplier: float) -> dict[str, float]:
-        stds = stds_at(multiplier)
-        slacks = {name: discrete_gaussian_slack(stds[name] * 2.0**NOISE_BITS, size) for name, size in sizes.items()}
-        slacks["cover counts"] += slack
-        return slacks
+    def closeness_at(multiplier: float) -> dict[str, Closeness]:
+        stds = {name: std * 2.0**NOISE_BITS for name, std in stds_at(multiplier).items()}
+        closeness = {name: discrete_gaussian_closeness(stds[name], size) for name, size in sizes.items()}
+        return closeness | {"cover counts": joint_closeness([closeness["cover counts"], selections])}
 
     def events_at(multiplier: float) -> tuple[Event, ...]:
-        slacks = slacks_at(multiplier)
-        gaussians = (GaussianRelease(name, multiplier / math.sqrt(_WEIGHTS[name]), slacks[name]) for name in sizes)
+        closeness = closeness_at(multiplier)
+        gaussians = (GaussianRelease(name, multiplier / math.sqrt(_WEIGHTS[name]), closeness[name]) for name in sizes)
         return (PureRelease("grid set cover", pure), *gaussians)
 
-    # Slack is paid for at the total epsilon, which is `pure` above the Gaussian part: hence the factor.
-    multiplier = calibrate_gaussian(
-        epsilon - pure, delta, lambda sigma: min(1.0, math.exp(pure) * math.fsum(slacks_at(sigma).values()))
-    )
+    def joint_closeness_at(multiplier: float) -> Closeness:
+        joint = joint_closeness(closeness_at(multiplier).values())
+        # It is paid for at the total epsilon, which is `pure` above the Gaussian part: hence the factor.
+        return replace(joint, additive=min(1.0, math.exp(min(pure, 700.0)) * joint.additive))
+
+    multiplier = calibrate_gaussian(epsilon - pure, delta, joint_closeness_at)
     rate, events = selection_rate(pure, failure), events_at(multiplier)
     total = compose_epsilon(events, delta)
     if total > epsilon:

@@ -12,7 +12,7 @@ from flwr_dpkmeans.kmeans import round_to_grid, truncate
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 
 NOISE_BITS = 24
-"""Noise lives on multiples of 2^-24: its slack, which falls with the square of the grid, stays below any delta."""
+"""Noise lives on multiples of 2^-24: what its discreteness costs falls with the square of the step, to nothing."""
 
 
 @dataclass(frozen=True)

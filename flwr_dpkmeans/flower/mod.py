@@ -197,13 +197,12 @@ def _contribute(
             f"the wrapped client returned {flat.size} entries, but the plan's round {index} has "
             f"{vector_length(planned.blocks)}: return the plan's statistic."
         )
+    encoded = encode(flat, plan.fraction_bits)
     if not takes_part(plan, context.node_id, index, request.attempt):
         # The client's own coin says no. The work was done all the same, so that neither time nor a failure tells.
-        flat = np.zeros_like(flat)
+        encoded = encode(np.zeros_like(flat), plan.fraction_bits)
     shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
-    vector = trust.contribute(
-        encode(flat, plan.fraction_bits), planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request)
-    )
+    vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
     protocol, reply = answer(
         memory.protocol,
         request,

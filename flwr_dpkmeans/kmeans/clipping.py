@@ -18,8 +18,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 FloatArray = npt.NDArray[np.float64]
 
 _GRID = 2.0**16
-# A factor computed in floating point is at most a few 2^-53 too large; this makes it too small.
-_SHADE = 1.0 - 2.0**-40
+# A norm of 2^24 entries is computed with a relative error of up to some 2^-37; the shade makes every factor too small.
+_SHADE = 1.0 - 2.0**-30
 
 
 @lru_cache(maxsize=64)

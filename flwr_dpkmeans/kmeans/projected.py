@@ -103,8 +103,8 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
 def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> FloatArray:
     """Average a noisy outer product with that of the server's points, each by its precision.
 
-    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. An entry of the released matrix
-    has a known variance; one of the server's has a sampling variance, estimated from its points, and a mismatch,
+    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. An entry of the released
+    matrix has a known variance; one of the server's has a sampling variance, estimated from its points, and a mismatch,
     estimated from how much more the two matrices differ than both variances explain. The less
     the server's points resemble the clients' and the smaller the noise, the less they weigh: the weight vanishes with
     the noise.
@@ -146,8 +146,8 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
 def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
     """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk.
 
-    Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads an eigenvalue over the semicircle of
-    radius s sqrt(2 d) (Wigner); rows of many directions of equal variance add a bulk around the median.
+    Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads an eigenvalue over a semicircle
+    of radius s sqrt(2 d) (Wigner); rows of many directions of equal variance add a bulk around the median.
 
     Parameters
     ----------

@@ -12,8 +12,9 @@ on what the earlier ones showed. The rules are
 * Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
   ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included;
   see ``pld``.
-* Slack: the whole list is within total-variation distance ``tau``, the sum of the slacks, of the list that was
-  analysed (replace the releases one at a time), and this costs ``(1 + exp(epsilon)) tau`` of delta; see ``slack``.
+* Discrete noise: probabilities of what is drawn are within factors ``exp(a)`` and ``exp(b)`` of those of what is
+  analysed, up to a probability ``tau``; each adds up over the list. Drawn noise costs ``epsilon + a + b`` and ``exp(a)
+  (delta + (1 + exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; see ``slack``.
 
 This module gathers the names that others use; the rooms behind it are ``events`` (what was released), ``composition``
 (the total price), ``pld`` (an independent price) and ``calibration`` (from a price to the noise).

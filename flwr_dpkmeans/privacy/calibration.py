@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.composition import compose_epsilon
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease, require_slack
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease, require_closeness
 from flwr_dpkmeans.privacy.gaussian import CALIBRATION_SHADE, gaussian_noise_multiplier, smallest_multiplier
 from flwr_dpkmeans.privacy.pld import numerical_epsilon
 from flwr_dpkmeans.privacy.search import first_private
 from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive
-from flwr_dpkmeans.privacy.totals import Totals, add_up, gdp_delta, gdp_epsilon
+from flwr_dpkmeans.privacy.slack import Closeness
+from flwr_dpkmeans.privacy.totals import Totals, add_up, delta_as_drawn, epsilon_as_drawn, gdp_delta, gdp_epsilon
 
 _COARSENESS = 8.0
 
 
-def calibrate_gaussian(epsilon: float, delta: float, tau_of_sigma: Callable[[float], float] | None = None) -> float:
-    """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP with room for slack.
+def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness] | None = None) -> float:
+    """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise is drawn.
 
     Parameters
     ----------
@@ -26,45 +27,45 @@ def calibrate_gaussian(epsilon: float, delta: float, tau_of_sigma: Callable[[flo
         The total epsilon, greater than 0.
     delta : float
         The total delta, greater than 0 and less than 1.
-    tau_of_sigma : callable, optional
-        The total slack (a total-variation distance) of all releases when the multiplier of their sum is sigma; it must
-        not increase with sigma. None means no slack.
+    closeness_at : callable, optional
+        How close the drawn noise of all releases is to what is analysed when the multiplier of their sum is sigma; no
+        part of it may increase with sigma. None means that they are the same.
 
     Returns
     -------
     float
-        The multiplier sigma of the whole: T releases with multipliers ``sigma sqrt(T)`` and slacks summing to
-        ``tau_of_sigma(sigma)`` cost at most `epsilon` at `delta`, as `compose_epsilon` prices them.
+        The multiplier sigma of the whole: T releases with multipliers ``sigma sqrt(T)``, together as close as
+        ``closeness_at(sigma)``, cost at most `epsilon` at `delta`, as `compose_epsilon` prices them.
 
     Raises
     ------
     LocalMisuseError
         If an argument is out of its range.
     PlanError
-        If the slack leaves no room within `delta`, however large sigma is.
+        If the closeness leaves no room within `epsilon` and `delta`, however large sigma is.
 
     Notes
     -----
-    The condition is ``gaussian_delta(e, 1 / sigma) + (1 + exp(e)) tau <= delta`` at e = `epsilon`, or at a smaller
-    e where the left-hand side is smaller: (e, delta)-DP implies (epsilon, delta)-DP, and at a large epsilon the factor
-    of tau would be enormous.
+    With log-ratios a and b and additive part tau the condition is ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e))
+    tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
+    implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
 
     Examples
     --------
     >>> round(calibrate_gaussian(1.0, 1e-6), 6)
     4.224679
-    >>> round(calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-7), 4)
-    4.3193
+    >>> round(calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(0.01, 0.01, 1e-7)), 4)
+    4.4028
     """
     start = gaussian_noise_multiplier(epsilon, delta)
-    if tau_of_sigma is None:
+    if closeness_at is None:
         return start
-    slack_at = tau_of_sigma
+    at = closeness_at
     target, room = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
 
     def private(sigma: float) -> bool:
-        totals = Totals(mu=1.0 / sigma, tau=require_slack(slack_at(sigma)))
-        return gdp_delta(totals, target) <= room
+        totals = Totals(mu=1.0 / sigma, closeness=require_closeness(at(sigma)))
+        return totals.closeness.log_ratio < target and delta_as_drawn(totals, target, gdp_delta) <= room
 
     return smallest_multiplier(private, start)
 
@@ -96,8 +97,8 @@ def calibrate_scale(
     LocalMisuseError
         If an argument is out of its range or an event is of an unsupported type.
     PlanError
-        If no scale up to 1e100 is private enough (a release without noise, or slack that leaves no room), or every
-        one down to 1e-100 is.
+        If no scale up to 1e100 is private enough (a release without noise, or drawn noise that is too far from the
+        analysed one), or every one down to 1e-100 is.
 
     Notes
     -----
@@ -132,15 +133,19 @@ def _sampled_start(events_at: Callable[[float], Sequence[Event]], epsilon: float
         return _price_or_infinity(_weak_limit(events_at(scale)), delta)
 
     def coarse_price(scale: float) -> float:
-        totals = add_up(events_at(scale)).merged()
-        return min(gdp_epsilon(totals, delta), numerical_epsilon(totals, delta, coarseness=_COARSENESS))
+        return epsilon_as_drawn(add_up(events_at(scale)).merged(), delta, _coarse_epsilon)
 
     start = first_private(guess, epsilon, start, steps=2**7)
     return first_private(coarse_price, epsilon, start, steps=2**11)
 
 
+def _coarse_epsilon(totals: Totals, delta: float) -> float:
+    """Return a quick price of sampled releases."""
+    return min(gdp_epsilon(totals, delta), numerical_epsilon(totals, delta, coarseness=_COARSENESS))
+
+
 def _price_or_infinity(events: Sequence[Event], delta: float) -> float:
-    """Return the price, infinity where slack leaves no room."""
+    """Return the price, infinity where the closeness leaves no room."""
     try:
         return compose_epsilon(events, delta)
     except PlanError:
@@ -150,7 +155,7 @@ def _price_or_infinity(events: Sequence[Event], delta: float) -> float:
 def _weak_limit(events: Sequence[Event]) -> list[Event]:
     """Replace sampled releases by what many weak ones tend to (Bu et al. 2020, Corollary 5.4): a rough guess."""
     return [
-        GaussianRelease(event.name, _weak_multiplier(event), event.slack)
+        GaussianRelease(event.name, _weak_multiplier(event), event.closeness)
         if isinstance(event, SampledGaussianRelease)
         else event
         for event in events

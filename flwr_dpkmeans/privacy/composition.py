@@ -10,7 +10,16 @@ from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.mixture import mixture_delta, mixture_epsilon
 from flwr_dpkmeans.privacy.pld import numerical_delta, numerical_epsilon
 from flwr_dpkmeans.privacy.sensitivity import require_delta, require_real
-from flwr_dpkmeans.privacy.totals import add_up, gdp_delta, gdp_epsilon, pure_delta, require_finite
+from flwr_dpkmeans.privacy.totals import (
+    Totals,
+    add_up,
+    delta_as_drawn,
+    epsilon_as_drawn,
+    gdp_delta,
+    gdp_epsilon,
+    pure_delta,
+    require_finite,
+)
 
 
 def compose_epsilon(events: Sequence[Event], delta: float) -> float:
@@ -33,7 +42,7 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     LocalMisuseError
         If an event is of an unsupported type or `delta` is out of its range.
     PlanError
-        If the slack of the releases leaves no room within `delta` at any epsilon.
+        If the noise that is drawn is too far from the noise that is analysed for any epsilon at `delta`.
 
     Notes
     -----
@@ -57,12 +66,7 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
         return math.inf
     if totals.mu == 0.0:
         return totals.pure
-    epsilon = gdp_epsilon(totals, delta)
-    if totals.pure_epsilons:
-        epsilon = min(epsilon, mixture_epsilon(totals, delta))
-    if totals.sampled:
-        epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
-    return require_finite(epsilon, totals, delta)
+    return require_finite(epsilon_as_drawn(totals, delta, _analysed_epsilon), totals, delta)
 
 
 def compose_delta(events: Sequence[Event], epsilon: float) -> float:
@@ -104,6 +108,21 @@ def compose_delta(events: Sequence[Event], epsilon: float) -> float:
         return 1.0
     if totals.mu == 0.0:
         return pure_delta(totals.pure, epsilon)
+    return delta_as_drawn(totals, epsilon, _analysed_delta)
+
+
+def _analysed_epsilon(totals: Totals, delta: float) -> float:
+    """Return the least epsilon by any rule, for the noise that is analysed and its slack."""
+    epsilon = gdp_epsilon(totals, delta)
+    if totals.pure_epsilons:
+        epsilon = min(epsilon, mixture_epsilon(totals, delta))
+    if totals.sampled:
+        epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
+    return epsilon
+
+
+def _analysed_delta(totals: Totals, epsilon: float) -> float:
+    """Return the least delta by any rule, for the noise that is analysed and its slack."""
     delta = 1.0
     if epsilon >= totals.pure:
         delta = min(delta, gdp_delta(totals, epsilon - totals.pure))

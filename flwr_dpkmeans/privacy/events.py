@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.sensitivity import require_positive, require_real
+from flwr_dpkmeans.privacy.sensitivity import require_positive
+from flwr_dpkmeans.privacy.slack import SAME, Closeness, joint_closeness
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class GaussianRelease:
         What was released.
     noise_multiplier : float
         Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
-    slack : float
-        Total-variation distance between the noise that is drawn and the noise that is analysed, from 0 to 1.
+    closeness : Closeness
+        Of the noise that is drawn to the continuous Gaussian that is analysed.
 
     Raises
     ------
@@ -36,11 +37,16 @@ class GaussianRelease:
 
     name: str
     noise_multiplier: float
-    slack: float = 0.0
+    closeness: Closeness = SAME
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
-        require_slack(self.slack)
+        require_closeness(self.closeness)
+
+    @property
+    def slack(self) -> float:
+        """The additive part of the closeness."""
+        return self.closeness.additive
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,8 @@ class SampledGaussianRelease:
         Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
     sampling_rate : float
         Probability of inclusion, greater than 0 and at most 1. At 1 this is a `GaussianRelease`.
-    slack : float
-        Total-variation distance between the noise that is drawn and the noise that is analysed, from 0 to 1. Sampling
-        does not change it: given the sample the distance is at most the slack, and a mixture over samples, whose
-        probabilities are the same on both sides, is no further apart than its parts on average.
+    closeness : Closeness
+        Of the noise that is drawn to the continuous Gaussian that is analysed; sampling does not change it.
 
     Raises
     ------
@@ -143,7 +147,7 @@ class SampledGaussianRelease:
     name: str
     noise_multiplier: float
     sampling_rate: float
-    slack: float = 0.0
+    closeness: Closeness = SAME
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
@@ -152,7 +156,12 @@ class SampledGaussianRelease:
             raise LocalMisuseError(
                 f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
             )
-        require_slack(self.slack)
+        require_closeness(self.closeness)
+
+    @property
+    def slack(self) -> float:
+        """The additive part of the closeness."""
+        return self.closeness.additive
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: floa
     Returns
     -------
     SampledGaussianRelease
-        Scaled to unit noise the arrays are one vector, whose sensitivity is ``hypot(1 / multipliers)``; slacks add up.
+        Scaled to unit noise the arrays are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
 
     Raises
     ------
@@ -215,15 +224,14 @@ def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: floa
     if not gaussians:
         raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
     mu = math.hypot(*(1.0 / part.noise_multiplier for part in gaussians))
-    slack = min(1.0, math.fsum(part.slack for part in gaussians))
-    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, slack)
+    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in gaussians))
 
 
-def require_slack(value: object) -> float:
-    """Return a slack as a float, or raise if it is not from 0 to 1."""
-    slack = require_real("slack", value, "give 0.0 or a total-variation distance")
-    if not 0.0 <= slack <= 1.0:
+def require_closeness(value: object) -> Closeness:
+    """Return a closeness, or raise if it is something else."""
+    if not isinstance(value, Closeness):
         raise LocalMisuseError(
-            f"slack is {slack}, but it must be from 0 to 1: give 0.0 or the total-variation distance of the noise."
+            f"closeness is {value!r}, but it must be a Closeness: give that of the noise, such as "
+            "Closeness(additive=1e-9) for a total-variation distance."
         )
-    return slack
+    return value

@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianReleas
 from flwr_dpkmeans.privacy.events import joint_sampled_release
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_slack, discrete_gaussian_sum_slack
+from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 
 
 class NoiseShape(Enum):
@@ -84,7 +84,7 @@ class Block:
         return self.noise_multiplier * self.sensitivity.bound
 
     def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
-        """Describe the release for the accountant, with the slack of its discrete noise.
+        """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
 
         Parameters
         ----------
@@ -98,10 +98,11 @@ class Block:
         if self.noise is NoiseShape.LAPLACE:
             return LaplaceRelease(self.name, self.noise_multiplier)
         std = self.noise_scale * 2.0**fraction_bits
-        slack = discrete_gaussian_slack(std, self.size)
+        closeness = discrete_gaussian_closeness(std, self.size)
         if n_shares > 1:
-            slack += discrete_gaussian_sum_slack(std / math.sqrt(n_shares), n_shares, self.size)
-        return GaussianRelease(self.name, self.noise_multiplier, slack)
+            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+            closeness = closeness.widened(sum_log_ratio)
+        return GaussianRelease(self.name, self.noise_multiplier, closeness)
 
 
 def round_events(

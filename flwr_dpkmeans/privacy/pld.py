@@ -17,7 +17,7 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.gaussian import smallest_true
 from flwr_dpkmeans.privacy.sensitivity import require_delta
-from flwr_dpkmeans.privacy.totals import Totals, add_up, slack_cost
+from flwr_dpkmeans.privacy.totals import Totals, add_up, epsilon_as_drawn, slack_cost
 
 # Convolutions by FFT carry absolute errors near 1e-15 in each probability; 1e-13 of delta is set aside for them.
 _FFT_NOISE = 1e-13
@@ -71,7 +71,7 @@ def pld_epsilon(events: Sequence[Event], delta: float) -> float:
         return math.inf
     if not events:
         return 0.0
-    return numerical_epsilon(totals, delta)
+    return epsilon_as_drawn(totals, delta, numerical_epsilon)
 
 
 def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) -> float:
@@ -174,6 +174,8 @@ def _epsilon_with_slack(losses: Any, tau: float, delta: float) -> float:
     def cost(trial: float) -> float:
         return float(losses.get_delta_for_epsilon(trial)) + _FFT_NOISE + slack_cost(tau, trial)
 
+    if cost(epsilon) <= delta:
+        return epsilon
     # Slack alone costs more than delta beyond `highest`. Up to there the cost is convex in exp(epsilon).
     highest = math.log(delta / tau - 1.0) if delta > 2.0 * tau else -math.inf
     if highest <= epsilon:

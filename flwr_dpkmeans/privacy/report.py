@@ -74,7 +74,8 @@ class PrivacyReport:
     n_examples_source : str
         ``declared public``, ``private count`` or ``not needed``.
     slack : float
-        Part of delta that pays for discrete instead of continuous noise.
+        Part of epsilon that pays for discrete instead of continuous noise: the sum of the bounds on the log-ratios of
+        their probabilities, which hold up to a probability of exp(-100) for each release.
     assumptions, warnings : tuple of str
         Sentences.
     releases : tuple of ReleaseLine

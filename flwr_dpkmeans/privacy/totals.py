@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -17,6 +17,7 @@ from flwr_dpkmeans.privacy.events import (
     SampledGaussianRelease,
 )
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta_bound, gaussian_epsilon, smallest_true
+from flwr_dpkmeans.privacy.slack import SAME, Closeness, joint_closeness
 
 # Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
 _SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
@@ -31,8 +32,8 @@ class Totals:
     mu : float
         GDP parameter of the Gaussian releases, the sampled ones counted as if everybody were included (an upper
         bound: the hockey-stick divergence is jointly convex).
-    tau : float
-        Sum of the slacks, at most 1.
+    closeness : Closeness
+        Of all noise that is drawn to the noise that is analysed.
     pure_epsilons : tuple of float
         Of the Laplace and the other pure releases, in increasing order.
     sampled : tuple of SampledGaussianRelease
@@ -44,7 +45,7 @@ class Totals:
     """
 
     mu: float
-    tau: float = 0.0
+    closeness: Closeness = SAME
     pure_epsilons: tuple[float, ...] = ()
     sampled: tuple[SampledGaussianRelease, ...] = ()
     multipliers: tuple[float, ...] = ()
@@ -54,6 +55,11 @@ class Totals:
     def pure(self) -> float:
         """Sum of the pure epsilons."""
         return math.fsum(self.pure_epsilons)
+
+    @property
+    def tau(self) -> float:
+        """The slack: the additive part of the closeness."""
+        return self.closeness.additive
 
     def merged(self) -> Totals:
         """Return the same with one Gaussian release in place of all that are not sampled."""
@@ -67,17 +73,17 @@ def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
     sampled: list[SampledGaussianRelease] = []
-    slacks: list[float] = []
+    closeness: list[Closeness] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
             case SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
-                slacks.append(event.slack)
+                closeness.append(event.closeness)
             case GaussianRelease() | SampledGaussianRelease():
                 multipliers.append(event.noise_multiplier)
-                slacks.append(event.slack)
+                closeness.append(event.closeness)
             case LaplaceRelease():
                 pure.append(1.0 / event.noise_multiplier)
             case PureRelease():
@@ -96,8 +102,7 @@ def add_up(events: Sequence[Event]) -> Totals:
         raise LocalMisuseError(
             "the noise multipliers are too small for a finite epsilon: give multipliers above 1e-100."
         )
-    tau = min(1.0, math.fsum(slacks))
-    return Totals(mu, tau, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
+    return Totals(mu, joint_closeness(closeness), tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
 
 
 def require_finite(epsilon: float, totals: Totals, delta: float) -> float:
@@ -105,13 +110,33 @@ def require_finite(epsilon: float, totals: Totals, delta: float) -> float:
     if math.isfinite(epsilon):
         return epsilon
     raise PlanError(
-        f"the releases have a slack of {totals.tau:.3g}, which leaves no room within delta = {delta:.3g}: "
-        "use a finer noise grid or a larger delta."
+        f"the releases have a slack of {totals.tau:.3g} and a log-ratio of {totals.closeness.log_ratio_above:.3g} to "
+        f"continuous noise, which leaves no room within delta = {delta:.3g}: use a finer noise grid or a larger delta."
     )
 
 
+def epsilon_as_drawn(totals: Totals, delta: float, price: Callable[[Totals, float], float]) -> float:
+    """Return the epsilon at `delta` of the noise that is drawn, from a price of the noise that is analysed.
+
+    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see `flwr_dpkmeans.privacy.slack`.
+    """
+    left = delta * math.exp(-totals.closeness.log_ratio_above)
+    return price(totals, left) + totals.closeness.log_ratio if left > 0.0 else math.inf
+
+
+def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, float], float]) -> float:
+    """Return the delta at `epsilon` of the noise that is drawn, from a price of the noise that is analysed."""
+    analysed = epsilon - totals.closeness.log_ratio
+    factor = math.exp(min(totals.closeness.log_ratio_above, 700.0))
+    delta = min(1.0, factor * price(totals, max(0.0, analysed)))
+    if analysed >= 0.0:
+        return delta
+    # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >= exp(-e) (Q - delta), and Q <= 1.
+    return -math.expm1(analysed) + math.exp(analysed) * delta
+
+
 def slack_cost(tau: float, epsilon: float) -> float:
-    """Return (1 + exp(epsilon)) tau, the delta that a total-variation distance of tau costs."""
+    """Return (1 + exp(epsilon)) tau, the delta that an additive closeness of tau costs."""
     if tau == 0.0:
         return 0.0
     exponent = epsilon + math.log(tau)

@@ -39,6 +39,7 @@ def start(running: Federation, **values: Any) -> Any:
                 "algorithm": "feddp_kmeans",
                 "epsilon": 8.0,
                 "delta": 1e-4,
+                "n_examples": 1000,
                 "random_state": 3,
                 "n_init": 3,
                 "max_iter": 1,

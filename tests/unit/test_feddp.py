@@ -49,6 +49,7 @@ from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise, roun
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.samplers import SeededNoise
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit
+from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.private_sum import PrivateSum
 from flwr_dpkmeans.rounds.state import ClusterState
@@ -252,7 +253,7 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     config = config_of(n_clusters=2, unit=unit, n_init=3)
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
-    public = Public(config, None, 3, 1e-6, None, 0.0, 16, facts)
+    public = Public(config, None, 3, 1e-6, None, SAME, 16, facts)
     empty = server_state(np.zeros((2, 3)), facts, 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}

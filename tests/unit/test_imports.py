@@ -28,7 +28,7 @@ ALLOWED = {
     "plan": {"trust", "privacy", "secagg", "config", "server_facts"},
     "plan_checks": {"plan", "trust", "privacy", "secagg"},
     "planning": {"plan", "plan_checks", "algorithms", "trust", "rounds", "privacy", "secagg", "config", "server_facts"},
-    "agreement": {"plan", "planning", "algorithms", "rounds", "privacy", "secagg"},
+    "agreement": {"plan", "planning", "algorithms", "rounds", "trust", "privacy", "secagg"},
     "direct": {"plan", "planning", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},

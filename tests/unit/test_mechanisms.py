@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.mechanisms import (
 )
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 from flwr_dpkmeans.secagg.ring import encode
 
 BITS = 16
@@ -73,14 +74,20 @@ def test_scale_is_multiplier_times_sensitivity() -> None:
     assert vector_length([block(shape=(2, 3)), block(shape=(2,)), block(shape=(0,))]) == 8
 
 
-def test_events_carry_multiplier_and_slack() -> None:
+def test_events_carry_multiplier_and_closeness() -> None:
     event = block(shape=(2, 3), multiplier=2.0, bound=1.5).event(BITS)
     assert isinstance(event, GaussianRelease)
     assert event.noise_multiplier == 2.0
-    assert event.slack == pytest.approx(math.sqrt(6) / (24 * (3.0 * 65536) ** 2))
+    assert event.closeness == discrete_gaussian_closeness(3.0 * 65536, 6)
+    assert event.closeness.log_ratio_above == pytest.approx(6 / (24 * (3.0 * 65536) ** 2))
+    assert 0.0 < event.slack < 1e-43
     shared = block(multiplier=2.0, bound=2.0**-16).event(BITS, n_shares=9)
     assert isinstance(shared, GaussianRelease)
-    assert shared.slack > block(multiplier=2.0, bound=2.0**-16).event(BITS).slack  # type: ignore[union-attr]
+    alone = block(multiplier=2.0, bound=2.0**-16).event(BITS)
+    assert isinstance(alone, GaussianRelease)
+    extra = discrete_gaussian_sum_log_ratio(2.0 / 3.0, 9, 6)
+    assert shared.closeness == alone.closeness.widened(extra)
+    assert shared.closeness.log_ratio_below > alone.closeness.log_ratio_below
     assert block(noise=NoiseShape.LAPLACE).event(BITS) == LaplaceRelease("sums", 2.0)
 
 

@@ -12,6 +12,7 @@ import pytest
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
 from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
 
@@ -76,6 +77,18 @@ def test_infinite_epsilon_is_null_in_json() -> None:
     assert plain["releases"][0]["epsilon_so_far"] is None
     restored = PrivacyReport.from_dict(plain)
     assert restored.epsilon == restored.epsilon_worst_case == restored.releases[0].epsilon_so_far == math.inf
+
+
+def test_slack_is_the_part_of_epsilon_that_discrete_noise_costs() -> None:
+    plan = plan_of(epsilon=1.0)
+    closeness = [event.closeness for event in plan.events() if isinstance(event, GaussianRelease)]
+    once = sum(part.log_ratio for part in closeness)
+    assert 0.0 < once < 1e-6
+    assert report_of().slack == pytest.approx(once, rel=1e-12, abs=0.0)
+    continuous = [GaussianRelease(e.name, e.noise_multiplier) for e in plan.events() if isinstance(e, GaussianRelease)]
+    assert plan.epsilon - compose_epsilon(continuous, plan.delta) == pytest.approx(once, rel=0.5)
+    assert REPORTS["retried"].slack > REPORTS["fastlloyd"].slack
+    assert REPORTS["sulloyd"].slack == REPORTS["lloyd"].slack == REPORTS["nothing released"].slack == 0.0
 
 
 def test_from_dict_leaves_its_argument_alone() -> None:

@@ -28,10 +28,11 @@ from flwr_dpkmeans.privacy.accounting import (
 )
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import SAME, Closeness
 
 
 def gaussians(multiplier: float, count: int, slack: float = 0.0) -> list[Event]:
-    return [GaussianRelease(f"round {index}", multiplier, slack) for index in range(count)]
+    return [GaussianRelease(f"round {index}", multiplier, Closeness(additive=slack)) for index in range(count)]
 
 
 @pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-9])
@@ -193,7 +194,7 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
     without = compose_epsilon(gaussians(10.0, 10) + counts, 1e-5)
     room = 1e-5 - (1 + math.exp(total)) * 1e-7
     assert without < total <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
-    events = [GaussianRelease("sums", 1.0, 1e-26), *counts]
+    events = [GaussianRelease("sums", 1.0, Closeness(additive=1e-26)), *counts]
     total = compose_epsilon(events, 1e-20)
     cost = (1 + math.exp(total)) * 1e-26
     assert 1e-22 < cost < 1e-20
@@ -207,10 +208,10 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
 def test_slack_beyond_delta_is_an_error() -> None:
     for slack in (1e-6, 4e-7, 0.3, 1.0):
         with pytest.raises(PlanError, match="slack"):
-            compose_epsilon([GaussianRelease("sums", 1.0, slack)], 1e-6)
+            compose_epsilon([GaussianRelease("sums", 1.0, Closeness(additive=slack))], 1e-6)
     with pytest.raises(PlanError, match="slack"):
-        compose_epsilon([GaussianRelease("sums", 1.0, 1e-6), LaplaceRelease("counts", 1.0)], 1e-6)
-    assert compose_delta([GaussianRelease("sums", 1.0, 1.0)], 1.0) == 1.0
+        compose_epsilon([*gaussians(1.0, 1, 1e-6), LaplaceRelease("counts", 1.0)], 1e-6)
+    assert compose_delta(gaussians(1.0, 1, 1.0), 1.0) == 1.0
 
 
 def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
@@ -224,36 +225,48 @@ def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
 @pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-12])
 @pytest.mark.parametrize("relative_slack", [0.0, 1e-3, 0.05])
 def test_calibrated_noise_is_priced_just_below_the_request(epsilon: float, delta: float, relative_slack: float) -> None:
-    def tau(sigma: float) -> float:
-        return relative_slack * delta / (1 + math.exp(epsilon)) * min(1.0, 1.0 / sigma**2)
+    def closeness_at(sigma: float) -> Closeness:
+        size = relative_slack * min(1.0, 1.0 / sigma**2)
+        return Closeness(0.3 * size * epsilon, 0.5 * size * epsilon, size * delta / (1 + math.exp(epsilon)))
 
-    sigma = calibrate_gaussian(epsilon, delta, tau)
-    rounds = 7
-    priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds, tau(sigma) / rounds), delta)
+    sigma = calibrate_gaussian(epsilon, delta, closeness_at)
+    rounds, whole = 7, closeness_at(sigma)
+    part = Closeness(whole.log_ratio_above / rounds, whole.log_ratio_below / rounds, whole.additive / rounds)
+    events = [GaussianRelease(f"round {index}", sigma * math.sqrt(rounds), part) for index in range(rounds)]
+    priced = compose_epsilon(events, delta)
     assert priced <= epsilon
     assert priced >= 0.999 * epsilon
-    assert gaussian_delta(epsilon, 1 / sigma) + (1 + math.exp(epsilon)) * tau(sigma) <= delta
+    analysed = epsilon - whole.log_ratio
+    paid = (1 + math.exp(analysed)) * whole.additive
+    assert math.exp(whole.log_ratio_above) * (gaussian_delta(analysed, 1 / sigma) + paid) <= delta
+    assert compose_delta(events, epsilon) <= delta
+    assert (sigma > calibrate_gaussian(epsilon, delta)) is (relative_slack > 0.0)
 
 
 def test_calibration_without_slack_is_the_multiplier() -> None:
     assert calibrate_gaussian(1.0, 1e-6) == gaussian_noise_multiplier(1.0, 1e-6)
-    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: 0.0) == pytest.approx(calibrate_gaussian(1.0, 1e-6), rel=2e-12)
-    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-7) == pytest.approx(4.31928962721754, rel=1e-10)
+    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: SAME) == pytest.approx(calibrate_gaussian(1.0, 1e-6), rel=2e-12)
+    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(additive=1e-7)) == pytest.approx(
+        4.31928962721754, rel=1e-10
+    )
 
 
 def test_calibration_refuses_slack_that_no_noise_can_meet() -> None:
     with pytest.raises(PlanError, match="finer grid"):
-        calibrate_gaussian(1.0, 1e-6, lambda sigma: 1e-6)
-    for bad in (math.nan, -1e-9, 1.5):
-        with pytest.raises(LocalMisuseError, match="slack"):
+        calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(additive=1e-6))
+    with pytest.raises(PlanError, match="finer grid"):
+        calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(0.5, 0.5))
+    for bad in (math.nan, 1e-9, None):
+        with pytest.raises(LocalMisuseError, match="closeness"):
             calibrate_gaussian(1.0, 1e-6, lambda sigma, bad=bad: bad)
 
 
 multipliers = st.floats(0.05, 1e4)
+closenesses = st.builds(Closeness, st.floats(0, 0.1), st.floats(0, 0.1), st.floats(0, 1e-12))
 lists = st.lists(
     st.one_of(
-        st.builds(GaussianRelease, st.just("g"), multipliers, st.just(0.0)),
-        st.builds(GaussianRelease, st.just("g"), multipliers, st.floats(0, 1e-12)),
+        st.builds(GaussianRelease, st.just("g"), multipliers),
+        st.builds(GaussianRelease, st.just("g"), multipliers, closenesses),
     ),
     min_size=1,
     max_size=8,
@@ -324,8 +337,8 @@ def test_events_check_their_values(bad: float) -> None:
     with pytest.raises(LocalMisuseError, match="bound"):
         Sensitivity(Norm.L2, bad, PrivacyUnit.RECORD)
     if bad != 0.0:
-        with pytest.raises(LocalMisuseError, match="slack"):
-            GaussianRelease("sums", 1.0, bad)
+        with pytest.raises(LocalMisuseError, match="closeness"):
+            GaussianRelease("sums", 1.0, bad)  # type: ignore[arg-type]
 
 
 def test_vanishing_noise_is_an_error_not_a_zero() -> None:

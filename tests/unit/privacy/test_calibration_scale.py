@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.accounting import (
     compose_epsilon,
 )
 from flwr_dpkmeans.privacy.search import first_private
+from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness
 
 Plan = Callable[[float], Sequence[Event]]
 
@@ -32,7 +33,13 @@ def gaussian(scale: float) -> list[Event]:
 
 
 def slacked(scale: float) -> list[Event]:
-    return [GaussianRelease("sums", 2.7 * scale, min(1.0, 1e-10 / scale**2)), GaussianRelease("counts", 3.1 * scale)]
+    closeness = Closeness(additive=min(1.0, 1e-10 / scale**2))
+    return [GaussianRelease("sums", 2.7 * scale, closeness), GaussianRelease("counts", 3.1 * scale)]
+
+
+def drawn(scale: float) -> list[Event]:
+    closeness = discrete_gaussian_closeness(max(1.0, 30.0 * scale), 5050)
+    return [GaussianRelease("sums", 2.7 * scale, closeness), GaussianRelease("counts", 3.1 * scale)]
 
 
 def pure(scale: float) -> list[Event]:
@@ -44,14 +51,19 @@ def mixed(scale: float) -> list[Event]:
 
 
 def sampled(scale: float) -> list[Event]:
-    return [SampledGaussianRelease(f"round {index}", (1.5 + index) * scale, 0.1, 1e-12) for index in range(3)]
+    return [
+        SampledGaussianRelease(
+            f"round {index}", (1.5 + index) * scale, 0.1, Closeness(1e-3 / scale, 2e-3 / scale, 1e-12)
+        )
+        for index in range(3)
+    ]
 
 
 def everything(scale: float) -> list[Event]:
     return [*sampled(scale), *mixed(scale)]
 
 
-PLANS = [gaussian, slacked, pure, mixed, sampled, everything]
+PLANS = [gaussian, slacked, drawn, pure, mixed, sampled, everything]
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -117,7 +129,7 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
     with pytest.raises(PlanError, match="no noise at all"):
         calibrate_scale(lambda scale: [*gaussian(scale), ExactRelease("labels")], 1.0, 1e-6)
     with pytest.raises(PlanError, match="no noise scale"):
-        calibrate_scale(lambda scale: [GaussianRelease("sums", scale, 1e-6)], 1.0, 1e-6)
+        calibrate_scale(lambda scale: [GaussianRelease("sums", scale, Closeness(additive=1e-6))], 1.0, 1e-6)
     with pytest.raises(PlanError, match="every noise scale"):
         calibrate_scale(lambda scale: [], 1.0, 1e-6)
     with pytest.raises(LocalMisuseError, match="'Unpriced'"):

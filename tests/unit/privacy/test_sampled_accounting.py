@@ -23,12 +23,13 @@ from flwr_dpkmeans.privacy.accounting import (
     joint_sampled_release,
     pld_epsilon,
 )
+from flwr_dpkmeans.privacy.slack import Closeness
 
 Sampled = SampledGaussianRelease
 
 
 def rounds(multiplier: float, rate: float, count: int, slack: float = 0.0) -> list[Event]:
-    return [Sampled(f"round {index}", multiplier, rate, slack) for index in range(count)]
+    return [Sampled(f"round {index}", multiplier, rate, Closeness(additive=slack)) for index in range(count)]
 
 
 def densities(multiplier: float, rate: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
@@ -116,7 +117,7 @@ def test_price_agrees_with_the_pld_accountant_on_its_own_grid() -> None:
 def test_everybody_included_is_the_gaussian_release() -> None:
     for others in ([], [GaussianRelease("sums", 3.0)], [LaplaceRelease("counts", 4.0)]):
         sampled = [*rounds(2.0, 1.0, 3, 1e-10), *others]
-        plain = [*(GaussianRelease(f"round {index}", 2.0, 1e-10) for index in range(3)), *others]
+        plain = [*(GaussianRelease(f"round {index}", 2.0, Closeness(additive=1e-10)) for index in range(3)), *others]
         assert compose_epsilon(sampled, 1e-6) == compose_epsilon(plain, 1e-6)
         assert compose_delta(sampled, 1.0) == compose_delta(plain, 1.0)
         assert pld_epsilon(sampled, 1e-6) == pld_epsilon(plain, 1e-6)
@@ -156,6 +157,18 @@ def test_slack_simply_adds_up(slack: float) -> None:
     assert epsilon > compose_epsilon(clean, 1e-5)
 
 
+def test_log_ratios_of_sampled_noise_are_paid_in_full() -> None:
+    """Both the smaller delta and the log-ratios, by any rule: sampled, and with Gaussian and pure releases beside."""
+    clean = rounds(1.5, 0.1, 3)
+    drawn = [Sampled(f"round {index}", 1.5, 0.1, Closeness(0.01, 0.02)) for index in range(3)]
+    for others in ([], [GaussianRelease("sums", 4.0)], [PureRelease("choice", 0.3)]):
+        paid = compose_epsilon([*clean, *others], 1e-6 * math.exp(-0.03)) + 0.09
+        assert compose_epsilon([*drawn, *others], 1e-6) == pytest.approx(paid, rel=1e-12)
+        delta = math.exp(0.03) * compose_delta([*clean, *others], 1.0 - 0.09)
+        assert compose_delta([*drawn, *others], 1.0) == pytest.approx(delta, rel=1e-9)
+        assert pld_epsilon([*drawn, *others], 1e-6) == pytest.approx(paid, rel=1e-3)
+
+
 def test_slack_that_leaves_no_room_is_an_error() -> None:
     with pytest.raises(PlanError, match="slack"):
         compose_epsilon(rounds(1.0, 0.1, 2, 1e-6), 1e-6)
@@ -179,10 +192,11 @@ def test_extreme_values_have_a_price_up_to_the_unsampled_one(multiplier: float, 
 
 def test_arrays_under_one_draw_are_one_release() -> None:
     """The joint release of sums and counts under one coin, by an integral over the plane."""
-    parts = [GaussianRelease("sums", 1.2, 1e-9), GaussianRelease("counts", 1.2, 2e-9)]
+    parts = [GaussianRelease("sums", 1.2, Closeness(0.1, 0.3, 1e-9)), GaussianRelease("counts", 1.2)]
     joint = joint_sampled_release("round 1", parts, 0.1)
     assert joint.noise_multiplier == pytest.approx(1.2 / math.sqrt(2), rel=1e-12)
-    assert (joint.sampling_rate, joint.slack) == (0.1, pytest.approx(3e-9, rel=1e-12, abs=0.0))
+    assert (joint.sampling_rate, joint.closeness, joint.slack) == (0.1, Closeness(0.1, 0.3, 1e-9), 1e-9)
+    joint = joint_sampled_release("round 1", [GaussianRelease(part.name, 1.2) for part in parts], 0.1)
     absent, shifted, step = densities(1.2, 1.0, 2001)
     both = 0.9 * np.multiply.outer(absent, absent) + 0.1 * np.multiply.outer(shifted, shifted)
     exact = larger_divergence(np.multiply.outer(absent, absent), both, step**2, 1.0)
@@ -209,8 +223,8 @@ def test_unsupported_parts_are_named() -> None:
 def test_a_rate_above_one_is_refused() -> None:
     with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.5.*at most 1"):
         Sampled("sums", 1.0, 1.5)
-    with pytest.raises(LocalMisuseError, match="slack"):
-        Sampled("sums", 1.0, 0.5, 2.0)
+    with pytest.raises(LocalMisuseError, match="closeness"):
+        Sampled("sums", 1.0, 0.5, 2.0)  # type: ignore[arg-type]
 
 
 def test_a_failure_of_the_numerical_accountant_is_an_error_not_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
