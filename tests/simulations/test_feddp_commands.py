@@ -15,11 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.privacy.samplers import NoiseKind
 from simulations import feddp_cost, feddp_utility, mixture_runs, pareto
 from simulations.mixture_runs import PAPER, Fit, Setting
 from simulations.pareto_figure import front_of
 
 SMALL = ("--clients", "5", "--rows", "200")
+HEADER = "unit,n_clients,rows_per_client,missing,method,epsilon,budget_shares,n_rounds,seeds,mean_cost,se,on_front\n"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -156,21 +158,20 @@ def test_pareto_of_every_method_and_its_figure_again(tmp_path: Path, capsys: pyt
 
 
 def test_the_figure_shows_what_the_table_says(tmp_path: Path) -> None:
-    header = (
-        "unit,n_clients,rows_per_client,missing,method,epsilon,budget_shares,n_rounds,seeds,mean_cost,se,on_front\n"
-    )
     lines = ["record,100,1000,0,feddp_kmeans,1.0,,0,2,50.0,0.1,1\n", "record,100,1000,0,k_fed,,,,2,49.0,0.1,1\n"]
     path = tmp_path / "table.csv"
     images = []
     for content in (lines, lines[:1], [lines[0].replace("50.0", "51.0"), lines[1]]):
-        path.write_text(header + "".join(content))
+        path.write_text(HEADER + "".join(content))
         assert pareto.main(["--plot-only", str(path), "--output", str(tmp_path)]) == 0
         images.append((tmp_path / "feddp_pareto.png").read_bytes())
     assert len(set(images)) == 3
 
 
 @pytest.mark.parametrize(
-    "content", ["", "unit,method\nrecord,k_fed\n", "unit,n_clients\n", "\x00"], ids=["empty", "columns", "none", "zero"]
+    "content",
+    ["", "unit,method\nrecord,k_fed\n", "unit,n_clients\n", "\x00", HEADER + "record,100,1000,0,k_fed,,,,2,,0.1,1\n"],
+    ids=["empty", "columns", "no rows", "zero", "no cost"],
 )
 def test_a_broken_table_is_one_sentence(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "table.csv"
@@ -224,6 +225,20 @@ def test_every_kind_of_run_is_one_that_the_estimator_takes(case: feddp_cost.Case
     small = dataclasses.replace(case, setting=Setting(case.setting.unit, 4, 20))
     with threadpool_limits(1):
         feddp_cost._fit(small, 1.0)
+
+
+def test_noise_is_timed_over_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def draw_noise(blocks: Any, source: Any, *_: Any, share: float) -> None:
+        drawn.extend(block.name for block in blocks)
+        assert share == pytest.approx(1.0 / math.sqrt(4))
+
+    monkeypatch.setattr(feddp_cost, "draw_noise", draw_noise)
+    plan = feddp_cost._plan(feddp_cost.Case(Setting("client", 6, 20)))
+    monkeypatch.setattr(feddp_cost, "_NOISE_DRAWS", 1)
+    feddp_cost._noise_seconds(plan, NoiseKind.SEEDED)
+    assert drawn == ["outer_product", "weights", "means", "indicators"] * 2
 
 
 def test_the_cases_have_the_limits_of_their_sizes() -> None:
