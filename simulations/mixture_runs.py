@@ -188,7 +188,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def wide_console() -> Console:
     """Print tables without folding them where the output is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 150)
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:

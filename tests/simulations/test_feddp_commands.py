@@ -232,7 +232,7 @@ def test_noise_is_timed_over_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None
 
     def draw_noise(blocks: Any, source: Any, *_: Any, share: float) -> None:
         drawn.extend(block.name for block in blocks)
-        assert share == pytest.approx(1.0 / math.sqrt(4))
+        assert share == pytest.approx(1.0 / math.sqrt(6 - 4))
 
     monkeypatch.setattr(feddp_cost, "draw_noise", draw_noise)
     plan = feddp_cost._plan(feddp_cost.Case(Setting("client", 6, 20)))
