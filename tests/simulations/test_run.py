@@ -62,7 +62,7 @@ def test_the_mixture_of_the_paper(tmp_path: Path) -> None:
             "server_kmeans_plus_plus",
             "server_kmeans++",
             ("privacy.unit=client", "engine=direct", "n_clients=20", "trust=central"),
-            {"trust": "central", "unit": "client", "n_iterations": 2},
+            {"trust": "central", "unit": "client", "n_iterations": 5},
         ),
         ("sphere_packing", "sphere_packing", ("engine=direct", "algorithm.max_iter=3"), {"n_iterations": 3}),
     ],
