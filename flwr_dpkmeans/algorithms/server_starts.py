@@ -21,7 +21,7 @@ from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, Ini
 from flwr_dpkmeans.server_facts import ServerFacts, facts_without_server
 
 DEFAULT_ROUNDS = 5
-"""Lloyd rounds unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise over epsilons on the paper's mixture."""
+"""Lloyd rounds unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the paper's mixture."""
 
 Start = Callable[[Public, int, Array | None], Array]
 
