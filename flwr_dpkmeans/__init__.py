@@ -10,6 +10,7 @@ package or module   what it is for
 ``algorithms``      FastLloyd, FedDP-KMeans, their baselines: each a list of rounds
 ``server_facts``    what the server's own points tell everybody: a centre and clip bounds
 ``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
+``planner``         what to expect of a run: ``python -m flwr_dpkmeans.plan``, `FederatedKMeans.plan`
 ``direct``          the same rounds without messages, for thousands of virtual clients
 ``trust``           who adds noise and who sees sums: oblivious, central, distributed
 ``rounds``          what a private-sum round is, and the state that rounds pass on
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
     from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
     from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
+    from flwr_dpkmeans.flower.strategy import ProxyLloyd as ProxyLloyd
     from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPlusPlus
     from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
     from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
@@ -61,6 +63,7 @@ _HOMES = {
     "GLloyd": "flwr_dpkmeans.flower.strategy",
     "Lloyd": "flwr_dpkmeans.flower.strategy",
     "PrivateKMeans": "flwr_dpkmeans.flower.strategy",
+    "ProxyLloyd": "flwr_dpkmeans.flower.strategy",
     "ServerKMeansPlusPlus": "flwr_dpkmeans.flower.strategy",
     "ServerLloyd": "flwr_dpkmeans.flower.strategy",
     "SpherePacking": "flwr_dpkmeans.flower.strategy",

@@ -56,10 +56,10 @@ def verify_plan(plan: Plan) -> None:
         table = plan.public_points.table()
         if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
-    own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples)
+    own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
     same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
-    rounds = [r for r in (own.count, *own.rounds) if r is not None]
-    theirs = [r for r in (plan.count, *plan.rounds) if r is not None]
+    same = same and len(own.preliminary) == len(plan.preliminary)
+    rounds, theirs = (*own.preliminary, *own.rounds), (*plan.preliminary, *plan.rounds)
     if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
         raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
     for mine, other in zip(rounds, theirs, strict=True):
@@ -72,19 +72,25 @@ def verify_plan(plan: Plan) -> None:
 
 def require_successor(plan: Plan, final: Plan) -> None:
     """Check that a final plan continues the preliminary one that was agreed on."""
-    kept = (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.delta, plan.count)
     if (plan.server, plan.public_points) != (final.server, final.public_points):
         raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
-    if not final.is_final or kept != (
-        final.run_id,
-        final.config,
-        final.n_clients,
-        final.max_silent,
-        final.seed,
-        final.delta,
-        final.count,
-    ):
+    same = plan.preliminary == final.preliminary
+    if not final.is_final or not same or _fixed(plan) != _fixed(final):
         raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+
+
+def require_widened(plan: Plan, wider: Plan) -> None:
+    """Check that a plan only adds the tables' width, and what follows from it, to a preliminary one without."""
+    adds_width = plan.n_features is None and wider.n_features is not None and not plan.is_final
+    same = (plan.server, plan.public_points, plan.box) == (wider.server, wider.public_points, wider.box)
+    same = same and [r.name for r in plan.preliminary] == [r.name for r in wider.preliminary]
+    if not adds_width or wider.is_final or not same or _fixed(plan) != _fixed(wider):
+        raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
+
+
+def _fixed(plan: Plan) -> tuple[object, ...]:
+    """What no later plan of a run may change."""
+    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.delta)
 
 
 def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:

@@ -28,6 +28,10 @@ from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 
 
+DEFAULT_ALGORITHM = "proxy_lloyd"
+"""What a run takes unless another algorithm is chosen."""
+
+
 class NoiseFamily(Enum):
     """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's Gaussian and Laplace mixture."""
 
@@ -92,6 +96,10 @@ class KMeansConfig:
         Refuse a plan whose worst case (all retries used) costs more.
     count_share : float
         Share of the budget that the private count takes when `n_examples` is None.
+    private_bounds : bool
+        Let private histograms find each column's range; `bounds` then is the public domain that it lies in.
+    bounds_share : float
+        Share of the budget that these histograms take together.
     noise_kind : NoiseFamily
         FedDP-KMeans and the baselines on its rounds: noise of sums, histograms and counts.
     budget_shares : tuple of four floats or None
@@ -111,7 +119,8 @@ class KMeansConfig:
     data_radius, outer_product_bound, weights_bound, means_bound, indicators_bound : float or None
         FedDP-KMeans' clip bounds, in the caller's units, relative to the server points' mean; None: from server data.
     examples_per_client : int
-        Declared number of rows of a client, for the clip bounds of client-level privacy.
+        Declared number of rows of a client, for the clip bounds of client-level privacy; a private count counts no
+        more of each.
     client_sampling_rate : float
         Client-level privacy: each client takes part in a round with this probability, by a coin of its own.
     choose_n_clusters : bool
@@ -127,12 +136,12 @@ class KMeansConfig:
     Examples
     --------
     >>> KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,))).algorithm
-    'fastlloyd'
+    'proxy_lloyd'
     """
 
     n_clusters: int
     bounds: tuple[tuple[float, ...], tuple[float, ...]]
-    algorithm: str = "fastlloyd"
+    algorithm: str = DEFAULT_ALGORITHM
     epsilon: float = 1.0
     delta: float | None = None
     unit: PrivacyUnit = PrivacyUnit.RECORD
@@ -170,6 +179,8 @@ class KMeansConfig:
     client_sampling_rate: float = 1.0
     choose_n_clusters: bool = False
     masking: bool = True
+    private_bounds: bool = False
+    bounds_share: float = 0.05
 
     def __post_init__(self) -> None:
         for name, least, whole in _INTEGERS:
@@ -181,7 +192,7 @@ class KMeansConfig:
         for name in ("algorithm", "trust"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but it must be a name: give a string.")
-        for name in ("radius_clipping", "choose_n_clusters", "server_prior", "masking"):
+        for name in ("radius_clipping", "choose_n_clusters", "server_prior", "masking", "private_bounds"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but it must be a boolean: give True or False."
@@ -196,6 +207,7 @@ class KMeansConfig:
                     f"{name} is {getattr(self, name)}, but it must be at most {most}: give a smaller one."
                 )
         require_bounds(self.bounds, self.n_features)
+        self._require_no_distances()
         require_shares(self.budget_shares)
         require_sampling(self.client_sampling_rate, self.unit)
         if self.margin > 1.0:
@@ -223,6 +235,20 @@ class KMeansConfig:
                 f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
                 "start more clients or lower min_clients."
             )
+
+    def preliminary_share(self, *, counts: bool) -> float:
+        """Share of the budget that the releases before the algorithm's own take, with a private count or without."""
+        count = self.count_share if counts and self.n_examples is None else 0.0
+        return count + (self.bounds_share if self.private_bounds else 0.0)
+
+    def _require_no_distances(self) -> None:
+        """Refuse clip bounds in the data's units where the box, and so their scale, is not known yet."""
+        for name in ("data_radius", "outer_product_bound", "means_bound"):
+            if self.private_bounds and getattr(self, name) is not None:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)}, in the units of the data, but with private bounds the box that "
+                    f"data are scaled to is not known before the run: leave {name} out, or give bounds."
+                )
 
 
 _INTEGERS: tuple[tuple[str, int, int], ...] = (
@@ -253,6 +279,7 @@ _REALS: tuple[tuple[str, float, float, str], ...] = (
     ("alpha", 0.0, math.inf, "0.8"),
     ("max_epsilon", 0.0, math.inf, "2.0"),
     ("count_share", 0.0, 0.5, "0.02"),
+    ("bounds_share", 0.0, 0.5, "0.05"),
     ("lloyd_share", 0.0, 1.0, "0.3"),
     ("weight_threshold", -5e-324, math.inf, "1.5"),
     ("margin", 0.0, math.inf, "1.0"),

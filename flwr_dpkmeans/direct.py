@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.planning import build_algorithm, initial_state
+from flwr_dpkmeans.planning import build_algorithm, initial_state, redraft_plan, take_preliminary
+from flwr_dpkmeans.preliminary import Found, preliminary_statistic
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.reporting import Step, describe_step
-from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+from flwr_dpkmeans.rounds.private_sum import ClusterState
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
@@ -46,28 +47,40 @@ class DirectResult:
         One for each aggregation.
     attempts : tuple of (round, attempt)
         Every aggregation, for the report.
+    plan : Plan
+        The final one.
     """
 
     state: ClusterState
     steps: tuple[Step, ...]
     attempts: tuple[tuple[int, int], ...]
+    plan: Plan
+
+
+def _as_given(plan: Plan, points: Array) -> Array:
+    """Take points that are in the plan's box already."""
+    del plan
+    return points
 
 
 def run_direct(
     plan: Plan,
     parts: Sequence[Array],
     *,
+    scale: Callable[[Plan, Array], Array] = _as_given,
     server_points: Array | None = None,
     on_step: Callable[[Step], None] = lambda _: None,
 ) -> DirectResult:
-    """Run a final plan over clients in this process.
+    """Run a plan over clients in this process.
 
     Parameters
     ----------
     plan : Plan
-        Final, without a private count; `config.masking` decides on masks.
+        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
     parts : sequence of ndarray, (n_i, n_features)
-        One table for each client, in the scaled box, on the grid.
+        One table for each client.
+    scale : callable
+        ``scale(plan, points)`` puts one table into the final plan's box, on the grid; by default it is there already.
     server_points : ndarray, (n_server, n_features), optional
         The server's own points, likewise, if the plan does not hold them.
     on_step : callable
@@ -80,36 +93,49 @@ def run_direct(
     Raises
     ------
     PlanError
-        If the plan is preliminary or for another number of clients.
+        If the plan waits for something that no round of its own finds, or is for another number of clients.
     """
-    if not plan.is_final or plan.count is not None:
-        raise PlanError("a plan with a private count cannot be run directly: declare n_examples.")
+    if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
+        raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
     if len(parts) != plan.n_clients:
         raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-    state = initial_state(plan, server_points)
     cohort: _Cohort = _MaskedCohort(plan) if plan.config.masking else _PlainCohort(plan)
     steps: list[Step] = []
     attempts: list[tuple[int, int]] = []
+
+    def record(index: int, movement: float | None) -> None:
+        attempts.append((index, _ATTEMPT))
+        steps.append(describe_step(plan, attempts, plan.n_clients, movement))
+        on_step(steps[-1])
+
+    found = Found()
+    for index in range(plan.first_round, 1):
+        cohort.open_round(index)
+        for position, points in enumerate(parts):
+            arrays = preliminary_statistic(plan, index, points, found.ranges)
+            cohort.take(position, _contribution(plan, arrays, index, position))
+        found = take_preliminary(plan, index, cohort.released(index), found)
+        record(index, None)
+    if plan.preliminary:
+        plan = redraft_plan(plan, n_features=plan.n_features, n_examples=found.n_examples, box=found.box)
+        cohort.plan = plan
+    scaled = [scale(plan, points) for points in parts]
+    state = initial_state(plan, server_points)
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         cohort.open_round(index)
         shown = state.view(step.reads)
-        for position, points in enumerate(parts):
-            cohort.take(position, _contribution(plan, step, index, position, points, shown))
+        for position, points in enumerate(scaled):
+            cohort.take(position, _contribution(plan, step.statistic(points, shown), index, position))
         state = step.advance(state, cohort.released(index))
-        attempts.append((index, _ATTEMPT))
-        movement = state.movements[-1] if state.movements else None
-        steps.append(describe_step(plan, attempts, plan.n_clients, movement))
-        on_step(steps[-1])
-    return DirectResult(state, tuple(steps), tuple(attempts))
+        record(index, state.movements[-1] if state.movements else None)
+    return DirectResult(state, tuple(steps), tuple(attempts), plan)
 
 
-def _contribution(
-    plan: Plan, step: PrivateSum, index: int, position: int, points: Array, state: ClusterState
-) -> FixedPointVector:
+def _contribution(plan: Plan, arrays: Sequence[Array], index: int, position: int) -> FixedPointVector:
     """One client's clipped statistic, or zeros, with its share of the noise where the trust model asks for it."""
     planned, node = plan.round_at(index), FIRST_NODE_ID + position
     if takes_part(plan, node, index, _ATTEMPT):
-        flat = np.concatenate([np.ravel(array) for array in step.statistic(points, state)])
+        flat = np.concatenate([np.ravel(array) for array in arrays])
     else:
         flat = np.zeros(vector_length(planned.blocks))
     trust = trust_model(planned.trust)
@@ -205,7 +231,7 @@ class _MaskedCohort(_Cohort):
         first = self._session.expects_roster()
         boxes = self._session.take_boxes(node)
         request = SumRequest(index, _ATTEMPT, self._roster if first else None, self._last, boxes)
-        admitted = admit(self._clients[node], request, first_round=1)
+        admitted = admit(self._clients[node], request, first_round=self.plan.first_round)
         blinded = trust_model(self.planned(index).trust).blinded
         self._clients[node], reply = answer(admitted, request, vector, blinded=blinded, state_digest=b"")
         self._session.receive(node, reply)

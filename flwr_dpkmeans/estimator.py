@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,16 +13,20 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run, require_server_data
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
-from flwr_dpkmeans.flower.held import resolve_bounds
+from flwr_dpkmeans.flower.held import is_private, resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.plan import Box
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.cluster_choice import ClusterChoice
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.planner import Forecast
 
 _FITS: Mapping[str, Callable[..., FittedFederation]] = MappingProxyType(
     {"inprocess": fit_inprocess, "direct": fit_direct}
@@ -51,6 +55,8 @@ _CONFIG_FIELDS = (
     "margin",
     "server_prior",
     *CLIP_BOUNDS,
+    "count_share",
+    "bounds_share",
     "examples_per_client",
     "client_sampling_rate",
     "masking",
@@ -68,7 +74,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     n_clusters : int or "auto"
         k; "auto" (``feddp_kmeans``) chooses it, up to `max_clusters`, within the same budget.
     algorithm : str
-        ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
+        ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
+        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
         baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
         together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private).
     epsilon : float
@@ -82,7 +89,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
     bounds : pair, optional
         Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
-        clients' data. None: a cube around the server's points, or (-1, 1) without server data.
+        clients' data. None: a cube around the server's points, or (-1, 1) without server data. ``"private"``: found by
+        two private histograms, for which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -95,7 +103,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
         messages, for thousands of clients.
     n_examples : int, optional
-        Public number of rows; None: the total of the parts, listed in the report as declared public.
+        Public number of rows; None: the total of the parts, listed in the report as declared public. With private
+        bounds nothing is taken as public unless it is given: None then stands for ``"private"``, a private count.
+    bounds_domain : pair, optional
+        With private bounds: a public range that they lie in, if there is one; it need not be tight. It helps small
+        tables, and columns whose values lie far from zero compared with their spread.
+    bounds_share, count_share : float
+        Shares of the budget for private bounds and for a private count.
     alpha, schedule, post_processing, radius_clipping, packing
         FastLloyd's options, see `flwr_dpkmeans.config.KMeansConfig`.
     max_silent : int, optional
@@ -122,6 +136,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
         Cost, guarantee, every release.
+    bounds_ : pair of tuples of float, or None
+        The box that data were scaled by: as declared, or as private histograms found it.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -143,7 +159,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self,
         n_clusters: int | str = 8,
         *,
-        algorithm: str = "fastlloyd",
+        algorithm: str = DEFAULT_ALGORITHM,
         epsilon: float = 1.0,
         delta: float | None = None,
         unit: str = "record",
@@ -154,7 +170,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         max_iter: int | None = None,
         server_data: ArrayLike | None = None,
         engine: str = "inprocess",
-        n_examples: int | None = None,
+        n_examples: int | str | None = None,
+        bounds_domain: Any = None,
+        bounds_share: float = 0.05,
+        count_share: float = 0.02,
         alpha: float = 0.8,
         schedule: str = "step",
         post_processing: str | None = None,
@@ -191,6 +210,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.server_data = server_data
         self.engine = engine
         self.n_examples = n_examples
+        self.bounds_domain = bounds_domain
+        self.bounds_share = bounds_share
+        self.count_share = count_share
         self.alpha = alpha
         self.schedule = schedule
         self.post_processing = post_processing
@@ -276,6 +298,77 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         fitted = _FITS[self.engine](config, parts, server_points)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
         return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
+
+    def plan(
+        self,
+        n_examples: int,
+        n_features: int,
+        n_clients: int,
+        *,
+        target_excess: float = 0.1,
+        spread: float = 0.15,
+        seeds: int = 20,
+        private_count: bool | None = None,
+        algorithms: Sequence[str] = (),
+    ) -> Forecast:
+        """Forecast noise, accuracy, messages and minutes of a run of this shape, before any data are touched.
+
+        All private algorithms that fit the unit and need no server data are compared under this estimator's options,
+        on public synthetic data; its own algorithm decides nothing.
+
+        Parameters
+        ----------
+        n_examples, n_features, n_clients : int
+            Public shape; a guess is enough.
+        target_excess : float
+            Fraction by which the cost may exceed the optimum, for the epsilon that this takes.
+        spread : float
+            Assumed standard deviation of a cluster's rows in each coordinate, over half the range of the bounds.
+        seeds : int
+            Synthetic data sets for each point of a curve, at least 2.
+        private_count : bool, optional
+            Whether the run would count its rows privately; else their number is declared. None: as `fit` would.
+        algorithms : sequence of str
+            Candidates; empty: all that fit.
+
+        Returns
+        -------
+        Forecast
+            With `recommended`, `n_clusters_range`, `epsilon_for_target`, one entry per algorithm, `to_dict` and `plot`.
+
+        Raises
+        ------
+        ConfigurationError, PlanError
+            One sentence, before anything is computed.
+
+        Examples
+        --------
+        >>> forecast = FederatedKMeans(n_clusters=3).plan(2_000, 2, 3, seeds=2, algorithms=["fastlloyd"])
+        >>> forecast.recommended, forecast.algorithms[0].deployment.n_round_trips
+        ('fastlloyd', 9)
+        """
+        from flwr_dpkmeans.planner import PlanningRequest, make_forecast
+
+        # Server data that no candidate uses would still decide on the bounds.
+        bounds, _, _ = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
+        private_bounds = is_private(self.bounds)
+        options = {name: getattr(self, name) for name in _CONFIG_FIELDS if name not in ("algorithm", "masking")}
+        options |= resolve_n_clusters(self.n_clusters, self.max_clusters)
+        options |= {"bounds": bounds, "private_bounds": private_bounds}
+        if private_count is None:
+            private_count = is_private(self.n_examples) or (private_bounds and self.n_examples is None)
+        request = PlanningRequest(
+            n_examples,
+            n_features,
+            n_clients,
+            options,
+            target_excess=target_excess,
+            spread=spread,
+            seeds=seeds,
+            private_count=private_count,
+            algorithms=tuple(algorithms),
+        )
+        return make_forecast(request)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest centroid of each row in the caller's units; local, costs no privacy.
@@ -384,11 +477,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         algorithm = changes.get("algorithm", self.algorithm)
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
-        bounds, names, server_points = resolve_bounds(self.bounds, self.server_data)
+        bounds, names, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
         values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
         values |= {
             "bounds": (bounds.lower, bounds.upper),
+            "private_bounds": is_private(self.bounds),
             "n_examples": self._n_examples(parts),
             "n_features": parts[0].shape[1],
             "n_clients": len(parts),
@@ -408,7 +502,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def _n_examples(self, parts: Sequence[NDArray[np.float64]]) -> int | None:
         """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
-        if self.n_examples is not None or self.unit == "client":
+        if is_private(self.n_examples):
+            return None
+        if isinstance(self.n_examples, str):
+            raise ConfigurationError(
+                f"n_examples is {self.n_examples!r}, but it must be a number or 'private': give 1000, or leave it out."
+            )
+        if self.n_examples is not None or self.unit == "client" or is_private(self.bounds):
             return self.n_examples
         return sum(len(part) for part in parts)
 
@@ -417,6 +517,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.cluster_centers_: NDArray[np.float64] = fitted.centers
         self.cluster_counts_: NDArray[np.float64] = fitted.counts
         self.privacy_: PrivacyReport = fitted.privacy
+        self.bounds_: Box | None = fitted.bounds
         self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
         self.n_features_in_ = int(fitted.centers.shape[1])
         self.n_iter_ = len(fitted.movements)

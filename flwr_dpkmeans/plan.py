@@ -23,7 +23,9 @@ from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
+Box = tuple[tuple[float, ...], tuple[float, ...]]
+"""Lower and upper bounds, one pair for each feature, in the units of the data."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +122,17 @@ class Plan:
         Declared or released; None while unknown.
     n_features : int or None
         None while unknown.
-    count : PlannedRound or None
-        The private count, round 0, if N is not declared.
+    preliminary : tuple of PlannedRound
+        Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
+        Histograms are missing while the width is unknown.
     rounds : tuple of PlannedRound
         Rounds 1..T; empty while the plan is preliminary.
     server : ServerFacts or None
         What follows from the server's own points, if the run uses any.
     public_points : PublicPoints or None
         Those points themselves, where clients need them (trust model ``oblivious``).
+    box : pair of tuples of float, or None
+        Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared.
     version : int
         Of this format.
     fraction_bits : int
@@ -142,10 +147,11 @@ class Plan:
     delta: float
     n_examples: int | None
     n_features: int | None
-    count: PlannedRound | None
+    preliminary: tuple[PlannedRound, ...]
     rounds: tuple[PlannedRound, ...]
     server: ServerFacts | None = None
     public_points: PublicPoints | None = None
+    box: Box | None = None
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 
@@ -160,9 +166,20 @@ class Plan:
         return self.server is not None and self.server.n_points > 0 and self.public_points is None
 
     @property
+    def bounds(self) -> Box:
+        """The box that data are scaled by: the released one, or that of the configuration."""
+        return self.config.bounds if self.box is None else self.box
+
+    @property
     def first_round(self) -> int:
-        """0 if a private count comes first, else 1."""
-        return 0 if self.count is not None else 1
+        """1, or less if preliminary rounds come first: the last of them is round 0."""
+        return 1 - len(self.preliminary)
+
+    @property
+    def count(self) -> PlannedRound | None:
+        """The preliminary round that counts rows, if N is not declared."""
+        counting = (r for r in self.preliminary if any(block.name == "count" for block in r.blocks))
+        return next(counting, None)
 
     @property
     def last_round(self) -> int:
@@ -184,12 +201,10 @@ class Plan:
         return Shares(self.n_clients, self.max_silent)
 
     def round_at(self, index: int) -> PlannedRound:
-        """Return the round with this index; 0 is the private count."""
-        if index == 0 and self.count is not None:
-            return self.count
-        if not 1 <= index <= len(self.rounds):
+        """Return the round with this index; those up to 0 are preliminary."""
+        if not self.first_round <= index <= self.last_round:
             raise ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
-        return self.rounds[index - 1]
+        return self.rounds[index - 1] if index > 0 else self.preliminary[index - self.first_round]
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
@@ -261,7 +276,7 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     sends masked zeros, noise shares included, when it does not take part.
     """
     rate = plan.config.client_sampling_rate
-    if rate >= 1.0 or round_index == 0:
+    if rate >= 1.0 or round_index <= 0:
         return True
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)
@@ -269,3 +284,10 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
         return secrets.randbelow(2**53) < threshold
     seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
     return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold
+
+
+if __name__ == "__main__":
+    # The planner imports this module by its own name, so the classes above, which belong to `__main__`, are not used.
+    from flwr_dpkmeans.planner.cli import main
+
+    raise SystemExit(main())

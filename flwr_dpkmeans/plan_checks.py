@@ -40,9 +40,7 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
-    for planned in (plan.count, *plan.rounds):
-        if planned is None:
-            continue
+    for planned in (*plan.preliminary, *plan.rounds):
         trust_model(planned.trust).check(planned.blocks)
         if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
             raise PlanError(

@@ -17,21 +17,19 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Plan, PlannedRound, PublicPoints
+from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
+from flwr_dpkmeans.preliminary import COUNT, Found, preliminary_rounds, require_box, with_ranges
 from flwr_dpkmeans.privacy.accounting import GaussianRelease
-from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.privacy.slack import SAME
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 
 UNDECLARED_DELTA = 1e-6
-COUNT_TRUST = "distributed"
-"""The private count steers the plan, so everybody must see it: its noise comes from the clients."""
 _SPARSE_MAX_SILENT = 20
 _MOST_SAMPLED_ROUNDS = 50
 
@@ -46,6 +44,7 @@ def draft_plan(
     n_examples: int | None = None,
     server: ServerFacts | None = None,
     public_points: PublicPoints | None = None,
+    box: Box | None = None,
 ) -> Plan:
     """Build the plan, as far as the public values that are known allow.
 
@@ -63,11 +62,13 @@ def draft_plan(
         What follows from the server's own points, if it has any.
     public_points : PublicPoints or None
         Those points themselves, where clients need them.
+    box : pair of tuples of float, or None
+        The released private bounds; None if bounds are declared, or not found yet.
 
     Returns
     -------
     Plan
-        Preliminary (no rounds but the count) while N or d is missing.
+        Preliminary (no rounds but those that steer it) while N, d or the box is missing.
 
     Raises
     ------
@@ -104,17 +105,19 @@ def draft_plan(
         delta=resolve_delta(config, n_clients),
         n_examples=config.n_examples if config.n_examples is not None else n_examples,
         n_features=known,
-        count=None,
+        preliminary=(),
         rounds=(),
         server=server,
         public_points=public_points,
+        box=box,
     )
-    if config.n_examples is None and entry.needs_n_examples:
-        plan = replace(plan, count=_count_round(plan, entry.noise))
+    plan = _with_preliminary_rounds(plan)
+    require_box(config, box, known)
     if known is not None:
         # Checked against the width as soon as it is known.
         replace(config, n_features=known)
-        if plan.n_examples is not None or not entry.needs_n_examples:
+        counted = plan.n_examples is not None or not entry.needs_n_examples
+        if counted and (box is not None or not config.private_bounds):
             plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust))
     check_plan(plan)
     if plan.is_final:
@@ -124,7 +127,7 @@ def draft_plan(
     return plan
 
 
-def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None) -> Plan:
+def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None, box: Box | None = None) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
     return draft_plan(
         plan.config,
@@ -135,6 +138,7 @@ def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None =
         n_examples=n_examples,
         server=plan.server,
         public_points=plan.public_points,
+        box=box,
     )
 
 
@@ -167,6 +171,11 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
             "Lloyd rounds can be priced in reasonable time: give fewer."
         )
     require_server_data(name, has_server_data=has_server_data)
+    if config.private_bounds and has_server_data:
+        raise ConfigurationError(
+            "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
+            "cost: leave bounds out."
+        )
     if config.noise_kind is NoiseFamily.PAPER and trust.shared_noise and entry.trust == "distributed":
         other = "" if config.choose_n_clusters else ", or trust='central'"
         raise ConfigurationError(
@@ -235,21 +244,21 @@ def _public(plan: Plan) -> Public:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    count = plan.count.blocks[0] if plan.count is not None else None
-    closeness = SAME
-    if count is not None:
-        event = count.event(plan.fraction_bits, plan.shares.n_honest)
-        closeness = event.closeness if isinstance(event, GaussianRelease) else SAME
+    before = plan.events(range(plan.first_round, 1))
+    released = [event for event in before if isinstance(event, GaussianRelease)]
+    squares = math.fsum(event.noise_multiplier**-2 for event in released)
+    shared_noise = trust_model(plan.config.trust).shared_noise
     return Public(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
         config=replace(plan.config, random_state=None),
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
-        count_multiplier=None if count is None else count.noise_multiplier,
-        count_closeness=closeness,
+        released_multiplier=1.0 / math.sqrt(squares) if released else None,
+        released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
+        noise_factor=math.sqrt(plan.n_clients / plan.shares.n_honest) if shared_noise else 1.0,
     )
 
 
@@ -289,18 +298,46 @@ def counted_examples(released_count: float, config: KMeansConfig) -> int:
     return n
 
 
-def _count_round(plan: Plan, noise: NoiseShape) -> PlannedRound:
-    """The private count: one entry, Gaussian, `count_share` of the budget."""
-    config = plan.config
-    if noise is NoiseShape.LAPLACE:
-        # A millionth of both is kept for what its discrete noise costs.
-        epsilon = config.epsilon * config.count_share * (1 - 1e-6)
-        multiplier = gaussian_noise_multiplier(epsilon, plan.delta * (1 - 1e-6))
-    else:
-        multiplier = gaussian_noise_multiplier(config.epsilon, plan.delta) / math.sqrt(config.count_share)
-    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    block = Block("count", (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, 1.0)
-    return PlannedRound("count", COUNT_TRUST, (block,))
+def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+    """Add what a preliminary release tells to what was known before.
+
+    Parameters
+    ----------
+    plan : Plan
+        Preliminary.
+    index : int
+        Of the round, at most 0.
+    released : ReleasedSum
+        Of that round.
+    found : Found
+        From the rounds before.
+
+    Returns
+    -------
+    Found
+        The same on the server and on every client.
+
+    Raises
+    ------
+    PlanError
+        If the counted rows are too few.
+    """
+    if COUNT in released.arrays:
+        found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
+    return with_ranges(plan, index, released, found)
+
+
+def _with_preliminary_rounds(plan: Plan) -> Plan:
+    """The plan with the releases that come before round 1, as far as its width allows."""
+    entry = algorithm_entry(plan.config.algorithm)
+    rounds = preliminary_rounds(
+        plan.config,
+        counts=entry.needs_n_examples,
+        laplace=entry.noise is NoiseShape.LAPLACE,
+        delta=plan.delta,
+        n_features=plan.n_features,
+    )
+    return replace(plan, preliminary=rounds)
 
 
 def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
@@ -317,4 +354,5 @@ def _cheapest(plan: Plan) -> Plan:
         n_features=plan.n_features or len(config.bounds[0]),
         n_examples=plan.n_examples or max(config.n_clusters, 3),
     )
+    longest = _with_preliminary_rounds(longest)
     return replace(longest, rounds=_planned_rounds(build_algorithm(longest), config.trust))

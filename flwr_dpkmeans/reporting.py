@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import joint_closeness
 from flwr_dpkmeans.trust import trust_model
 
@@ -57,17 +59,32 @@ _MECHANISMS = {
     NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
 }
 _CLIENT_CLIP = "one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
+_UNIT = "{what}, divided by {over} and clipped to length 1, is in one sum (ProxyLloyd)"
 _BOUNDS = {
     ("relative_sums", "record"): "one row lies in one cluster, within the radius of its centroid (FastLloyd, "
     "Theorem 5.1)",
     ("counts", "record"): "one row lies in at most one cluster",
     ("count", "record"): "one row changes the number of rows by one",
+    ("count", "client"): "one client's number of rows is clipped to the declared examples_per_client",
+    ("magnitudes", "record"): "one row is in one bin, by sign and power of two, of each column's histogram: a norm of "
+    "sqrt(number of columns)",
+    ("ranges", "record"): "one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)",
+    ("magnitudes", "client"): "one client's histograms are scaled down to the norm of a single row's",
+    ("ranges", "client"): "one client's histograms are scaled down to the norm of a single row's",
     ("outer_product", "record"): "one row x within the radius R adds x x^T, of Frobenius norm at most R^2, plus one "
     "grid step of rounding in each entry; entries off the diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, "
     "step 1)",
     ("weights", "record"): "one row is nearest to one server point (FedDP-KMeans, section 3, step 2)",
     ("clipped_sums", "record"): "one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, "
     "step 3)",
+    ("row_sums", "record"): _UNIT.format(what="one row", over="the location round's clip bound"),
+    ("row_squares", "record"): "one row's squared length, divided by the squared clip bound, is at most 1 (ProxyLloyd)",
+    ("unit_outer_product", "record"): "one row, divided by the radius and clipped to length 1, adds a matrix of "
+    "Frobenius norm at most 1, plus one grid step of rounding in each entry (ProxyLloyd)",
+    ("proxy_sums", "record"): _UNIT.format(what="one row's residual from its nearest proxy", over="the radius"),
+    ("proxy_counts", "record"): "one row is nearest to one proxy (ProxyLloyd)",
+    ("residual_sums", "record"): _UNIT.format(what="one row's residual from its nearest centroid", over="the radius"),
+    ("residual_squares", "record"): "one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
     ("outer_product", "client"): _CLIENT_CLIP.format(what="outer product, in Frobenius norm,"),
     ("weights", "client"): _CLIENT_CLIP.format(what="histogram"),
     ("means", "client"): _CLIENT_CLIP.format(what="list of cluster means"),
@@ -198,10 +215,14 @@ def _guarantee(plan: Plan) -> str:
     if not is_private_plan(plan):
         return "None: this run is not private, see the warnings."
     sentence = trust_model(plan.config.trust).guarantee(plan.shares)
-    if plan.count is not None and plan.count.trust != plan.config.trust:
+    if plan.preliminary and plan.preliminary[0].trust != plan.config.trust:
         colluding = max(1, plan.max_silent)
+        shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
+            plan.config.private_bounds
+        )
         sentence += (
-            " The noisy number of rows is released to everybody, with noise from the clients: that release holds "
+            f" The noisy {' and '.join(shown)} {'are' if plan.config.private_bounds else 'is'} released to everybody, "
+            f"with noise from the clients: {'these releases hold' if len(shown) > 1 else 'that release holds'} "
             f"against a server, or against up to {colluding} of {plan.n_clients} clients."
         )
     return sentence
@@ -246,10 +267,8 @@ def _n_source(plan: Plan) -> str:
 def _assumptions(plan: Plan) -> tuple[str, ...]:
     """What the guarantee rests on."""
     config = plan.config
-    lower, upper = config.bounds
-    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
     sentences = [
-        f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped.",
+        _bounds_sentence(config),
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
         "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
         "can add the masked vectors up as the server does.",
@@ -266,11 +285,25 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
     if config.n_examples is not None:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
+    elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
+        sentences.append(f"Of each client, at most {config.examples_per_client} rows are counted.")
     if config.max_retries:
         sentences.append(
             f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged."
         )
     return tuple(sentences)
+
+
+def _bounds_sentence(config: KMeansConfig) -> str:
+    """Where the box comes from that data are scaled by."""
+    lower, upper = config.bounds
+    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
+    if config.private_bounds:
+        return (
+            f"The bounds were found by the private histograms that are listed below, inside a domain ({box}) that is "
+            "public knowledge; values outside the bounds are clipped."
+        )
+    return f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped."
 
 
 def _server_sentences(plan: Plan) -> list[str]:

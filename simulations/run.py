@@ -25,6 +25,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_source
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.held import PRIVATE, is_private
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.server_facts import bounds_from_server
@@ -70,7 +71,8 @@ def run_experiment(config: dict[str, Any]) -> tuple[FederatedKMeans, dict[str, A
     model.fit(parts)
     seconds = time.perf_counter() - start
     points, centers = np.concatenate(parts), model.cluster_centers_
-    scaler = Bounds(*bounds).for_features(points.shape[1])
+    box = bounds if model.bounds_ is None else model.bounds_
+    scaler = Bounds(*box).for_features(points.shape[1])
     row = {
         "data": data["source"],
         "algorithm": model.algorithm,
@@ -110,8 +112,10 @@ def _server_points(data: dict[str, Any], algorithm: str, *, seed: int) -> NDArra
     return None
 
 
-def _bounds(data: dict[str, Any], server_points: NDArray[np.float64] | None) -> Pair:
+def _bounds(data: dict[str, Any], server_points: NDArray[np.float64] | None) -> Pair | str:
     """Bounds as configured, of the server's points, or the documented ones of the data."""
+    if is_private(data["bounds"]):
+        return PRIVATE
     documented = {name: described.bounds for name, described in BUNDLED.items()} | {MIXTURE: MIXTURE_BOUNDS}
     if data["bounds"] is not None:
         bounds = parse_bounds(data["bounds"])

@@ -13,8 +13,10 @@ import math
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd")
+METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
-_REFERENCE_NAMES = {"fastlloyd": "FastLloyd", "glloyd": "GLloyd", "sulloyd": "SuLloyd", "lloyd": "Lloyd"}
+_REFERENCE_NAMES = {
+    "fastlloyd": "FastLloyd",
+    "glloyd": "GLloyd",
+    "sulloyd": "SuLloyd",
+    "lloyd": "Lloyd",
+    # The papers have no such method: it is compared with the best of theirs.
+    "proxy_lloyd": "FastLloyd",
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,12 @@ def main(arguments: list[str] | None = None) -> int:
     cells: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)
-    Console(width=140 if not sys.stdout.isatty() else None).print(_table(cells, references))
+    console = Console(width=140 if not sys.stdout.isatty() else None)
+    console.print(_table(cells, references))
+    for number, reference in enumerate(references, start=1):
+        excesses = _excess_table(cells, reference, number)
+        if excesses is not None:
+            console.print(excesses)
     if options.output:
         plain = {"|".join(map(str, key)): summary(values) for key, values in cells.items()}
         Path(options.output).write_text(json.dumps(plain, indent=1))
@@ -125,16 +139,34 @@ def summary(values: list[float]) -> dict[str, float]:
     }
 
 
+def find_source(name: str, folders: Sequence[str]) -> str:
+    """Path of a data set in the last folder that has it, or else its name, which may be a bundled one."""
+    source = name
+    for folder in folders:
+        for suffix in (".npz", ".csv", ".parquet", ".npy"):
+            if (Path(folder) / f"{name}{suffix}").is_file():
+                source = str(Path(folder) / f"{name}{suffix}")
+    return source
+
+
+def area_under(epsilons: Sequence[float], costs: Sequence[float]) -> float:
+    """Area under cost over epsilon by the trapezoidal rule (FastLloyd, equation 26).
+
+    Examples
+    --------
+    >>> area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0])
+    3.5
+    """
+    points = sorted(zip(epsilons, costs, strict=True))
+    return math.fsum(0.5 * (b + a) * (y - x) for (x, a), (y, b) in pairwise(points))
+
+
 def _jobs(options: argparse.Namespace) -> list[Job]:
     """All fits, the non-private one once per seed."""
     jobs = []
     for entry in options.sets:
         name, _, k = entry.rpartition(":")
-        source = name
-        for folder in options.data_dir:
-            for suffix in (".npz", ".csv", ".parquet", ".npy"):
-                if (Path(folder) / f"{name}{suffix}").is_file():
-                    source = str(Path(folder) / f"{name}{suffix}")
+        source = find_source(name, options.data_dir)
         for algorithm in options.methods:
             for epsilon in options.epsilons if algorithm != "lloyd" else options.epsilons[:1]:
                 jobs += [
@@ -171,6 +203,34 @@ def _table(cells: dict[tuple[str, str, float], list[float]], references: list[di
         for reference in references:
             row += _compared(own, _lookup(reference, name, algorithm, epsilon))
         table.add_row(*row)
+    return table
+
+
+def _excess_table(
+    cells: dict[tuple[str, str, float], list[float]], reference: dict[str, dict[str, float]], number: int
+) -> Table | None:
+    """ProxyLloyd's cost above the optimum beside FastLloyd's, and areas; None where the reference has no optimum."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for (name, algorithm, epsilon), values in cells.items():
+        other = _lookup(reference, name, algorithm, epsilon) if algorithm == "proxy_lloyd" else None
+        if other is not None and f"{name}|opt|" in reference:
+            found.setdefault(name, []).append((epsilon, statistics.fmean(values), other["mean"]))
+    if not found:
+        return None
+    table = Table(title=f"proxy_lloyd beside FastLloyd of reference {number}: cost above the optimum")
+    for column in ("data", "epsilon", "excess", "FastLloyd's", "ratio"):
+        table.add_column(column, justify="left" if column == "data" else "right")
+    for name, own in found.items():
+        optimum = reference[f"{name}|opt|"]["mean"]
+        for epsilon, mean, other_mean in own:
+            excess, other_excess = mean - optimum, other_mean - optimum
+            ratio = f"{excess / other_excess:.3f}" if other_excess > 0.0 else "-"
+            table.add_row(name, f"{epsilon:g}", f"{excess:.5f}", f"{other_excess:.5f}", ratio)
+        if len(own) > 1:
+            epsilons, means, others = zip(*own, strict=True)
+            area, other_area = area_under(epsilons, means), area_under(epsilons, others)
+            label = "area under cost"
+            table.add_row(name, label, f"{area:.5f}", f"{other_area:.5f}", f"{area / other_area:.3f}", end_section=True)
     return table
 
 

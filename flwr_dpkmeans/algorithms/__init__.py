@@ -8,9 +8,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_kmeans, server_starts
+from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_kmeans, proxy_lloyd, server_starts
 from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.config import KMeansConfig, parse_config
+from flwr_dpkmeans.config import DEFAULT_ALGORITHM, KMeansConfig, parse_config
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
@@ -61,6 +61,13 @@ _BOTH = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
 
 ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
     {
+        "proxy_lloyd": AlgorithmEntry(
+            proxy_lloyd.build,
+            NoiseShape.GAUSSIAN,
+            _RECORD,
+            True,
+            "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals",
+        ),
         "fastlloyd": AlgorithmEntry(
             fastlloyd.build, NoiseShape.GAUSSIAN, _RECORD, True, "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
         ),
@@ -154,10 +161,10 @@ def require_server_data(name: str, *, has_server_data: bool) -> None:
     """
     use = algorithm_entry(name).server_data
     if not has_server_data and use is ServerData.NEEDED:
-        raise ConfigurationError(f"{name!r} starts from the server's own points: give server_data, or use 'fastlloyd'.")
+        raise ConfigurationError(f"{name!r} starts from the server's own points: give server_data, or use 'proxy_lloyd'.")
     if has_server_data and use is ServerData.NONE:
         raise ConfigurationError(
-            f"server_data was given, but {name!r} starts without it: leave it out, or use 'feddp_kmeans'."
+            f"server_data was given, but {name!r} starts without it: leave it out, or use 'proxy_lloyd'."
         )
 
 
@@ -170,7 +177,7 @@ def parse_run(**values: Any) -> KMeansConfig:
     'distributed'
     """
     if values.get("trust") is None:
-        name = values.get("algorithm", "fastlloyd")
+        name = values.get("algorithm", DEFAULT_ALGORITHM)
         if name in NOT_FEDERATED:
             values["trust"] = "central"
         else:

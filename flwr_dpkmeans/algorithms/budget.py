@@ -54,7 +54,8 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
     rounds : sequence of sequences of ReleasePart
         Arrays that are released together, in order. Under joint Gaussian accounting release i gets the multiplier
         sigma / sqrt(w_i), its squared-GDP weight w_i being s_i^2; with the paper's mixture each release is
-        (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows.
+        (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows. What was
+        released before (a private count, histograms) is part of the composition.
 
     Returns
     -------
@@ -62,13 +63,14 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         One tuple for each round.
     """
     config = public.config
+    before = public.released_events()
 
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
         return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
 
     def events_at(scale: float) -> list[Event]:
         try:
-            return [
+            own = [
                 event
                 for blocks in blocks_at(scale)
                 for event in round_events(blocks, public.fraction_bits, 1, config.client_sampling_rate)
@@ -78,6 +80,7 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         except LocalMisuseError:
             # Noise below the grid has no price: as dear as none.
             return [ExactRelease("noise below the grid")]
+        return [*before, *own]
 
     start = gaussian_noise_multiplier(config.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))

@@ -65,8 +65,13 @@ def outer_product_part(public: Public, facts: ServerFacts, share: float) -> Rele
     size = triangle_size(public.n_features)
     bound = facts.outer_product_bound
     if public.config.unit is PrivacyUnit.RECORD:
-        bound += math.sqrt(size) * _ROUNDING
+        bound += outer_product_rounding(size)
     return ReleasePart("outer_product", (size,), bound, share, NoiseShape.GAUSSIAN, bound)
+
+
+def outer_product_rounding(size: int) -> float:
+    """What rounding a client's sum of `size` entries to the grid adds to the sensitivity at record level."""
+    return math.sqrt(size) * _ROUNDING
 
 
 def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...]) -> PrivateSum:
@@ -82,7 +87,7 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
-        server_points = _extra(state, SERVER_POINTS)
+        server_points = state_extra(state, SERVER_POINTS)
         if public.config.server_prior:
             matrix = shrink_to_server(matrix, clip_rows(server_points, radius), blocks[0].noise_scale)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
@@ -90,7 +95,7 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
         used = standing_out(matrix, blocks[0].noise_scale, n_components) if auto else n_components
         projection = leading_eigenvectors(matrix, used)
         projected = round_to_grid(server_points @ projection)
-        extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: _extra(state, SEED)}
+        extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: state_extra(state, SEED)}
         return ClusterState(state.centroids, state.counts, state.movements, extras)
 
     return PrivateSum("outer-product", blocks, statistic, advance, radius)
@@ -111,13 +116,13 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
         rows = centred(points, facts, facts.data_radius)
-        labels = nearest_projected(rows, _extra(state, PROJECTION), _extra(state, PROJECTED_POINTS))
+        labels = nearest_projected(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS))
         histogram = np.bincount(labels, minlength=facts.n_points).astype(np.float64)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         weights = _without_noise_weights(released["weights"], config.weight_threshold * noise)
-        points, seed = _extra(state, PROJECTED_POINTS), int(_extra(state, SEED)[0])
+        points, seed = state_extra(state, PROJECTED_POINTS), int(state_extra(state, SEED)[0])
         extras = dict(state.extras)
         if config.choose_n_clusters:
             costs, found = cost_curve(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
@@ -125,7 +130,7 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
         else:
             centers, _ = weighted_kmeans(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
         extras[PROJECTED_CENTERS] = round_to_grid(centers)
-        lifted = _lifted(extras[PROJECTED_CENTERS], _extra(state, PROJECTION), facts)
+        lifted = _lifted(extras[PROJECTED_CENTERS], state_extra(state, PROJECTION), facts)
         return ClusterState(lifted, np.zeros(len(lifted)), state.movements, extras)
 
     return PrivateSum("weights", blocks, statistic, advance, facts.data_radius, (PROJECTION, PROJECTED_POINTS))
@@ -153,7 +158,7 @@ def centers_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
     margin = public.config.margin
 
     def labels_of(rows: Array, state: ClusterState) -> LabelArray:
-        return clear_labels(rows, _extra(state, PROJECTION), _extra(state, PROJECTED_CENTERS), margin)
+        return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         centroids, counts = _new_centroids(state, released, blocks, facts)
@@ -243,7 +248,7 @@ def _order(config: KMeansConfig) -> int:
     return 1 if config.noise_kind is NoiseFamily.PAPER else 2
 
 
-def _extra(state: ClusterState, name: str) -> Array:
+def state_extra(state: ClusterState, name: str) -> Array:
     """An array that an earlier step, or the server, must have put into the state."""
     if name not in state.extras:
         raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")

@@ -13,7 +13,7 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
-from flwr_dpkmeans.privacy.accounting import calibrate_gaussian
+from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
@@ -41,24 +41,27 @@ class Public:
         d.
     delta : float
         Of the total guarantee.
-    count_multiplier : float or None
-        Noise multiplier of the private count that was released before, if there was one.
-    count_closeness : Closeness
-        Of that count's noise to a continuous Gaussian.
+    released_multiplier : float or None
+        Noise multiplier of all that was released before (private count, histograms) together; None if nothing was.
+    released_closeness : Closeness
+        Of that noise to a continuous Gaussian.
     fraction_bits : int
         Grid of the ring.
     server : ServerFacts or None
         What follows from the server's own points, if it has any.
+    noise_factor : float
+        Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
     """
 
     config: KMeansConfig
     n_examples: int | None
     n_features: int
     delta: float
-    count_multiplier: float | None
-    count_closeness: Closeness
+    released_multiplier: float | None
+    released_closeness: Closeness
     fraction_bits: int
     server: ServerFacts | None = None
+    noise_factor: float = 1.0
 
     @property
     def known_n_examples(self) -> int:
@@ -67,21 +70,27 @@ class Public:
             raise PlanError(f"{self.config.algorithm!r} needs the number of rows: declare n_examples.")
         return self.n_examples
 
+    def released_events(self) -> tuple[Event, ...]:
+        """What was released before, for the accountant: Gaussian releases compose to one of the joint multiplier."""
+        if self.released_multiplier is None:
+            return ()
+        return (GaussianRelease("preliminary releases", self.released_multiplier, self.released_closeness),)
+
     def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
-        """Noise multiplier of the algorithm's own rounds: what the private count leaves of (epsilon, delta).
+        """Noise multiplier of the algorithm's own rounds: what the preliminary ones leave of (epsilon, delta).
 
         Under joint Gaussian accounting the squared reciprocals of the multipliers add up.
         """
         total = calibrate_gaussian(
             self.config.epsilon,
             self.delta,
-            lambda multiplier: joint_closeness([closeness_at(multiplier), self.count_closeness]),
+            lambda multiplier: joint_closeness([closeness_at(multiplier), self.released_closeness]),
         )
-        if self.count_multiplier is None:
+        if self.released_multiplier is None:
             return total
-        left = total**-2 - self.count_multiplier**-2
+        left = total**-2 - self.released_multiplier**-2
         if left <= 0.0:
-            raise PlanError("the private count takes the whole budget: lower count_share.")
+            raise PlanError("the preliminary releases take the whole budget: lower count_share or bounds_share.")
         return 1.0 / math.sqrt(left)
 
 

@@ -18,9 +18,11 @@ from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
+from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import build_algorithm
+from flwr_dpkmeans.preliminary import preliminary_statistic
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.rounds.private_sum import ClusterState
 
@@ -34,7 +36,7 @@ class Task(Enum):
     """What the mod asks of the wrapped client."""
 
     DESCRIBE = "describe"
-    COUNT = "count"
+    PRELIMINARY = "preliminary"
     STATISTIC = "statistic"
 
 
@@ -65,6 +67,8 @@ class KMeansClient(NumPyClient):
         Cost over the number of clusters, if the run chose it.
     privacy_ : PrivacyReport
         What the run guaranteed.
+    bounds_ : pair of tuples of float
+        The box that data were scaled by: as declared, or as private histograms found it.
 
     Examples
     --------
@@ -91,6 +95,7 @@ class KMeansClient(NumPyClient):
         self.movements_: tuple[float, ...] = ()
         self.cost_curve_: Array | None = None
         self.privacy_: PrivacyReport | None = None
+        self.bounds_: Box | None = None
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
@@ -99,9 +104,10 @@ class KMeansClient(NumPyClient):
         ----------
         parameters : list of ndarray
             For a statistic: centroids (k, d), counts and movements, in scaled units, and the algorithm's extras.
+            For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there are any.
         config : dict
-            ``task``; for a statistic also ``plan`` (bytes), ``round`` (int) and, if there are any, the names of the
-            ``extras`` (JSON).
+            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and, if there are
+            any, the names of the ``extras`` (JSON).
 
         Returns
         -------
@@ -118,9 +124,9 @@ class KMeansClient(NumPyClient):
             if self._feature_names:
                 schema["feature_names"] = json.dumps(self._feature_names)
             return [], 0, schema
-        if task is Task.COUNT:
-            return [np.array([float(len(self._points))])], 0, {}
         plan = _plan(config)
+        if task is Task.PRELIMINARY:
+            return preliminary_statistic(plan, int(config["round"]), self._points, _ranges(parameters)), 0, {}
         algorithm = build_algorithm(plan)
         state = _state(parameters, config)
         statistic = algorithm.rounds[int(config["round"]) - 1].statistic
@@ -147,6 +153,7 @@ class KMeansClient(NumPyClient):
         self.counts_ = state.counts
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
+        self.bounds_ = plan.bounds
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
         if self._output_dir is not None:
             from flwr_dpkmeans.flower.result_files import write_run
@@ -194,6 +201,14 @@ def _plan(config: dict[str, Scalar]) -> Plan:
     if not isinstance(blob, bytes):
         raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")
     return load_plan(blob)
+
+
+def _ranges(parameters: Sequence[Array]) -> Ranges | None:
+    """The coarse ranges in a task's parameters, if there are any yet."""
+    if not parameters:
+        return None
+    lower, upper = parameters
+    return Ranges(tuple(float(value) for value in lower), tuple(float(value) for value in upper))
 
 
 def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> ClusterState:

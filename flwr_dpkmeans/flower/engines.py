@@ -28,8 +28,9 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.flower.units import in_callers_units
+from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import draft_plan, resolve_delta
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
@@ -59,6 +60,8 @@ class FittedFederation:
         One for each aggregation.
     cost_curve : ndarray, (largest k,), or None
         Cost over the number of clusters, if the run chose it, in squared scaled units.
+    bounds : pair of tuples of float, or None
+        The box that data were scaled by; None where the caller's own are used.
     """
 
     centers: Array
@@ -67,6 +70,7 @@ class FittedFederation:
     privacy: PrivacyReport
     steps: tuple[Step, ...]
     cost_curve: Array | None = None
+    bounds: Box | None = None
 
 
 def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
@@ -98,7 +102,13 @@ def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: A
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
     steps = tuple(step for step in result.steps if step.round_index > 0)
     return FittedFederation(
-        client.cluster_centers_, client.counts_, client.movements_, client.privacy_, steps, client.cost_curve_
+        client.cluster_centers_,
+        client.counts_,
+        client.movements_,
+        client.privacy_,
+        steps,
+        client.cost_curve_,
+        client.bounds_,
     )
 
 
@@ -115,32 +125,42 @@ def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Arra
         server=None if held is None else held.facts,
         public_points=None if held is None else held.public,
     )
-    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
-    scaled = [round_to_grid(bounds.scale(part), plan.fraction_bits) for part in parts]
     from threadpoolctl import threadpool_limits
 
     # Each virtual client's matrices are small: threads would wait for each other longer than they compute.
     with threadpool_limits(1):
         found = run_direct(
             plan,
-            scaled,
+            parts,
+            scale=_in_box,
             server_points=None if held is None else held.kept,
             on_step=lambda step: logger.debug("%s", step),
         )
     state = found.state
     return FittedFederation(
-        in_callers_units(plan, state.centroids),
+        in_callers_units(found.plan, state.centroids),
         state.counts,
         state.movements,
-        build_report(plan, found.attempts),
-        found.steps,
+        build_report(found.plan, found.attempts),
+        tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
+        found.plan.bounds,
     )
+
+
+def _in_box(plan: Plan, points: Array) -> Array:
+    """One client's points in the plan's box, on the grid."""
+    return round_to_grid(plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits)
 
 
 def fit_in_one_place(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
     del server_points
+    if config.private_bounds:
+        raise ConfigurationError(
+            f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
+            "give bounds, or choose 'fastlloyd'."
+        )
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     found = fit_central(config, scaled, resolve_delta(config, len(parts)))

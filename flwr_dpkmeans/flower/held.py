@@ -13,6 +13,7 @@ from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import PublicPoints
 from flwr_dpkmeans.server_facts import ServerFacts, bounds_from_server, derive_server_facts
@@ -22,6 +23,10 @@ Array = NDArray[np.float64]
 
 UNSCALED_BOUNDS = (-1.0, 1.0)
 """Bounds where none are given and no server data says otherwise."""
+PRIVATE = "private"
+"""Spelling of bounds that private histograms find, and of a number of rows that is counted privately."""
+DEFAULT_DOMAIN = (-WIDEST, WIDEST)
+"""Where private bounds are looked for unless a narrower domain is public."""
 
 
 @dataclass(frozen=True)
@@ -87,26 +92,47 @@ def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
     return HeldPoints(scaled, facts, public)
 
 
-def resolve_bounds(bounds: Any, server_data: Any) -> tuple[Bounds, tuple[str, ...], Array | None]:
+def is_private(value: object) -> bool:
+    """Whether bounds, or a number of rows, are to be found privately.
+
+    Examples
+    --------
+    >>> is_private("private"), is_private((-1.0, 1.0))
+    (True, False)
+    """
+    return isinstance(value, str) and value == PRIVATE
+
+
+def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[Bounds, tuple[str, ...], Array | None]:
     """Read bounds and server data; without bounds they follow from the server's points, or are the box [-1, 1]^d.
 
     Parameters
     ----------
     bounds : object or None
-        As `flwr_dpkmeans.data.bounds.parse_bounds` takes them.
+        As `flwr_dpkmeans.data.bounds.parse_bounds` takes them, or ``"private"``.
     server_data : array-like, path or None
         The server's own points.
+    domain : object or None
+        Public range that private bounds lie in, in the same forms; None: so wide that it says nothing.
 
     Returns
     -------
     Bounds
-        Public.
+        Public: the bounds, or the domain of private ones.
     tuple of str
         Names of the features that they belong to, if a file gave them.
     ndarray or None
         The server's points, in the caller's units.
     """
     points = None if server_data is None else load_server_points(server_data)
+    if domain is not None and not is_private(bounds):
+        raise ConfigurationError(
+            f"bounds_domain is {domain!r}, but bounds are not 'private': leave one of the two out, or give "
+            "bounds='private'."
+        )
+    if is_private(bounds):
+        given = DEFAULT_DOMAIN if domain is None else domain
+        return parse_bounds(given), bounds_feature_names(given), points
     if bounds is None and points is not None:
         return Bounds(*bounds_from_server(points)), (), points
     given = UNSCALED_BOUNDS if bounds is None else bounds

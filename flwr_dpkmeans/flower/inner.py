@@ -36,10 +36,12 @@ def ask_statistic(
     message: Message, context: Context, call_next: NextCall, memory: ClientMemory, index: int
 ) -> list[NDArray[np.float64]]:
     """Ask the wrapped client for the exact statistic of one round."""
-    if index == 0:
-        reply = _call(message, context, call_next, "fit", [], {"task": Task.COUNT.value})
+    config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+    if index <= 0:
+        box = memory.found.box or ()
+        config["task"] = Task.PRELIMINARY.value
+        reply = _call(message, context, call_next, "fit", [np.array(side) for side in box], config)
     else:
-        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         reply = _call(
             message, context, call_next, "fit", _parameters(memory.clusters), config | _extra_names(memory.clusters)
         )

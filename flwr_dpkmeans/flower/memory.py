@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.flower.records import load_plan, pack_boxes, pack_roster, unpack_boxes, unpack_roster
+from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.preliminary import Found
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
 from flwr_dpkmeans.secagg.client import ClientState, Phase
 
@@ -34,6 +37,8 @@ class ClientMemory:
         What was answered so far.
     n_features : int
         Width of the own table.
+    found : Found
+        What preliminary releases have told.
     """
 
     protocol: ClientState
@@ -42,6 +47,7 @@ class ClientMemory:
     clusters: ClusterState | None
     attempts: tuple[tuple[int, int], ...]
     n_features: int
+    found: Found = field(default_factory=Found)
 
     @property
     def plan(self) -> Plan:
@@ -83,6 +89,7 @@ def recall(context: Context) -> ClientMemory | None:
         unpack_state(clusters) if clusters else None,
         tuple((int(index), int(number)) for index, number in progress["attempts"]),
         progress["n_features"],
+        _found(progress["found"]),
     )
 
 
@@ -98,6 +105,7 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "attempt": state.attempt,
         "attempts": memory.attempts,
         "n_features": memory.n_features,
+        "found": (memory.found.n_examples, memory.found.box),
         "secrets": {
             "private_key": state.private_key.hex(),
             "plan_digest": state.plan_digest.hex(),
@@ -115,3 +123,12 @@ def remember(context: Context, memory: ClientMemory) -> None:
         fields["clusters"] = pack_state(memory.clusters)
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
     context.state[_KEY] = ConfigRecord(fields)
+
+
+def _found(stored: Sequence[Any]) -> Found:
+    """Undo how `remember` stores what was found; floats come back from JSON as they were."""
+    n_examples, box = stored
+    if box is None:
+        return Found(n_examples)
+    lower, upper = (tuple(float(value) for value in side) for side in box)
+    return Found(n_examples, Ranges(lower, upper))

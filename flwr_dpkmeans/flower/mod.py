@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.agreement import require_server_state, require_successor
+from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened
 from flwr_dpkmeans.errors import (
     DPKMeansError,
     PeerError,
@@ -46,7 +46,8 @@ from flwr_dpkmeans.flower.records import (
     stage_of,
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.planning import build_algorithm, counted_examples, initial_state
+from flwr_dpkmeans.planning import build_algorithm, initial_state, take_preliminary
+from flwr_dpkmeans.preliminary import Found
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report
@@ -132,6 +133,8 @@ def _agree(
     plan = load_plan(blob)
     if plan.run_id != context.run_id:
         raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {context.run_id}: it is replayed.")
+    if plan.preliminary and (plan.is_final or plan.box is not None):
+        raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
     approve_plan(plan, settings, context)
     n_features, names = describe(message, context, call_next)
     require_width(plan, n_features)
@@ -159,20 +162,20 @@ def _sum(
     request = parse_sum_request(message.content)
     require_planned(memory.plan, request)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
-    repeated = request.round_index == memory.protocol.round_index
+    repeated = bool(memory.attempts) and request.round_index == memory.protocol.round_index
     memory = replace(memory, protocol=protocol)
-    counted = None
-    if memory.plan.server_advances:
+    index = None if request.release is None else request.release.round_index
+    if request.release is not None and index is not None and index <= 0:
+        released = _read(memory.plan, protocol, request.release)
+        memory = replace(memory, found=take_preliminary(memory.plan, index, released, memory.found))
+    memory = _with_next_plan(memory, message.content, index, settings, context)
+    if memory.plan.server_advances and request.round_index > 0:
         memory = _with_server_state(memory, request.round_index, request.state, repeated=repeated)
     elif request.state:
         raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
-    elif request.release is not None:
+    elif request.release is not None and index is not None and index > 0:
         released = _read(memory.plan, protocol, request.release)
-        if request.release.round_index == 0:
-            counted = counted_examples(float(released["count"][0]), memory.plan.config)
-        else:
-            memory = replace(memory, clusters=_advance(memory, request.release.round_index, released))
-    memory = _with_final_plan(memory, message.content, counted, settings, context)
+        memory = replace(memory, clusters=_advance(memory, index, released))
     memory, content = _contribute(memory, request, message, context, call_next, settings)
     return memory, content
 
@@ -208,7 +211,7 @@ def _contribute(
         request,
         vector,
         blinded=trust.blinded,
-        state_digest=_digest(memory.clusters),
+        state_digest=_digest(memory),
     )
     attempts = (*memory.attempts, (index, request.attempt))
     charge(memory, attempts, settings, planned.name)
@@ -229,7 +232,7 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
         released = _read(memory.plan, protocol, request.release)
         memory = replace(memory, protocol=protocol, clusters=_advance(memory, index, released))
     deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts))
-    tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory.clusters))
+    tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))
 
 
@@ -243,29 +246,42 @@ def _remembered(context: Context) -> ClientMemory:
     return memory
 
 
-def _with_final_plan(
-    memory: ClientMemory, content: RecordDict, counted: int | None, settings: NodeSettings, context: Context
+def _with_next_plan(
+    memory: ClientMemory, content: RecordDict, released: int | None, settings: NodeSettings, context: Context
 ) -> ClientMemory:
-    """Put the final plan in force, if it comes with this message."""
+    """Put the plan in force that comes with this message, if one does; `released` is the round released with it."""
     blob = plan_blob(content)
     if blob is None:
-        if counted is not None:
-            raise ProtocolError("the private count was released, but no final plan came with it: stop the run.")
+        if released == 0:
+            raise ProtocolError("the last preliminary sum was released, but no final plan came with it: stop the run.")
+        if memory.plan.config.private_bounds and memory.plan.n_features is None:
+            raise ProtocolError("the plan has no histograms yet, and none with the tables' width came: stop the run.")
         return memory
-    final = load_plan(blob)
+    plan = load_plan(blob)
     if memory.plan.is_final:
         raise ProtocolError("another plan came although the final one is in force: stop the run.")
-    if memory.plan.count is not None and counted is None:
-        raise ProtocolError("a final plan came before the private count was released: stop the run.")
-    require_successor(memory.plan, final)
-    if counted is not None and final.n_examples != counted:
-        raise ProtocolError(
-            f"the final plan has N = {final.n_examples}, but the private count released {counted}: stop the run."
-        )
-    approve_plan(final, settings, context)
-    require_width(final, memory.n_features)
+    if not plan.is_final and released is None and not memory.attempts:
+        require_widened(memory.plan, plan)
+    elif memory.plan.preliminary and released != 0:
+        raise ProtocolError("a final plan came before all preliminary sums were released: stop the run.")
+    else:
+        require_successor(memory.plan, plan)
+        _require_found(plan, memory.found)
+    approve_plan(plan, settings, context)
+    require_width(plan, memory.n_features)
     protocol = memory.protocol.with_plan(plan_digest(blob))
-    return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(final))
+    return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(plan))
+
+
+def _require_found(final: Plan, found: Found) -> None:
+    """Hold the final plan against what this client read off the preliminary releases itself."""
+    if found.n_examples is not None and final.n_examples != found.n_examples:
+        raise ProtocolError(
+            f"the final plan has N = {final.n_examples}, but the private count released {found.n_examples}: stop the "
+            "run."
+        )
+    if final.box != found.box:
+        raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
 
 
 def _initial_clusters(plan: Plan) -> ClusterState | None:
@@ -331,9 +347,11 @@ def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, a
     return build_algorithm(advance.memory.plan).rounds[index - 1].advance(clusters, advance.released)
 
 
-def _digest(clusters: ClusterState | None) -> bytes:
-    """What the tag of a reply covers."""
-    return b"" if clusters is None else clusters.digest()
+def _digest(memory: ClientMemory) -> bytes:
+    """What the tag of a reply covers: the clustering state, or before there is one what has been found."""
+    if memory.clusters is not None:
+        return memory.clusters.digest()
+    return b"" if memory.found == Found() else memory.found.digest()
 
 
 def _noise(plan: Plan, context: Context, request: SumRequest) -> NoiseSource:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
@@ -32,6 +32,7 @@ _STRATEGY_KEYS = (
     "min-clients",
     "max-retries",
     "count-share",
+    "bounds-share",
     "radius-clipping",
     "noise-kind",
     "lloyd-share",
@@ -50,7 +51,7 @@ _ZERO_MEANS_AUTOMATIC = (
     "max-epsilon",
     *(name.replace("_", "-") for name in CLIP_BOUNDS),
 )
-_EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares")
+_EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares", "bounds-domain")
 _NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
 _APP_KEYS = (
     "data",
@@ -173,7 +174,7 @@ def _server_points(run_config: Mapping[str, Any]) -> NDArray[np.float64] | None:
     """The server's own points: a file, a bundled data set, or those of the generated mixture."""
     source = str(run_config.get("server-data", ""))
     if not source and _simulated_source(run_config) == MIXTURE:
-        entry = algorithm_entry(run_config.get("algorithm", "fastlloyd"))
+        entry = algorithm_entry(run_config.get("algorithm", DEFAULT_ALGORITHM))
         source = MIXTURE if entry.server_data is ServerData.NEEDED else ""
     if not source:
         return None
@@ -196,7 +197,8 @@ def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
         return documented[source]
     raise ConfigurationError(
         "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
-        "or the path of a file with columns feature,lower,upper, or let them follow from server-data."
+        "or the path of a file with columns feature,lower,upper, let them follow from server-data, or let private "
+        "histograms find them by bounds='private'."
     )
 
 

@@ -30,7 +30,8 @@ from flwr_dpkmeans.flower.records import (
     request_content,
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state, redraft_plan
+from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan, take_preliminary
+from flwr_dpkmeans.preliminary import COUNT, Found
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step, build_report, describe_step
@@ -95,6 +96,7 @@ class ServerRun:
         self._release: Release | None = None
         self._attempts: list[tuple[int, int]] = []
         self._clusters: ClusterState | None = None
+        self._found = Found()
         self._next_plan(self.plan, announce=False)
 
     @property
@@ -263,7 +265,7 @@ class ServerRun:
         aggregate = session.aggregate(blinded=trust.blinded)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
         # Where the server goes on by itself, clients are sent its state and need no release.
-        sent = broadcast.values[:0] if self.plan.server_advances else broadcast.values
+        sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
         self._release = Release(index, session.attempt, sent)
         self._new_plan = None
         if broadcast.released is not None:
@@ -272,11 +274,13 @@ class ServerRun:
         return describe_step(self.plan, self._attempts, len(session.roster.members), movement)
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
-        """Use a released sum: the private count makes the plan final, the others move the centroids."""
-        if index == 0:
-            counted = counted_examples(float(released["count"][0]), self.plan.config)
-            logger.info("private count: about %d rows", counted)
-            self._next_plan(redraft_plan(self.plan, n_features=self.plan.n_features, n_examples=counted))
+        """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
+        if index <= 0:
+            self._found = take_preliminary(self.plan, index, released, self._found)
+            log_found(self.plan, index, self._found)
+            if index == 0:
+                found, width = self._found, self.plan.n_features
+                self._next_plan(redraft_plan(self.plan, n_features=width, n_examples=found.n_examples, box=found.box))
         elif self._clusters is not None:
             self._clusters = build_algorithm(self.plan).rounds[index - 1].advance(self._clusters, released)
 
@@ -289,7 +293,8 @@ class ServerRun:
             )
         if self.plan.n_features is None:
             plan = redraft_plan(self.plan, n_features=next(iter(widths.values())))
-            if plan.is_final:
+            if plan.is_final or plan.config.private_bounds:
+                # Histograms are as wide as the tables, so clients need the width before the first of them.
                 self._next_plan(plan)
             else:
                 # The width joins the plan together with the count.
@@ -333,3 +338,18 @@ class ServerRun:
         if every_failure_stops or code in _STOPPING_CODES:
             raise RefusalError(f"node {node} refused ({code}): {sentence}")
         raise ProtocolError(f"node {node} did not answer ({code}): {sentence}")
+
+
+def log_found(plan: Plan, index: int, found: Found) -> None:
+    """Say what one preliminary release told, and in which columns its noise hides everything."""
+    if found.n_examples is not None and any(block.name == COUNT for block in plan.round_at(index).blocks):
+        logger.info("private count: about %d rows", found.n_examples)
+    if found.unclear:
+        columns = ", ".join(str(column) for column in found.unclear[:10])
+        more = ", ..." if len(found.unclear) > 10 else ""
+        logger.warning(
+            "private bounds (%s): no value of column(s) %s stands out of the noise, so their range is a guess: declare "
+            "bounds, or raise epsilon or bounds_share",
+            plan.round_at(index).name,
+            columns + more,
+        )

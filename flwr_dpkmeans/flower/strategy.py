@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
 from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower.held import hold_points, resolve_bounds
+from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
@@ -84,7 +84,10 @@ class PrivateKMeans(Strategy):
         k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
     bounds : pair, optional
         Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
-        cube around the server's points, or (-1, 1) without server data.
+        cube around the server's points, or (-1, 1) without server data. ``"private"``: found by two private histograms
+        with 5% of the budget (`bounds_share`).
+    bounds_domain : pair, optional
+        With private bounds: a public range that they lie in, if there is one; it need not be tight.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
@@ -117,6 +120,7 @@ class PrivateKMeans(Strategy):
         n_clusters: int | str,
         *,
         bounds: Any = None,
+        bounds_domain: Any = None,
         n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
@@ -131,8 +135,9 @@ class PrivateKMeans(Strategy):
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(options.get("algorithm", self.algorithm), has_server_data=True)
-        parsed, names, self._server_points = resolve_bounds(bounds, server_data)
+        parsed, names, self._server_points = resolve_bounds(bounds, server_data, bounds_domain)
         options.setdefault("algorithm", self.algorithm)
+        options.setdefault("private_bounds", is_private(bounds))
         options.setdefault("feature_names", names)
         self.config = parse_run(
             **resolve_n_clusters(n_clusters, max_clusters),
@@ -268,7 +273,7 @@ class PrivateKMeans(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> KMeansResult:
-        """Run the whole protocol: keys, private count if N is not declared, T rounds, last release.
+        """Run the whole protocol: keys, private count and bounds if not declared, T rounds, last release.
 
         Parameters
         ----------
@@ -379,6 +384,19 @@ class PrivateKMeans(Strategy):
         )
 
 
+class ProxyLloyd(PrivateKMeans):
+    """ProxyLloyd, this package's own default; parameters as in `PrivateKMeans`, ``server_data`` optional.
+
+    Examples
+    --------
+    >>> strategy = ProxyLloyd(n_clusters=10, n_features=64, epsilon=1.0, n_examples=1797, bounds=(0, 16))
+    >>> strategy.config.trust
+    'oblivious'
+    """
+
+    algorithm = "proxy_lloyd"
+
+
 class FastLloyd(PrivateKMeans):
     """FastLloyd (Diaa, Humphries, Kerschbaum 2025); parameters as in `PrivateKMeans`.
 
@@ -443,7 +461,17 @@ class SpherePacking(PrivateKMeans):
 
 STRATEGIES: dict[str, type[PrivateKMeans]] = {
     cls.algorithm: cls
-    for cls in (FastLloyd, GLloyd, SuLloyd, Lloyd, FedDPKMeans, ServerKMeansPlusPlus, ServerLloyd, SpherePacking)
+    for cls in (
+        ProxyLloyd,
+        FastLloyd,
+        GLloyd,
+        SuLloyd,
+        Lloyd,
+        FedDPKMeans,
+        ServerKMeansPlusPlus,
+        ServerLloyd,
+        SpherePacking,
+    )
 }
 
 

@@ -1,4 +1,4 @@
-"""From the box [-1, 1]^d to the caller's units and back, by the plan's public bounds."""
+"""From the box [-1, 1]^d to the caller's units and back, by the plan's box."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flwr_dpkmeans.plan import Plan
 
 
 def plan_bounds(plan: Plan, n_features: int) -> Bounds:
-    """The plan's public bounds, one pair per feature."""
-    lower, upper = plan.config.bounds
+    """The plan's box, declared or released, one pair per feature."""
+    lower, upper = plan.bounds
     return Bounds(lower, upper).for_features(n_features)
 
 

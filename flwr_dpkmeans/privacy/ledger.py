@@ -41,6 +41,8 @@ _LOGGER = logging.getLogger(__name__)
 _GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 1").hexdigest()
 # Accounting ends in floating point: runs that fill a budget exactly must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
+FIRST_ROUND = -9
+"""Rounds that come before a run's first one, because they steer its plan, are numbered up to 0."""
 _MEND = "restore it from a backup or have its owner decide."
 
 
@@ -111,8 +113,8 @@ class LedgerEntry:
                 raise _invalid(name, value, "a string that is not empty")
         if not (isinstance(self.plan_digest, str) and re.fullmatch("[0-9a-f]+", self.plan_digest)):
             raise _invalid("plan_digest", self.plan_digest, "a string of lower-case hexadecimal digits")
-        for name in ("round_index", "attempt"):
-            object.__setattr__(self, name, _whole_number(name, getattr(self, name)))
+        for name, least in (("round_index", FIRST_ROUND), ("attempt", 0)):
+            object.__setattr__(self, name, _whole_number(name, getattr(self, name), least))
         object.__setattr__(self, "epsilon", _number("epsilon", self.epsilon, math.inf))
         object.__setattr__(self, "delta", _number("delta", self.delta, 1.0))
         if not _is_utc(self.time):
@@ -565,14 +567,14 @@ def _number(name: str, value: object, highest: float) -> float:
     return number
 
 
-def _whole_number(name: str, value: Any) -> int:
-    """Check a whole number of at least 0; NumPy's are welcome."""
+def _whole_number(name: str, value: Any, least: int) -> int:
+    """Check a whole number of at least `least`; NumPy's are welcome."""
     try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = -1
-    if number < 0:
-        raise _invalid(name, value, "a whole number of at least 0")
+        number = least - 1
+    if number < least:
+        raise _invalid(name, value, f"a whole number of at least {least}")
     return number
 
 

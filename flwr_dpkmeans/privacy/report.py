@@ -148,7 +148,7 @@ class PrivacyReport:
         for line in self.releases:
             noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
             lines.append(
-                f"              {line.round_index}/{line.attempt:<11}  {line.array:<14}  "
+                f"              {f'{line.round_index}/{line.attempt}':<13}  {line.array:<14}  "
                 f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
             )
         return "\n".join(lines)

@@ -174,7 +174,7 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         tried = attempts.setdefault(line.round_index, [line.attempt])
         if line.attempt not in tried:
             tried.append(line.attempt)
-        name = "count" if line.round_index == 0 else str(line.round_index)
+        name = line.round_name if line.round_index <= 0 else str(line.round_index)
         costs[name + "'" * tried.index(line.attempt)] = line.epsilon_so_far
     finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
     axis.set_xlabel("round (' marks a repeated attempt)")

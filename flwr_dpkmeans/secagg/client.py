@@ -37,7 +37,7 @@ from flwr_dpkmeans.secagg.keys import (
     stream,
     unseal,
 )
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.messages import NO_ROUND, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -91,7 +91,7 @@ class ClientState:
     authored: bool
     plan_digest: bytes
     phase: Phase = Phase.KEYED
-    round_index: int = -1
+    round_index: int = NO_ROUND
     attempt: int = -1
     roster: Roster | None = None
     own_group_key: bytes = field(default=b"", repr=False)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
+NO_ROUND = -(2**31)
+"""Index before any round; those of real rounds may be negative, as rounds that steer the plan are numbered up to 0."""
+
 
 @dataclass(frozen=True)
 class Release:

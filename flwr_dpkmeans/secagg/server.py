@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg.messages import SumReply
+from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -40,7 +40,7 @@ class ServerSession:
                 "start more clients or lower min-clients."
             )
         self.roster = roster
-        self.round_index = -1
+        self.round_index = NO_ROUND
         self._length = 0
         self._min_cohort = min_cohort
         self._max_retries = max_retries

@@ -208,7 +208,7 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     "other delta": lambda p: replace(p, delta=p.delta * 2),
     "other N": lambda p: replace(p, n_examples=10**6),
     "other t": lambda p: replace(p, max_silent=1),
-    "a count nobody needs": lambda p: replace(p, count=p.rounds[0]),
+    "a count nobody needs": lambda p: replace(p, preliminary=p.rounds[:1]),
     "other run": lambda p: replace(p, run_id=p.run_id + 1),
     "other version": lambda p: replace(p, version=1),
     "other grid": lambda p: replace(p, fraction_bits=8),
@@ -643,7 +643,7 @@ def test_a_final_plan_before_the_count_is_refused() -> None:
         server.agree()
         early = replace(final, run_id=server.run.plan.run_id)
         first = server.request(0)
-        server.require_refused(changed(first[VICTIM], plan=dump_plan(early)), "before the private count")
+        server.require_refused(changed(first[VICTIM], plan=dump_plan(early)), "before all preliminary sums")
         server.complete(first)
 
 

@@ -27,22 +27,35 @@ ALLOWED = {
     "trust": {"rounds", "privacy", "secagg"},
     "plan": {"trust", "privacy", "secagg", "config", "server_facts"},
     "plan_checks": {"plan", "trust", "privacy", "secagg"},
-    "planning": {"plan", "plan_checks", "algorithms", "trust", "rounds", "privacy", "secagg", "config", "server_facts"},
+    "preliminary": {"plan", "kmeans", "privacy", "config"},
+    "planning": {
+        *("plan", "plan_checks", "preliminary", "algorithms", "trust", "rounds", "privacy", "secagg", "config"),
+        "server_facts",
+    },
     "agreement": {"plan", "planning", "algorithms", "rounds", "trust", "privacy", "secagg"},
-    "direct": {"plan", "planning", "reporting", "trust", "rounds", "privacy", "secagg"},
+    "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
-    "reporting": {"algorithms", "plan", "trust", "privacy"},
+    "reporting": {"algorithms", "plan", "trust", "privacy", "config"},
     "data": set(),
     "results": {"privacy"},
     "ledger": {"privacy"},
+    "planner": {
+        *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),
+        *("config_checks", "data", "results", "flower"),
+    },
 }
 
 
 def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
-    """Every imported module's dotted name, imports inside functions and of relative names included."""
+    """Every imported module's dotted name, imports inside functions and of relative names included.
+
+    Those of a module as a program (``if __name__ == "__main__"``) are not: nobody who imports the module runs them.
+    """
     package = name if is_package else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not is_program(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,6 +67,11 @@ def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
             argument = node.args[0] if node.args else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield argument.value
+
+
+def is_program(node: ast.stmt) -> bool:
+    """Whether a statement is what a module does when it is run."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def module_name(path: Path) -> str:
@@ -81,7 +99,7 @@ def violations(name: str, imported: list[str]) -> list[str]:
         top = module.split(".")[0]
         if top in ("simulations", "tests", "hydra", "omegaconf", "ray"):
             found.append(f"{name} imports {module}")
-        if top == "matplotlib" and name != f"{PACKAGE}.results.picture":
+        if top == "matplotlib" and name not in (f"{PACKAGE}.results.picture", f"{PACKAGE}.planner.picture"):
             found.append(f"{name} imports {module}")
         if top == "flwr" and room != "flower" and name != f"{PACKAGE}.estimator":
             found.append(f"{name} imports {module}")
@@ -105,7 +123,7 @@ def test_the_rules_have_no_circle() -> None:
     seen: set[str] = set()
     remaining = dict(ALLOWED)
     while remaining:
-        free = {room for room, below in remaining.items() if below <= seen | {"errors"}}
+        free = {room for room, below in remaining.items() if below <= seen | {"errors", "flower"}}
         assert free, f"these rooms import each other: {sorted(remaining)}"
         seen |= free
         remaining = {room: below for room, below in remaining.items() if room not in free}
@@ -123,6 +141,10 @@ def test_the_rules_have_no_circle() -> None:
         ("trust.central", "from flwr_dpkmeans.kmeans.update import fold"),
         ("algorithms.fastlloyd", "from flwr_dpkmeans.trust import trust_model"),
         ("planning", "from flwr_dpkmeans.flower.records import dump_plan"),
+        ("planning", "from flwr_dpkmeans.planner.forecast import make_forecast"),
+        ("planner.cli", "from flwr_dpkmeans.estimator import FederatedKMeans"),
+        ("planner.table", "import matplotlib"),
+        ("plan", "if name == '__main__':\n    from flwr_dpkmeans.planner.cli import main"),
         ("planning", "import flwr"),
         ("reporting", "from flwr.app import Context"),
         ("flower.node", "import ray"),

@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.plan_checks import MAX_VECTOR_LENGTH
 from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
@@ -37,8 +37,11 @@ def config(**values: Any) -> KMeansConfig:
     return parse_config(**({"n_clusters": 3, "bounds": BOX, "n_examples": 1000} | values))
 
 
-def plan_of(width: int | None = 2, *, n_clients: int = 5, counted: int | None = None, **values: Any) -> Plan:
-    return draft_plan(config(**values), run_id=9, n_clients=n_clients, seed=7, n_features=width, n_examples=counted)
+def plan_of(
+    width: int | None = 2, *, n_clients: int = 5, counted: int | None = None, box: Box | None = None, **values: Any
+) -> Plan:
+    known = {"n_features": width, "n_examples": counted, "box": box}
+    return draft_plan(config(**values), run_id=9, n_clients=n_clients, seed=7, **known)  # type: ignore[arg-type]
 
 
 # -- a stranger's formulas (DESIGN, section 5) --------------------------------------------------------------------
@@ -475,6 +478,12 @@ PLANS = {
     "lloyd": {"algorithm": "lloyd", "max_iter": 1},
     "counted": {"n_examples": None, "counted": 1234},
     "preliminary": {"n_examples": None},
+    "private bounds": {
+        "n_examples": None,
+        "private_bounds": True,
+        "counted": 900,
+        "box": ((-0.5, 0.0), (0.5, 0.75)),
+    },
     "declared width": {"n_features": 2},
     "large cohort": {"n_clients": 40},
 }
@@ -490,14 +499,15 @@ FREE |= {
 }
 # So is an option that an algorithm does not use, and what the mod compares with the released count and its own table.
 UNUSED = {
-    "fastlloyd": {"config.count_share"},
-    "glloyd": {"config.alpha", "config.count_share"},
-    "sulloyd": {"config.alpha", "config.count_share"},
-    "lloyd": {"config.alpha", "config.count_share", "config.epsilon", "config.n_examples"},
-    "counted": {"n_examples"},
-    "preliminary": {"config.alpha", "config.n_clusters", "n_features"},
-    "declared width": {"config.count_share"},
-    "large cohort": {"config.count_share"},
+    "fastlloyd": {"config.count_share", "config.bounds_share"},
+    "glloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
+    "sulloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
+    "lloyd": {"config.alpha", "config.count_share", "config.bounds_share", "config.epsilon", "config.n_examples"},
+    "counted": {"n_examples", "config.bounds_share"},
+    "preliminary": {"config.alpha", "config.n_clusters", "n_features", "config.bounds_share"},
+    "private bounds": {"n_examples", *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1))},
+    "declared width": {"config.count_share", "config.bounds_share"},
+    "large cohort": {"config.count_share", "config.bounds_share"},
 }
 
 
@@ -577,7 +587,9 @@ def test_every_tampered_number_is_refused(name: str) -> None:
         (("rounds", 0, "blocks", 0, "shape"), [6]),
         (("rounds", 0, "blocks"), []),
         (("rounds",), []),
-        (("count",), {"name": "count", "trust": "distributed", "blocks": [], "radius": None}),
+        (("preliminary",), [{"name": "count", "trust": "distributed", "blocks": [], "radius": None}]),
+        (("box",), [[-1.0, -1.0], [1.0, 1.0]]),
+        (("config", "private_bounds"), True),
         (("config", "algorithm"), "glloyd"),
         (("config", "trust"), "central"),
         (("config", "trust"), "nobody"),
@@ -614,7 +626,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         replace(final, max_silent=1),
         replace(final, seed=8),
         replace(final, delta=2e-6),
-        replace(final, count=None),
+        replace(final, preliminary=()),
         replace(final, config=replace(final.config, epsilon=2.0)),
     ):
         with pytest.raises(ProtocolError, match="the final plan changes what the preliminary plan had fixed"):

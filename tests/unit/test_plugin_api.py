@@ -15,9 +15,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_dpkmeans import FastLloyd, GLloyd, KMeansClient, Lloyd, SuLloyd, client_app, secure_aggregation_mod
+from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import FileLedger
 
 N_CLIENTS = 4
@@ -230,4 +233,6 @@ def test_client_without_the_mod_says_what_to_do(config: dict[str, Any]) -> None:
 def test_client_never_says_how_many_rows_it_has() -> None:
     client = KMeansClient(np.zeros((17, 2)))
     assert client.fit([], {"task": "describe"}) == ([], 0, {"n_features": 2})
-    assert client.fit([], {"task": "count"})[1:] == (0, {})
+    config = parse_config(n_clusters=2, bounds=((-1,), (1,)))
+    plan = dump_plan(draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2))
+    assert client.fit([], {"task": "preliminary", "plan": plan, "round": 0})[1:] == (0, {})

@@ -178,7 +178,7 @@ def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
         {"release": None},
         {"plan_digest": "AB"},
         {"plan_digest": "ab\n"},
-        {"round_index": -1},
+        {"round_index": -10},
         {"round_index": 0.5},
         {"attempt": True},
         {"epsilon": -0.1},

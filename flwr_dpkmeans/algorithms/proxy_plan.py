@@ -1,0 +1,176 @@
+"""What ProxyLloyd decides before anything is released: numbers of proxies, passes and rounds, and budget shares.
+
+Everything follows from public values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.config import NoiseFamily
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+
+
+@dataclass(frozen=True)
+class ProxyOptions:
+    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time.
+
+    Parameters
+    ----------
+    location_share : float
+        Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean.
+    squares_share : float
+        For the mean squared length, one number that the first radii hang on.
+    covariance_share : float
+        For the outer product.
+    seeding_share : float
+        For all passes over proxies together; between a quarter and nearly a half no difference is measurable.
+    proxy_counts_share : float
+        Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells.
+    counts_share : float
+        Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end.
+    residual_share : float
+        Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius.
+    growth : float
+        Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept.
+    rows_per_proxy : float
+        In standard deviations of the noise on a count: fewer rows would not be told from none.
+    most_proxies, least_most_proxies, proxies_per_cluster : int
+        k' is at most ``min(most, max(least_most, per_cluster * k))``.
+    worth_seeding : float
+        With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements.
+    most_direct_features : int
+        Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough.
+    most_components : int
+        Directions of the private covariance that the proxies of wider tables live in.
+    subspace_passes : int
+        One pass finds the neighbourhoods, the second and the third look more closely where rows are.
+    refinements, most_rounds : int
+        T, and the largest number of rounds in all.
+    location_clip : float
+        Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it.
+    covariance_clip : float
+        In root mean square lengths of a centred row: in many dimensions nearly all rows have that length.
+    proxy_clip : float
+        In sides of a proxy's cell, spread * k'^(-1/r).
+    cluster_clip : float
+        In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha.
+    residual_width : float
+        Next radius in root mean squares of the last residuals.
+    residual_prior_variance : float
+        How far the mean square may be from what the radius was chosen for, in squared radii.
+    pass_shrinking : float
+        Radius of a pass over that of the one before.
+    split_width : float
+        Standard deviation of new proxies around an old one, in radii along all axes together.
+    weight_threshold : float
+        Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing.
+    first_least_tau, least_tau_falls : float
+        Smallest variance of a step that the first refinement considers, and its factor from one to the next.
+    clips : bool
+        Clip residuals beyond the radius; False drops them, as FastLloyd does.
+    """
+
+    location_share: float = 0.05
+    squares_share: float = 0.01
+    covariance_share: float = 0.05
+    seeding_share: float = 0.35
+    proxy_counts_share: float = 0.6
+    counts_share: float = 0.1
+    residual_share: float = 0.03
+    growth: float = 0.2
+    rows_per_proxy: float = 3.5
+    most_proxies: int = 1000
+    least_most_proxies: int = 200
+    proxies_per_cluster: int = 8
+    worth_seeding: float = 1.3
+    most_direct_features: int = 8
+    most_components: int = 12
+    subspace_passes: int = 3
+    refinements: int = 5
+    most_rounds: int = 9
+    location_clip: float = 0.6
+    covariance_clip: float = 1.2
+    proxy_clip: float = 1.2
+    cluster_clip: float = 0.8
+    residual_width: float = 1.3
+    residual_prior_variance: float = 0.06
+    pass_shrinking: float = 0.8
+    split_width: float = 0.75
+    weight_threshold: float = 0.8
+    first_least_tau: float = 0.25
+    least_tau_falls: float = 0.0625
+    clips: bool = True
+
+
+@dataclass(frozen=True)
+class ProxyPlan:
+    """Public numbers of a run.
+
+    Parameters
+    ----------
+    n_proxies : int
+        k'; 0 where proxies are skipped.
+    n_passes : int
+        Releases over proxies; 0 where proxies are skipped.
+    n_components : int or None
+        Dimension of the subspace that proxies live in; None: the whole space.
+    refinement_shares : tuple of float
+        Share of the squared-GDP budget of each refinement.
+    pass_share : float
+        Share of one pass.
+    cover_box : bool
+        Whether some proxies are spread over the whole box.
+    """
+
+    n_proxies: int
+    n_passes: int
+    n_components: int | None
+    refinement_shares: tuple[float, ...]
+    pass_share: float
+    cover_box: bool
+
+
+def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
+    """Derive the numbers of a run from N, d, k, epsilon and delta.
+
+    Parameters
+    ----------
+    public : Public
+    options : ProxyOptions
+
+    Returns
+    -------
+    ProxyPlan
+
+    Raises
+    ------
+    PlanError
+        If the noise kind is the FedDP paper's mixture.
+    """
+    config, d, k = public.config, public.n_features, public.config.n_clusters
+    if config.noise_kind is NoiseFamily.PAPER:
+        raise PlanError("noise_kind is 'paper', but 'proxy_lloyd' has Gaussian noise only: choose 'gaussian'.")
+    n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
+    n_passes = 1 if n_components is None else options.subspace_passes
+    sigma = gaussian_noise_multiplier(config.epsilon, public.delta) * public.noise_factor
+    counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
+    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
+    n_proxies = int(min(public.known_n_examples / (options.rows_per_proxy * counts_noise), most))
+    if n_proxies < options.worth_seeding * k:
+        n_proxies, n_passes = 0, 0
+    before = options.location_share + options.squares_share + options.covariance_share
+    before += options.seeding_share if n_passes else 0.0
+    default = min(options.refinements, options.most_rounds - 2 - n_passes)
+    growing = [math.exp(options.growth * t) for t in range(default if config.max_iter is None else config.max_iter)]
+    return ProxyPlan(
+        n_proxies=n_proxies,
+        n_passes=n_passes,
+        n_components=n_components,
+        refinement_shares=tuple((1.0 - before) * weight / math.fsum(growing) for weight in growing),
+        pass_share=options.seeding_share / max(1, n_passes),
+        cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
+    )

@@ -1,0 +1,12 @@
+"""What to expect of a run before any private data are touched: noise, survivors, accuracy, messages, minutes.
+
+Start from `make_forecast` (or `FederatedKMeans.plan`, or ``python -m flwr_dpkmeans.plan``).
+"""
+
+from __future__ import annotations
+
+from flwr_dpkmeans.planner.forecast import make_forecast
+from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.result import Forecast
+
+__all__ = ["Forecast", "PlanningRequest", "make_forecast"]

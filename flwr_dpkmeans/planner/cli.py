@@ -1,0 +1,133 @@
+"""``python -m flwr_dpkmeans.plan``: what to expect of a run, before any data are touched."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.planner.forecast import make_forecast
+from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
+from flwr_dpkmeans.planner.result import Forecast
+
+PLAN_FILE = "plan.json"
+PICTURE_FILE = "plan.png"
+_QUICK_SEEDS = 5
+_CONFIG_OPTIONS = (
+    *("n_clusters", "bounds", "bounds_domain", "epsilon", "delta", "unit", "trust"),
+    *("max_silent", "max_retries", "max_iter", "examples_per_client", "random_state"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the program's name; that of the process by default.
+
+    Returns
+    -------
+    int
+        0, or 2 if something that was asked for does not exist.
+
+    Examples
+    --------
+    >>> main(["--n", "1000", "--d", "2", "--k", "3", "--algorithm", "no_such_algorithm"])
+    2
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        forecast = _forecast(options)
+        if options.output is not None:
+            _write(forecast, Path(options.output))
+    except DPKMeansError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(_json(forecast), end="")
+    else:
+        from rich.console import Console
+
+        from flwr_dpkmeans.planner.table import TEXT_WIDTH, renderable
+
+        console = Console()
+        # A pipe has no width of its own, and a table that is cut helps nobody.
+        (console if console.is_terminal else Console(width=TEXT_WIDTH)).print(renderable(forecast))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Options are named as in the configuration."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flwr_dpkmeans.plan",
+        description="Forecast noise, accuracy, messages and minutes of a run from its public shape; reads no data.",
+    )
+    add = parser.add_argument
+    add("--n-examples", "--n", type=int, required=True, help="rows of all clients together; a guess is enough")
+    add("--n-features", "--d", type=int, required=True, help="columns")
+    add("--n-clusters", "--k", type=int, default=10, help="clusters (10)")
+    add("--n-clients", "--clients", "--num-clients", type=int, default=2, help="clients (2)")
+    add("--epsilon", type=float, default=1.0, help="total over the run (1)")
+    add("--delta", type=float, help="default: 1/(N ln N)")
+    add("--unit", help="record (default) or client")
+    add("--trust", help="oblivious, central or distributed; default: each algorithm's own")
+    add("--algorithm", nargs="+", default=[], help="candidates; default: all private ones without server data")
+    add(
+        "--bounds",
+        default="-1,1",
+        help="public bounds, 'low,high' or a file: results are in their units (-1,1); or 'private'",
+    )
+    add("--bounds-domain", help="with private bounds: a public range that they lie in")
+    add("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="fraction above the optimal cost (0.1)")
+    add("--spread", type=float, default=DEFAULT_SPREAD, help="clusters' deviation over half the bounds' range (0.15)")
+    add("--private-count", action="store_true", help="N is a guess that the run counts privately")
+    for name in ("--max-iter", "--max-silent", "--max-retries", "--examples-per-client", "--random-state"):
+        add(name, type=int, help="as in a run")
+    add("--seeds", type=int, default=DEFAULT_SEEDS, help=f"synthetic data sets per point ({DEFAULT_SEEDS})")
+    add("--quick", action="store_true", help=f"{_QUICK_SEEDS} synthetic data sets per point")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    add("--output", metavar="FOLDER", help=f"write {PLAN_FILE} and {PICTURE_FILE} there")
+    return parser
+
+
+def _forecast(options: argparse.Namespace) -> Forecast:
+    """Forecast with a progress bar on a terminal's error stream, so that output stays clean."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    given: dict[str, Any] = {name: getattr(options, name) for name in _CONFIG_OPTIONS}
+    request = PlanningRequest(
+        options.n_examples,
+        options.n_features,
+        options.n_clients,
+        given,
+        target_excess=options.target_excess,
+        spread=options.spread,
+        seeds=min(options.seeds, _QUICK_SEEDS) if options.quick else options.seeds,
+        private_count=options.private_count,
+        algorithms=tuple(options.algorithm),
+    )
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("simulating on synthetic data", total=None)
+        return make_forecast(request, lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _json(forecast: Forecast) -> str:
+    """Indented strict JSON."""
+    return json.dumps(forecast.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def _write(forecast: Forecast, folder: Path) -> None:
+    """Both files, with their absolute paths on the error stream."""
+    from flwr_dpkmeans.results.writer import write_whole
+
+    written = write_whole(folder / PLAN_FILE, _json(forecast).encode())
+    print(f"wrote {written}", file=sys.stderr)
+    print(f"wrote {forecast.plot(folder / PICTURE_FILE)}", file=sys.stderr)

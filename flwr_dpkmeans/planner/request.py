@@ -1,0 +1,224 @@
+"""What is asked of the planner: the public shape of a federation, and the configuration that it considers."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from flwr_dpkmeans import algorithms
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config_checks import choice
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.flower.held import is_private, resolve_bounds
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+
+DEFAULT_TARGET_EXCESS = 0.1
+DEFAULT_SPREAD = 0.15
+DEFAULT_SEEDS = 20
+_MOST_SEEDS = 1_000
+_DRAFT_RUN = 1
+
+
+@dataclass(frozen=True)
+class PlanningRequest:
+    """The public shape of a federation and the options of its run.
+
+    Parameters
+    ----------
+    n_examples, n_features, n_clients : int
+        N, d and M: a guess is enough, nothing is read from data.
+    options : mapping of str to object
+        Fields of `KMeansConfig` by name; `n_clusters` at least. ``trust`` None is each algorithm's own; ``bounds`` may
+        be ``"private"``, with a ``bounds_domain``.
+    target_excess : float
+        Fraction by which the cost may exceed the optimum.
+    spread : float
+        Standard deviation of a cluster's rows in each coordinate, as a fraction of half the range between the bounds:
+        what the planner assumes of the data.
+    seeds : int
+        Synthetic data sets for each point of a curve.
+    private_count : bool
+        Whether N is a guess that the run counts privately, with `count_share` of the budget; else it is declared.
+    algorithms : tuple of str
+        Candidates; empty: every private one that fits the unit and starts without server data.
+
+    Raises
+    ------
+    ConfigurationError
+        One sentence for each value out of range.
+
+    Examples
+    --------
+    >>> request = PlanningRequest(10_000, 8, 5, {"n_clusters": 10, "bounds": (-1, 1), "epsilon": 1.0})
+    >>> request.config("glloyd").n_examples, request.n_clusters, request.units_per_cluster()
+    (10000, 10, 1000.0)
+    """
+
+    n_examples: int
+    n_features: int
+    n_clients: int
+    options: Mapping[str, Any] = field(hash=False)
+    target_excess: float = DEFAULT_TARGET_EXCESS
+    spread: float = DEFAULT_SPREAD
+    seeds: int = DEFAULT_SEEDS
+    private_count: bool = False
+    algorithms: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least, example in (("n_examples", 3, 10_000), ("n_features", 1, 8), ("n_clients", 2, 5)):
+            _require_whole(name, getattr(self, name), least, None, example)
+        _require_whole("seeds", self.seeds, 2, _MOST_SEEDS, DEFAULT_SEEDS)
+        _require_between("target_excess", self.target_excess, math.inf, DEFAULT_TARGET_EXCESS)
+        _require_between("spread", self.spread, 1.0, DEFAULT_SPREAD)
+        for name in self.algorithms:
+            require_forecastable(name)
+        given = {name: value for name, value in self.options.items() if value is not None}
+        bounds, _, _ = resolve_bounds(given.get("bounds"), None, given.pop("bounds_domain", None))
+        if is_private(given.get("bounds")):
+            given["private_bounds"] = True
+        given["bounds"] = (bounds.lower, bounds.upper)
+        object.__setattr__(self, "options", MappingProxyType(given))
+        # Every option is checked here, by the same sentences as a run's.
+        self.config(self.algorithms[0] if self.algorithms else "fastlloyd")
+
+    @property
+    def n_clusters(self) -> int:
+        """k."""
+        return self.config(self.candidates()[0]).n_clusters
+
+    @property
+    def epsilon(self) -> float:
+        """The budget asked about."""
+        return self.config(self.candidates()[0]).epsilon
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Unit of privacy."""
+        return choice("unit", self.options.get("unit", "record"), PrivacyUnit)
+
+    def units_per_cluster(self, n_clusters: int | None = None) -> float:
+        """Rows of an average cluster; at client level clients with rows in one, if each draws its rows from all."""
+        k = n_clusters or self.n_clusters
+        if self.unit is PrivacyUnit.RECORD:
+            return self.n_examples / k
+        rows = self.n_examples / self.n_clients
+        return self.n_clients * (1.0 - math.pow(1.0 - 1.0 / k, rows))
+
+    def candidates(self) -> tuple[str, ...]:
+        """Algorithms to compare: from the registry, private, without server data, for this unit."""
+        if self.algorithms:
+            return self.algorithms
+        return tuple(name for name in algorithms.ALGORITHMS if _fits(name, self.unit))
+
+    def config(self, algorithm: str, **changes: Any) -> KMeansConfig:
+        """The validated configuration of one candidate."""
+        values = {**self.options, "algorithm": algorithm}
+        declared = self.unit is PrivacyUnit.RECORD and not self.private_count
+        values |= {"n_examples": self.n_examples if declared else None, "n_features": self.n_features}
+        values |= {"n_clients": self.n_clients}
+        if self.unit is PrivacyUnit.CLIENT:
+            values.setdefault("examples_per_client", max(1, self.n_examples // self.n_clients))
+        return parse_run(**(values | changes))
+
+    def draft(self, algorithm: str, *, seed: int = 0, **changes: Any) -> Plan:
+        """Draft one candidate's plan; nothing is sent, and there are no data.
+
+        Parameters
+        ----------
+        algorithm : str
+        seed : int
+            Of the public start.
+        **changes
+            Fields of the configuration that differ from the request's.
+
+        Returns
+        -------
+        Plan
+            Final.
+        """
+        counted = self.n_examples if self.unit is PrivacyUnit.RECORD else None
+        config = self.config(algorithm, **changes)
+        # Whatever box private histograms will find, noise in the scaled box is the same: the widest one stands for it.
+        widest = Bounds(*config.bounds).for_features(self.n_features)
+        return draft_plan(
+            config,
+            run_id=_DRAFT_RUN,
+            n_clients=self.n_clients,
+            seed=seed,
+            n_features=self.n_features,
+            n_examples=counted,
+            box=(widest.lower, widest.upper) if config.private_bounds else None,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values with stable keys."""
+        config = self.config(self.candidates()[0])
+        return {
+            "n_examples": self.n_examples,
+            "n_features": self.n_features,
+            "n_clusters": self.n_clusters,
+            "n_clients": self.n_clients,
+            "epsilon": self.epsilon,
+            "unit": self.unit.value,
+            "trust": self.options.get("trust"),
+            "bounds": [list(side) for side in config.bounds],
+            "target_excess": self.target_excess,
+            "spread": self.spread,
+            "seeds": self.seeds,
+            "private_count": self.private_count,
+            "private_bounds": config.private_bounds,
+        }
+
+
+def require_forecastable(name: str) -> None:
+    """Refuse algorithms that nothing can be forecast of without private or server data, with a sentence.
+
+    Examples
+    --------
+    >>> require_forecastable("fastlloyd")
+    """
+    entry = algorithm_entry(name)
+    if entry.noise is NoiseShape.NONE:
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which is not private, so there is no budget to plan: choose 'fastlloyd'."
+        )
+    if entry.server_data is ServerData.NEEDED:
+        raise ConfigurationError(
+            f"algorithm is {name!r}, whose accuracy depends on the server's own points, which the planner does not "
+            "have: choose 'fastlloyd'."
+        )
+
+
+def _fits(name: str, unit: PrivacyUnit) -> bool:
+    """Whether an algorithm is a candidate; what may use server data competes only where nothing else exists."""
+    try:
+        require_forecastable(name)
+    except LocalMisuseError:
+        return False
+    entry = algorithm_entry(name)
+    return unit in entry.units and (unit is PrivacyUnit.CLIENT or entry.server_data is ServerData.NONE)
+
+
+def _require_whole(name: str, value: object, least: int, most: int | None, example: int) -> None:
+    """Refuse what is not a whole number in its range."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a whole number {allowed}: give {example}.")
+
+
+def _require_between(name: str, value: object, most: float, example: float) -> None:
+    """Refuse what is not a number above 0 and at most `most`."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) <= most or math.isinf(float(value)):  # type: ignore[arg-type]
+        allowed = "above 0" if math.isinf(most) else f"above 0 and at most {most:g}"
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a number {allowed}: give {example:g}.")

@@ -1,0 +1,76 @@
+"""What a run costs in messages, bytes and minutes of a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flwr_dpkmeans.flower.records import dump_plan
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.privacy.mechanisms import vector_length
+from flwr_dpkmeans.trust import trust_model
+
+SECONDS_PER_ROUND_TRIP = 6.0
+"""Measured on a SuperLink with SuperNodes on one machine: nearly all of it is polling."""
+START_UP_SECONDS = 20.0
+"""From `flwr run` to the first message, with the app's dependencies installed."""
+# Bytes around the numbers in each of the six messages as Flower serialises their content, measured in process.
+_PLAN_REQUEST, _KEYS_REPLY = 225, 325
+_ROSTER_REQUEST, _ROSTER_MEMBER = 250, 40
+_SUM_REQUEST, _SUM_REPLY = 772, 773
+_FINISH_REQUEST, _FINISH_REPLY = 749, 249
+_BOX = 80
+_BYTES_PER_ENTRY = 8
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What one run without dropouts sends, and how long it takes.
+
+    Parameters
+    ----------
+    n_rounds : int
+        T, the aggregations; a private count not included.
+    n_round_trips : int
+        T + 2 (keys and the last release), and one for a private count.
+    n_messages : int
+        Requests and replies of all clients.
+    bytes_down, bytes_up : int
+        Payload of one client on average, without transport and TLS.
+    minutes : float
+        Start-up and polling; a client's own computation comes on top.
+    """
+
+    n_rounds: int
+    n_round_trips: int
+    n_messages: int
+    bytes_down: int
+    bytes_up: int
+    minutes: float
+
+
+def deployment_of(plan: Plan) -> Deployment:
+    """Count what a final plan's run sends.
+
+    Parameters
+    ----------
+    plan : Plan
+        Final.
+
+    Returns
+    -------
+    Deployment
+    """
+    planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
+    vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
+    preliminary = len(vectors) - len(plan.rounds)
+    trips = len(vectors) + 2
+    # Every author seals a box for every other client: on average each client sends as many as it receives.
+    boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
+    boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
+    # After each release that steers the plan, it travels once more.
+    down = (len(dump_plan(plan)) + _PLAN_REQUEST) * (1 + preliminary) + boxes
+    down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
+    down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
+    up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
+    minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
+    return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)

@@ -1,0 +1,263 @@
+"""Ranges from noisy histograms: bins, edges and thresholds by hand, and what one row can change."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.kmeans.noisy_bins import BULK_DEVIATIONS, TAIL_DEVIATIONS, bulk_and_tails, outermost
+from flwr_dpkmeans.kmeans.ranges import (
+    LEVELS,
+    N_BINS,
+    N_MAGNITUDES,
+    WIDEST,
+    Ranges,
+    find_coarse_ranges,
+    find_ranges,
+    magnitude_edges,
+    magnitude_histogram,
+    one_vote,
+    range_histogram,
+)
+
+WIDE = Ranges((-WIDEST,), (WIDEST,))
+GRID = 2**16
+
+
+def words(*counts: float) -> NDArray[np.int64]:
+    return np.array([round(count * GRID) for count in counts], dtype=np.int64)
+
+
+# -- bins ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "edge"),
+    [(1.0, 1.0), (1.999, 1.0), (2.0, 2.0), (3.0, 2.0), (0.5, 0.5), (100.0, 64.0), (2.0**39, 2.0**39)],
+)
+def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> None:
+    edges = magnitude_edges(-WIDEST, WIDEST)
+    (place,) = np.flatnonzero(magnitude_histogram(np.array([[value]]), WIDE)[0])
+    assert edges[place] == edge
+    assert edges[place + 1] == 2.0 * edge
+    (mirrored,) = np.flatnonzero(magnitude_histogram(np.array([[-value]]), WIDE)[0])
+    assert mirrored == N_MAGNITUDES - 1 - place
+
+
+def test_zero_and_tiny_values_share_the_middle_bin() -> None:
+    edges = magnitude_edges(-WIDEST, WIDEST)
+    assert (edges[LEVELS], edges[LEVELS + 1]) == (-(2.0**-20), 2.0**-20)
+    counts = magnitude_histogram(np.array([[0.0], [1e-7], [-1e-7], [-0.0], [5e-324]]), WIDE)
+    assert counts[0, LEVELS] == 5.0
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [(-4.0, 4.0), (0.0, 8.0), (-8.0, -4.0), (-8.0, 4.0), (5.0, 9.0), (3.0, 4.0), (-1e9, 1.0), (7.0, 7.5), (-1.0, 0.0)],
+)
+def test_every_value_is_in_one_bin_that_meets_the_domain(domain: tuple[float, float]) -> None:
+    low, high = domain
+    values = np.array([low, high, (low + high) / 2, low - 1e12, high + 1e12, 0.0])[:, None]
+    for row in range(len(values)):
+        counts = magnitude_histogram(values[row : row + 1], Ranges((low,), (high,)))
+        assert counts.sum() == 1.0
+        (place,) = np.flatnonzero(counts[0])
+        edges = magnitude_edges(low, high)
+        assert max(edges[place], low) < min(edges[place + 1], high)
+
+
+def test_equal_bins_by_hand() -> None:
+    coarse = Ranges((0.0,), (float(N_BINS),))
+    values = np.array([0.0, 0.5, 1.0, N_BINS - 1.0, N_BINS, -0.1, N_BINS + 0.1])[:, None]
+    counts = range_histogram(values, coarse)[0]
+    assert counts[[0, 1, N_BINS - 1]].tolist() == [2.0, 1.0, 2.0]
+    assert counts.sum() == 5.0  # the two outside are in no bin
+
+
+# -- what one row, or one client, can change ----------------------------------------------------------------------
+
+
+def tables() -> list[NDArray[np.float64]]:
+    generator = np.random.default_rng(3)
+    rows = np.concatenate([generator.normal(0, 10.0 ** generator.integers(-8, 9, (40, 3))), np.zeros((2, 3))])
+    rows[0] = [2.0**50, -(2.0**50), 1e-300]
+    return [rows[:size] for size in (0, 1, 5, 42)]
+
+
+COARSE = Ranges((-1.0, 0.0, -1e9), (1.0, 1e-3, 1e9))
+DOMAIN = Ranges((-WIDEST, 0.0, -3.0), (WIDEST, 8.0, 3.0))
+
+
+def both(points: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    return [magnitude_histogram(points, DOMAIN), range_histogram(points, COARSE)]
+
+
+def test_one_row_moves_a_histogram_by_the_root_of_the_number_of_columns_at_most() -> None:
+    largest = 0.0
+    for table in tables():
+        for row in range(len(table)):
+            less = np.delete(table, row, axis=0)
+            for before, after in zip(both(table), both(less), strict=True):
+                largest = max(largest, float(np.linalg.norm(before - after)))
+    assert largest == math.sqrt(3.0)  # attained, and never more
+
+
+def test_one_client_moves_the_sum_of_votes_by_no_more_than_a_row() -> None:
+    """At client level a neighbour has none of the client's rows: its vote is replaced by zeros."""
+    for table, copies in itertools.product(tables(), (1, 7, 1000)):
+        for histogram in both(np.repeat(table, copies, axis=0)):
+            vote = one_vote(histogram)
+            assert math.fsum((vote.ravel() * GRID) ** 2) <= 3.0 * GRID**2
+            assert np.array_equal(vote * GRID, np.rint(vote * GRID))
+            assert np.array_equal(one_vote(np.zeros_like(histogram)), np.zeros_like(histogram))
+
+
+# -- what stands out ----------------------------------------------------------------------------------------------
+
+
+def test_single_bins_by_hand() -> None:
+    assert outermost(words(0, 6, 0, 0, 6, 0, 0, 0), 5.0) == (1, 4)
+    assert outermost(words(0, 4.9, 0, 0, 4.9, 0, 0, 0), 5.0) is None
+    # A full bin does not draw its empty neighbours in, although they exceed the threshold with it.
+    assert outermost(words(0, 0, 0, 0, 900, 0, 0, 0), 5.0) == (4, 4)
+
+
+def test_neighbours_stand_out_together() -> None:
+    assert outermost(words(0, 4, 4, 0, 0, 0, 0, 0), 5.0) == (1, 2)  # 8 > 5 sqrt(2)
+    assert outermost(words(0, 3.5, 3.5, 0, 0, 0, 0, 0), 5.0) is None  # 7 < 5 sqrt(2)
+    assert outermost(words(9, 0, 0, 4, 4, 0, 0, 0), 5.0) == (0, 4)  # a tail beside what stands out
+
+
+def test_the_bulk_is_the_likeliest_window() -> None:
+    assert bulk_and_tails(words(0, 0, 3, 3, 3, 3, 0, 0, 0, 0, 0, 0), 0.5) == (2, 5)
+    weak = BULK_DEVIATIONS / 2.0 - 0.01  # four bins of it stand out by less than needed
+    assert bulk_and_tails(words(0, 0, weak, weak, weak, weak, 0, 0), 1.0) is None
+    tail = TAIL_DEVIATIONS + 0.1
+    assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, tail, *([0] * 4)), 1.0) == (4, 7)
+    assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, tail - 0.2, *([0] * 4)), 1.0) == (4, 5)
+
+
+def released(*values: tuple[float, float], domain: Ranges = WIDE) -> NDArray[np.float64]:
+    """A magnitude histogram with so many rows of each value."""
+    return sum(count * magnitude_histogram(np.array([[value]]), domain) for value, count in values)  # type: ignore[return-value]
+
+
+def test_coarse_range_by_hand() -> None:
+    found = find_coarse_ranges(released((3.0, 500.0), (-20.0, 500.0)), WIDE, 10.0)
+    assert found.ranges == Ranges((-32.0,), (4.0,))
+    assert found.unclear == ()
+
+
+def test_coarse_range_reaches_to_zero_unless_it_is_clearly_far() -> None:
+    # The three octaves below hold less than 2.5 * 10 * sqrt(3) = 43.3 rows: 5% of 866.
+    assert find_coarse_ranges(released((1500.0, 860.0)), WIDE, 10.0).ranges == Ranges((-(2.0**-20),), (2048.0,))
+    assert find_coarse_ranges(released((1500.0, 870.0)), WIDE, 10.0).ranges == Ranges((1024.0,), (2048.0,))
+    assert find_coarse_ranges(released((-1500.0, 860.0)), WIDE, 10.0).ranges == Ranges((-2048.0,), (2.0**-20,))
+    assert find_coarse_ranges(released((-1500.0, 870.0)), WIDE, 10.0).ranges == Ranges((-2048.0,), (-1024.0,))
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "upper"),
+    [(9.0, 36.0, 16.0), (9.0, 34.0, 4.0), (60.0, 36.0, 64.0), (70.0, 36.0, 4.0), (-9.0, 36.0, 4.0)],
+)
+def test_a_thin_tail_counts_within_four_octaves(value: float, count: float, upper: float) -> None:
+    found = find_coarse_ranges(released((3.0, 500.0), (-3.0, 500.0), (value, count)), WIDE, 10.0)
+    assert found.ranges.upper == (upper,)
+    assert found.ranges.lower == ((-16.0,) if value < 0.0 else (-4.0,))
+
+
+def test_octaves_of_a_thin_tail_count_together() -> None:
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 26.0), (9.0, 26.0)), WIDE, 10.0)  # 52 > 35 sqrt(2)
+    assert found.ranges.upper == (16.0,)
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 24.0), (9.0, 24.0)), WIDE, 10.0)
+    assert found.ranges.upper == (4.0,)
+
+
+def test_coarse_range_stays_in_the_domain() -> None:
+    domain = Ranges((1900.0,), (2100.0,))
+    found = find_coarse_ranges(released((1950.0, 900.0), (2090.0, 900.0), domain=domain), domain, 1.0)
+    assert found.ranges == domain
+    found = find_coarse_ranges(released((1950.0, 900.0), domain=domain), domain, 1.0)
+    assert found.ranges == Ranges((1900.0,), (2048.0,))
+
+
+def test_a_column_that_does_not_stand_out_gets_what_all_columns_show() -> None:
+    domain = Ranges((-WIDEST,) * 9, (WIDEST,) * 9)
+    counts = np.repeat(released((3.0, 40.0)), 9, axis=0)
+    counts[8] = released((3.0, 100.0))
+    found = find_coarse_ranges(counts, domain, 10.0)  # 420 together, with noise of 30
+    assert found.unclear == tuple(range(8))
+    assert found.ranges == Ranges((-(2.0**-20),) * 9, (4.0,) * 9)
+
+
+def test_nothing_stands_out_at_all() -> None:
+    counts = released((3.0, 1.0))
+    assert find_coarse_ranges(counts, WIDE, 10.0).ranges == Ranges((-(2.0**-20),), (4.0,))
+    narrow = Ranges((-50.0,), (900.0,))
+    found = find_coarse_ranges(released((30.0, 1.0), (1e-3, 9.0), domain=narrow), narrow, 10.0)
+    assert (found.ranges.upper, found.unclear) == ((32.0,), (0,))
+    assert -1e-9 < found.ranges.lower[0] < 0.0
+
+
+def test_noise_alone_is_hardly_ever_taken_for_data() -> None:
+    generator = np.random.default_rng(5)
+    domain = Ranges((-WIDEST,) * 4, (WIDEST,) * 4)
+    clear = sum(
+        len(find_coarse_ranges(generator.normal(0.0, 7.0, (4, N_MAGNITUDES)), domain, 7.0).unclear) < 4
+        for _ in range(300)
+    )
+    assert clear <= 3  # 0.3 expected
+
+
+def test_range_is_widened_by_a_bin_and_cut_at_the_domain() -> None:
+    counts = np.zeros((2, N_BINS))
+    counts[:, 4:9] = 100.0
+    coarse = Ranges((0.0, 0.0), (float(N_BINS), float(N_BINS)))
+    found = find_ranges(counts, coarse, Ranges((-99.0, 3.5), (99.0, 9.25)), 1.0)
+    assert found.ranges == Ranges((3.0, 3.5), (10.0, 9.25))
+
+
+def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:
+    coarse = Ranges((-3.0,), (5.0,))
+    found = find_ranges(np.zeros((1, N_BINS)), coarse, WIDE, 1.0)
+    assert (found.ranges, found.unclear) == (coarse, (0,))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -7.25, 1e-9, 1e11, -(2.0**45), 2.0**40])
+def test_a_constant_column_gets_a_positive_width(value: float) -> None:
+    points = np.full((5000, 1), value)
+    coarse = find_coarse_ranges(magnitude_histogram(points, WIDE), WIDE, 1.0).ranges
+    ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, WIDE, 1.0).ranges
+    assert -WIDEST <= ranges.lower[0] < ranges.upper[0] <= WIDEST
+    assert ranges.lower[0] <= np.clip(value, -WIDEST, WIDEST) <= ranges.upper[0]
+
+
+@pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 2.0**46, -(2.0**46)])
+@pytest.mark.parametrize("domain", [(-WIDEST, WIDEST), (0.0, 8.0), (-8.0, 4.0), (5.0, 5.0000001), (-1e-300, 1e-300)])
+def test_whatever_is_released_gives_a_box_in_the_domain(fill: float, domain: tuple[float, float]) -> None:
+    """A hostile server may say that anything was released."""
+    limits = Ranges((domain[0],) * 2, (domain[1],) * 2)
+    generator = np.random.default_rng(1)
+    for scale in (0.0, 1.0, 2.0**46):
+        noise = np.rint(generator.normal(0.0, scale, (2, N_MAGNITUDES)))
+        coarse = find_coarse_ranges(noise + fill, limits, 1.0).ranges
+        ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, limits, 1.0).ranges
+        for low, high in (*zip(coarse.lower, coarse.upper, strict=True), *zip(ranges.lower, ranges.upper, strict=True)):
+            assert domain[0] <= low < high <= domain[1]
+
+
+def test_real_ranges_are_found() -> None:
+    generator = np.random.default_rng(8)
+    points = generator.uniform((20.0, -3e5, 0.001), (95.0, 7e5, 0.009), (20_000, 3))
+    domain = Ranges((-WIDEST,) * 3, (WIDEST,) * 3)
+    noise = generator.normal(0.0, 20.0, (3, N_MAGNITUDES))
+    coarse = find_coarse_ranges(magnitude_histogram(points, domain) + noise, domain, 20.0).ranges
+    found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, domain, 20.0).ranges
+    for low, high, least, most in zip(found.lower, found.upper, points.min(axis=0), points.max(axis=0), strict=True):
+        width = most - least
+        assert least - 0.25 * width < low <= least + 0.01 * width
+        assert most - 0.01 * width <= high < most + 0.25 * width

@@ -1,0 +1,205 @@
+"""Noise on centroids, survivors and traffic, by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans, algorithms
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.inprocess import InProcessGrid
+from flwr_dpkmeans.plan import Plan, PlannedRound
+from flwr_dpkmeans.planner.estimate import centroid_noise, half_survives, largest_n_clusters, noise_in_units
+from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.traffic import deployment_of
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+
+
+def request_of(n: int = 10_000, d: int = 3, clients: int = 3, **changes: Any) -> PlanningRequest:
+    named = {name: changes.pop(name) for name in ("algorithms", "private_count", "spread") if name in changes}
+    return PlanningRequest(n, d, clients, {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes, seeds=2, **named)
+
+
+def block(name: str, shape: tuple[int, ...], bound: float, multiplier: float, noise: NoiseShape) -> Block:
+    norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
+    return Block(name, shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier, 1.0)
+
+
+def plan_with(sums: str, noise: NoiseShape, trust: str = "oblivious") -> Plan:
+    """Sums of deviation (or Laplace scale) 4, counts of 6."""
+    blocks = (block(sums, (2, 3), 0.5, 8.0, noise), block("counts", (2,), 1.0, 6.0, noise))
+    return replace(request_of().draft("glloyd"), rounds=(PlannedRound("lloyd-1", trust, blocks),))
+
+
+def test_noise_on_relative_sums_is_divided_by_the_rows() -> None:
+    noise = centroid_noise(plan_with("relative_sums", NoiseShape.GAUSSIAN))
+    assert noise is not None
+    assert (noise.sums_std, noise.counts_std, noise.relative) == (4.0, 6.0, True)
+    assert noise.per_coordinate(100) == pytest.approx(0.04)
+
+
+def test_noise_on_counts_moves_absolute_means() -> None:
+    noise = centroid_noise(plan_with("sums", NoiseShape.GAUSSIAN))
+    assert noise is not None
+    # sqrt(4^2 + 6^2 / 3) = sqrt(28).
+    assert noise.per_coordinate(100) == pytest.approx(math.sqrt(28.0) / 100.0)
+
+
+def test_laplace_noise_has_a_deviation_of_root_two_scales() -> None:
+    noise = centroid_noise(plan_with("sums", NoiseShape.LAPLACE))
+    assert noise is not None
+    assert (noise.sums_std, noise.counts_std) == pytest.approx((4.0 * math.sqrt(2.0), 6.0 * math.sqrt(2.0)))
+
+
+def test_shares_of_three_clients_count_on_two() -> None:
+    noise = centroid_noise(plan_with("relative_sums", NoiseShape.GAUSSIAN, "distributed"))
+    assert noise is not None
+    assert noise.sums_std == pytest.approx(4.0 * math.sqrt(1.5))
+
+
+def test_the_last_round_with_sums_and_counts_is_what_matters() -> None:
+    plan = plan_with("relative_sums", NoiseShape.GAUSSIAN)
+    other = PlannedRound("lloyd-2", "oblivious", (block("sums", (2, 3), 1.0, 9.0, NoiseShape.GAUSSIAN),))
+    first, last = centroid_noise(plan), centroid_noise(replace(plan, rounds=(*plan.rounds, other)))
+    assert first == last
+    assert centroid_noise(replace(plan, rounds=(other,))) is None
+
+
+def test_noise_in_the_callers_units() -> None:
+    plan = plan_with("sums", NoiseShape.GAUSSIAN)
+    assert noise_in_units(plan, 0.04) == pytest.approx((0.2,))
+    uneven = request_of(bounds=((0.0, 0.0, -1.0), (10.0, 2.0, 1.0))).draft("glloyd")
+    assert noise_in_units(uneven, 0.04) == pytest.approx((0.2, 0.04, 0.04))
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+def test_smaller_clusters_survive_with_more_epsilon(algorithm: str) -> None:
+    sizes = []
+    for epsilon in (0.1, 0.5, 1.0, 4.0):
+        noise = centroid_noise(request_of(epsilon=epsilon, max_iter=3).draft(algorithm))
+        assert noise is not None
+        sizes.append(noise.smallest_cluster(0.15))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 4 * sizes[-1]
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+def test_more_clusters_survive_with_more_rows(algorithm: str) -> None:
+    most = [largest_n_clusters(request_of(n, max_iter=3), algorithm) for n in (100, 1_000, 4_000)]
+    assert most == sorted(most)
+    assert most[0] < most[-1]
+
+
+def test_the_largest_k_is_where_half_an_average_cluster_drowns() -> None:
+    request = request_of(2_000)
+    most = largest_n_clusters(request, "fastlloyd")
+    noise = centroid_noise(request.draft("fastlloyd", n_clusters=most))
+    assert noise is not None
+    # Half of an average cluster is just enough.
+    assert 0.9 <= noise.smallest_cluster(request.spread) / (2_000 / most / 2.0) <= 1.0
+    assert half_survives(request, "fastlloyd", most)
+    assert not half_survives(request, "fastlloyd", most + 1)
+
+
+def test_nothing_survives_a_tiny_budget() -> None:
+    assert largest_n_clusters(request_of(50, epsilon=0.01), "fastlloyd") == 0
+
+
+def test_average_clusters() -> None:
+    assert request_of(900).units_per_cluster(3) == 300.0
+    # Four clients with one row each: each has one in a given one of two clusters with probability a half.
+    assert request_of(4, clients=4, unit="client").units_per_cluster(2) == pytest.approx(2.0)
+
+
+def test_candidates_follow_from_the_registry() -> None:
+    record = request_of().candidates()
+    assert {"fastlloyd", "glloyd", "sulloyd"} <= set(record)
+    assert not {"lloyd", "feddp_kmeans", "server_lloyd", "sphere_packing"} & set(record)
+    assert request_of(unit="client").candidates() == ("sphere_packing",)
+
+
+def test_a_new_algorithm_is_a_candidate_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = {**algorithms.ALGORITHMS, "new_lloyd": algorithms.ALGORITHMS["glloyd"]}
+    monkeypatch.setattr(algorithms, "ALGORITHMS", registry)
+    assert "new_lloyd" in request_of().candidates()
+    assert request_of().draft("new_lloyd").is_final
+
+
+def test_a_private_count_is_one_more_round_and_costs_its_share() -> None:
+    declared, counted = request_of().draft("fastlloyd"), request_of(private_count=True).draft("fastlloyd")
+    assert (declared.first_round, counted.first_round) == (1, 0)
+    assert deployment_of(counted).n_round_trips == deployment_of(declared).n_round_trips + 1
+    assert counted.epsilon <= 1.0
+
+
+def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
+    declared, private = request_of().draft("glloyd"), request_of(bounds="private").draft("glloyd")
+    assert private.first_round < declared.first_round
+    assert private.epsilon <= 1.0
+    noises = [centroid_noise(plan) for plan in (declared, private)]
+    assert noises[0] is not None
+    assert noises[1] is not None
+    assert noises[1].total_std > noises[0].total_std
+    assert noise_in_units(private, 0.04) == (0.04,)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"n": 2}, "n_examples is 2, but it must be a whole number of at least 3: give 10000."),
+        ({"d": 0}, "n_features is 0, but it must be a whole number of at least 1: give 8."),
+        ({"clients": 1}, "n_clients is 1, but it must be a whole number of at least 2: give 5."),
+        ({"spread": 1.5}, "spread is 1.5, but it must be a number above 0 and at most 1: give 0.15."),
+        ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
+        ({"n_clusters": 20_000}, "n_examples is 10000, but 20000 clusters need at least as many rows"),
+        ({"unit": "recrod"}, "unit is 'recrod', which is not known: did you mean 'record'?"),
+        ({"bounds": (1.0, 0.0)}, "the lower one must be smaller"),
+        ({"delta": 0.1}, r"delta is 0.1, but it must be below 1/N"),
+        ({"algorithms": ("lloyd",)}, "algorithm is 'lloyd', which is not private"),
+        ({"algorithms": ("feddp_kmeans",)}, "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own"),
+        ({"algorithms": ("fastloyd",)}, "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
+    ],
+)
+def test_bad_input_is_refused_with_one_sentence(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence.replace("?", r"\?")) as caught:
+        request_of(**change)
+    assert "\n" not in str(caught.value)
+
+
+def _size(item: Any) -> int:
+    return len(item.deflate()) + sum(_size(child) for child in (item.children or {}).values())
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "distributed"])
+def test_traffic_is_that_of_a_run(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    received: list[int] = []
+    deliver = InProcessGrid._deliver
+
+    def weighed(grid: InProcessGrid, message: Any) -> Any:
+        replies = deliver(grid, message)
+        sent.append(_size(message.content))
+        received.extend(_size(reply.content) for reply in replies)
+        return replies
+
+    monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
+    points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
+    model = FederatedKMeans(10, bounds=(0.0, 10.0), trust=trust, noise="seeded", random_state=0)
+    model.fit(np.array_split(points, 5))
+    request = request_of(2_000, 8, 5, n_clusters=10, trust=trust, noise="seeded", random_state=0)
+    expected = deployment_of(request.draft("fastlloyd"))
+    assert expected.n_rounds == model.n_iter_
+    assert expected.n_messages == len(sent) + len(received)
+    assert expected.bytes_down == pytest.approx(sum(sent) / 5, rel=0.03)
+    assert expected.bytes_up == pytest.approx(sum(received) / 5, rel=0.03)
+
+
+def test_minutes_are_start_up_and_polling() -> None:
+    deployment = deployment_of(request_of(max_iter=4).draft("fastlloyd"))
+    assert (deployment.n_rounds, deployment.n_round_trips, deployment.n_messages) == (4, 6, 36)
+    assert deployment.minutes == pytest.approx((20.0 + 6 * 6.0) / 60.0)
