@@ -100,11 +100,14 @@ def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
     label is a function of that row alone and the statistics' bounds hold whatever the server sends.
     """
     k, d = plan.config.n_clusters, plan.n_features
-    reads = build_algorithm(plan).rounds[index - 1].reads if index <= plan.last_round else ()
+    step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
+    reads = () if step is None else step.reads
     n_clusters, width = state.centroids.shape
     fits = width == d and 1 <= n_clusters <= k and set(reads) <= set(state.extras)
     projection = state.extras.get(PROJECTION)
-    if fits and reads:
+    if fits and step is not None and step.admits is not None:
+        fits = step.admits(state)
+    elif fits and reads:
         columns = 0 if projection is None or projection.ndim != 2 else projection.shape[1]
         fits = projection is not None and projection.shape == (d, columns) and 1 <= columns <= min(k, width)
         for name, rows in ((PROJECTED_POINTS, plan.server.n_points if plan.server else 0), (PROJECTED_CENTERS, k)):

@@ -71,12 +71,12 @@ def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> C
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
             f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record' only: choose unit='record', or "
-            "the algorithm 'feddp_kmeans' for 'client'."
+            "the algorithm 'proxy_lloyd' for 'client'."
         )
     if config.trust != _TRUST:
         raise ConfigurationError(
             f"trust is {config.trust!r}, but {config.algorithm!r} needs all rows in one place: choose trust='central', "
-            "or the algorithm 'feddp_kmeans' for 'distributed'."
+            "or the algorithm 'proxy_lloyd' for 'distributed'."
         )
     return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.planning import build_algorithm, initial_state, redraft_plan, take_preliminary
-from flwr_dpkmeans.preliminary import Found, preliminary_statistic
+from flwr_dpkmeans.planning import build_algorithm, initial_state, redraft_plan
+from flwr_dpkmeans.preliminary import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.reporting import Step, describe_step
 from flwr_dpkmeans.rounds.private_sum import ClusterState

@@ -72,7 +72,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     Parameters
     ----------
     n_clusters : int or "auto"
-        k; "auto" (``feddp_kmeans``) chooses it, up to `max_clusters`, within the same budget.
+        k; "auto" (``proxy_lloyd``, ``feddp_kmeans``; trust ``distributed``) chooses it, up to `max_clusters`, within
+        the same budget.
     algorithm : str
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
@@ -289,7 +290,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         if self.algorithm != "feddp_kmeans":
             raise ConfigurationError(
                 f"choose_k was called for {self.algorithm!r}, but it needs weights of server points: use "
-                "algorithm='feddp_kmeans'."
+                "algorithm='feddp_kmeans', or n_clusters='auto', which chooses k and clusters within one budget."
             )
         parts = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
@@ -488,7 +489,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             "n_clients": len(parts),
             "feature_names": names,
         }
-        config = parse_run(**(values | changes))
+        config = parse_run(has_server_data=server_points is not None, **(values | changes))
         if self.algorithm not in NOT_FEDERATED:
             require_supported(config, has_server_data=server_points is not None)
         return config, server_points

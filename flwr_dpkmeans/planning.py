@@ -6,6 +6,7 @@ numbers do not follow from the configuration inside.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -19,19 +20,18 @@ from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
-from flwr_dpkmeans.preliminary import COUNT, Found, preliminary_rounds, require_box, with_ranges
+from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
+from flwr_dpkmeans.preliminary import preliminary_rounds, require_box
 from flwr_dpkmeans.privacy.accounting import GaussianRelease
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 
-UNDECLARED_DELTA = 1e-6
-_SPARSE_MAX_SILENT = 20
 _MOST_SAMPLED_ROUNDS = 50
+_WIDE, _MANY = 100, 10**9
+_CHOOSING = ("proxy_lloyd", "feddp_kmeans", "feddp_choose_k")
 
 
 def draft_plan(
@@ -116,7 +116,7 @@ def draft_plan(
     if known is not None:
         # Checked against the width as soon as it is known.
         replace(config, n_features=known)
-        counted = plan.n_examples is not None or not entry.needs_n_examples
+        counted = plan.n_examples is not None or not entry.counts(config.unit)
         if counted and (box is not None or not config.private_bounds):
             plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust))
     check_plan(plan)
@@ -182,37 +182,11 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
             "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: choose "
             f"noise_kind='gaussian'{other}."
         )
-    if config.choose_n_clusters and not (trust.shared_noise and name in ("feddp_kmeans", "feddp_choose_k")):
+    if config.choose_n_clusters and not (trust.shared_noise and name in _CHOOSING):
         raise ConfigurationError(
             f"n_clusters='auto' was asked of {name!r} under trust {config.trust!r}, but the number of clusters becomes "
-            "public: use 'feddp_kmeans' with trust='distributed', or give n_clusters."
+            "public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give n_clusters."
         )
-
-
-def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
-    """t: as given, else 0 where all pairs are masked and a tenth of the clients, at most 20, on the sparse graph."""
-    if config.max_silent is not None:
-        if config.max_silent > n_clients - 2:
-            raise ConfigurationError(
-                f"max_silent is {config.max_silent}, but with {n_clients} clients at most {n_clients - 2} may be "
-                "silent or collude: lower max_silent or start more clients."
-            )
-        return config.max_silent
-    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
-
-
-def resolve_delta(config: KMeansConfig, n_clients: int) -> float:
-    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6; at client level also at most 1/(M ln M)."""
-    if config.delta is not None:
-        return config.delta
-    if config.unit is PrivacyUnit.CLIENT:
-        return UNDECLARED_DELTA if n_clients < 3 else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
-    if config.n_examples is None:
-        return UNDECLARED_DELTA
-    n = config.n_examples
-    if n < 3:
-        raise ConfigurationError(f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add data.")
-    return 1.0 / (n * math.log(n))
 
 
 @lru_cache(maxsize=64)
@@ -259,6 +233,7 @@ def _public(plan: Plan) -> Public:
         fraction_bits=plan.fraction_bits,
         server=plan.server,
         noise_factor=math.sqrt(plan.n_clients / plan.shares.n_honest) if shared_noise else 1.0,
+        n_clients=plan.n_clients,
     )
 
 
@@ -275,64 +250,12 @@ def _started(public: Public, seed: int, public_points: PublicPoints | None) -> C
     return _built(public).initial_state(seed, table).frozen()
 
 
-def counted_examples(released_count: float, config: KMeansConfig) -> int:
-    """Turn the released private count into the N of the plan: rounded, at least 1.
-
-    Raises
-    ------
-    PlanError
-        If there are fewer rows than clusters, or delta is not below 1/N.
-    """
-    n = max(1, round(released_count))
-    if n < config.n_clusters:
-        raise PlanError(
-            f"the private count found about {n} rows, but {config.n_clusters} clusters need at least as many: choose "
-            "fewer clusters or add data."
-        )
-    delta = resolve_delta(config, config.min_clients)
-    if config.unit is PrivacyUnit.RECORD and delta >= 1.0 / n:
-        raise PlanError(
-            f"delta is {delta:g}, but the private count found about {n} rows and delta must be below "
-            f"{1.0 / n:g}: give a smaller delta."
-        )
-    return n
-
-
-def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what a preliminary release tells to what was known before.
-
-    Parameters
-    ----------
-    plan : Plan
-        Preliminary.
-    index : int
-        Of the round, at most 0.
-    released : ReleasedSum
-        Of that round.
-    found : Found
-        From the rounds before.
-
-    Returns
-    -------
-    Found
-        The same on the server and on every client.
-
-    Raises
-    ------
-    PlanError
-        If the counted rows are too few.
-    """
-    if COUNT in released.arrays:
-        found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
-    return with_ranges(plan, index, released, found)
-
-
 def _with_preliminary_rounds(plan: Plan) -> Plan:
     """The plan with the releases that come before round 1, as far as its width allows."""
     entry = algorithm_entry(plan.config.algorithm)
     rounds = preliminary_rounds(
         plan.config,
-        counts=entry.needs_n_examples,
+        counts=entry.counts(plan.config.unit),
         laplace=entry.noise is NoiseShape.LAPLACE,
         delta=plan.delta,
         n_features=plan.n_features,
@@ -346,13 +269,18 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
 
 
 def _cheapest(plan: Plan) -> Plan:
-    """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run."""
+    """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run.
+
+    How a run is split into rounds changes with N and d in steps, so the smallest and the largest are both looked at.
+    """
     config = plan.config
-    longest = replace(
-        plan,
-        config=replace(config, max_iter=config.max_iter or MAX_ITERATIONS),
-        n_features=plan.n_features or len(config.bounds[0]),
-        n_examples=plan.n_examples or max(config.n_clusters, 3),
-    )
-    longest = _with_preliminary_rounds(longest)
-    return replace(longest, rounds=_planned_rounds(build_algorithm(longest), config.trust))
+    known = plan.n_features or (len(config.bounds[0]) if len(config.bounds[0]) > 1 else None)
+    widths = (1, _WIDE) if known is None else (known,)
+    counts = (max(config.n_clusters, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
+    longest = replace(config, max_iter=config.max_iter or MAX_ITERATIONS)
+    continued = []
+    for width, n_examples in itertools.product(widths, counts):
+        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
+        final = _with_preliminary_rounds(final)
+        continued.append(replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust)))
+    return min(continued, key=lambda final: final.epsilon_worst_case)

@@ -26,6 +26,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     range_histogram,
 )
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound
+from flwr_dpkmeans.plan_defaults import counted_examples
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
@@ -161,6 +162,35 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
             histogram = range_histogram(points, ranges)
         arrays.append(histogram if config.unit is PrivacyUnit.RECORD else one_vote(histogram))
     return arrays
+
+
+def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+    """Add what a preliminary release tells to what was known before.
+
+    Parameters
+    ----------
+    plan : Plan
+        Preliminary.
+    index : int
+        Of the round, at most 0.
+    released : ReleasedSum
+        Of that round.
+    found : Found
+        From the rounds before.
+
+    Returns
+    -------
+    Found
+        The same on the server and on every client.
+
+    Raises
+    ------
+    PlanError
+        If the counted rows are too few.
+    """
+    if COUNT in released.arrays:
+        found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
+    return with_ranges(plan, index, released, found)
 
 
 def with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:

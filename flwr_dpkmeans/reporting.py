@@ -86,6 +86,20 @@ _BOUNDS = {
     ("residual_sums", "record"): _UNIT.format(what="one row's residual from its nearest centroid", over="the radius"),
     ("residual_squares", "record"): "one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
     ("outer_product", "client"): _CLIENT_CLIP.format(what="outer product, in Frobenius norm,"),
+    **{
+        (name, "client"): f"one client's {what}, vectors of length at most 1, is scaled down to the bound, which "
+        "follows from the declared examples_per_client (ProxyLloyd)"
+        for name, what in {
+            "row_sums": "mean over its rows",
+            "row_squares": "mean square over its rows",
+            "unit_outer_product": "mean outer product over its rows",
+            "proxy_sums": "mean residual over its rows, by nearest proxy",
+            "proxy_counts": "shares of its rows, by nearest proxy",
+            "residual_sums": "mean residual over its rows, by cluster",
+            "counts": "shares of its rows, by cluster",
+            "residual_squares": "mean squared residual over its rows",
+        }.items()
+    },
     ("weights", "client"): _CLIENT_CLIP.format(what="histogram"),
     ("means", "client"): _CLIENT_CLIP.format(what="list of cluster means"),
     ("indicators", "client"): _CLIENT_CLIP.format(what="list of non-empty clusters"),
@@ -317,6 +331,11 @@ def _server_sentences(plan: Plan) -> list[str]:
         return [follows]
     if plan.public_points is not None:
         seen = "are in the plan, so every client sees them"
+    elif plan.config.algorithm == "proxy_lloyd":
+        seen = (
+            "stay on the server; clients see their mean, a radius around it, and proxies, half of which are spread over "
+            "their neighbourhoods and may lie on them"
+        )
     elif any(planned.name == "weights" for planned in plan.rounds):
         shown = f"their projection onto at most {min(k, width)} of {width} directions"
         away = ", which gives them away" if k >= width else ""

@@ -118,8 +118,10 @@ def _run(options: argparse.Namespace) -> None:
     console.print(_summary_table(found, options.seeds))
     console.print(_epsilon_table(variants, cells, sets, options.epsilons))
     rows = [_row(cell, cells) for cell in cells]
-    plain = {**vars(options), "optima": optima, "summary": [_plain(worth, found[0]) for worth in found]}
-    files = encoded_tables(NAME, plain, rows)
+    files = encoded_tables(NAME, vars(options), rows)
+    summary = [_plain(worth, found[0]) for worth in found]
+    plain = {"options": vars(options), "optima": optima, "summary": summary, "rows": rows}
+    files[f"{NAME}.json"] = json.dumps(plain, indent=1, allow_nan=False).encode() + b"\n"
     files[f"{NAME}.png"] = draw_ratios({w.variant: w.ratios for w in found}, options.epsilons, options.seeds)
     write_files(Path(options.output), files)
 

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Okabe and Ito's palette, which is distinguishable with any kind of colour vision; the markers differ as well.
-_MARKS = (("o", "#000000"), ("s", "#D55E00"), ("^", "#009E73"), ("D", "#CC79A7"), ("v", "#56B4E9"), ("X", "#E69F00"))
+_MARKS = (
+    ("o", "#000000"),
+    ("s", "#D55E00"),
+    ("^", "#009E73"),
+    ("D", "#CC79A7"),
+    ("v", "#56B4E9"),
+    ("X", "#E69F00"),
+    ("P", "#0072B2"),
+    ("*", "#8C6D00"),
+)
 _OWN, _CHANGED = "#0072B2", "#B8C4CC"
 _DPI = 150
 

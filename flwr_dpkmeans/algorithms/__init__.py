@@ -18,9 +18,10 @@ from flwr_dpkmeans.rounds.private_sum import Algorithm
 
 
 class ServerData(Enum):
-    """Whether an algorithm uses the server's own points."""
+    """Whether an algorithm uses the server's own points: not, only bounds that follow from them, or the points too."""
 
     NONE = "none"
+    BOUNDS = "bounds"
     OPTIONAL = "optional"
     NEEDED = "needed"
 
@@ -38,13 +39,15 @@ class AlgorithmEntry:
     units : tuple of PrivacyUnit
         Units of privacy that it supports.
     needs_n_examples : bool
-        Whether its rounds depend on the number of rows.
+        Whether its rounds depend on the number of rows, where one row is protected.
     title : str
         One line for logs and reports.
     server_data : ServerData
         Whether it uses the server's own points.
     trust : str
-        Trust model unless another one is chosen.
+        Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``.
+    weighs_clients_alike : bool
+        Whether at client level every client adds means over its rows, so that the number of clients is enough.
     """
 
     build: Callable[[Public], Algorithm]
@@ -54,6 +57,11 @@ class AlgorithmEntry:
     title: str
     server_data: ServerData = ServerData.NONE
     trust: str = "oblivious"
+    weighs_clients_alike: bool = False
+
+    def counts(self, unit: PrivacyUnit) -> bool:
+        """Whether a run must know the number of rows; where clients are protected, their number is what counts."""
+        return self.needs_n_examples and not (unit is PrivacyUnit.CLIENT and self.weighs_clients_alike)
 
 
 _RECORD = (PrivacyUnit.RECORD,)
@@ -64,9 +72,11 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
         "proxy_lloyd": AlgorithmEntry(
             proxy_lloyd.build,
             NoiseShape.GAUSSIAN,
-            _RECORD,
+            _BOTH,
             True,
             "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals",
+            ServerData.OPTIONAL,
+            weighs_clients_alike=True,
         ),
         "fastlloyd": AlgorithmEntry(
             fastlloyd.build, NoiseShape.GAUSSIAN, _RECORD, True, "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
@@ -122,7 +132,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             _BOTH,
             False,
             "sphere packing, then DP-Lloyd on clipped sums",
-            ServerData.OPTIONAL,
+            ServerData.BOUNDS,
             "distributed",
         ),
     }
@@ -161,25 +171,40 @@ def require_server_data(name: str, *, has_server_data: bool) -> None:
     """
     use = algorithm_entry(name).server_data
     if not has_server_data and use is ServerData.NEEDED:
-        raise ConfigurationError(f"{name!r} starts from the server's own points: give server_data, or use 'proxy_lloyd'.")
+        raise ConfigurationError(
+            f"{name!r} starts from the server's own points: give server_data, or use 'proxy_lloyd'."
+        )
     if has_server_data and use is ServerData.NONE:
         raise ConfigurationError(
             f"server_data was given, but {name!r} starts without it: leave it out, or use 'proxy_lloyd'."
         )
 
 
-def parse_run(**values: Any) -> KMeansConfig:
+def parse_run(*, has_server_data: bool = False, **values: Any) -> KMeansConfig:
     """Build a configuration as `parse_config` does; a trust model that is None or missing is the algorithm's own.
+
+    Parameters
+    ----------
+    has_server_data : bool
+        Whether the server brings points of its own: then the default trust model lets the server keep them.
+    **values
+        As `parse_config` takes them.
 
     Examples
     --------
     >>> parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans").trust
     'distributed'
+    >>> parse_run(n_clusters=3, bounds=((0,), (1,))).trust
+    'oblivious'
     """
     if values.get("trust") is None:
         name = values.get("algorithm", DEFAULT_ALGORITHM)
         if name in NOT_FEDERATED:
             values["trust"] = "central"
+        elif not isinstance(name, str):
+            values["trust"] = "oblivious"
         else:
-            values["trust"] = algorithm_entry(name).trust if isinstance(name, str) else "oblivious"
+            entry = algorithm_entry(name)
+            public = has_server_data and entry.server_data is ServerData.OPTIONAL
+            values["trust"] = "distributed" if public else entry.trust
     return parse_config(**values)

@@ -51,6 +51,8 @@ class Public:
         What follows from the server's own points, if it has any.
     noise_factor : float
         Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
+    n_clients : int
+        Cohort at the start, M.
     """
 
     config: KMeansConfig
@@ -62,6 +64,7 @@ class Public:
     fraction_bits: int
     server: ServerFacts | None = None
     noise_factor: float = 1.0
+    n_clients: int = 0
 
     @property
     def known_n_examples(self) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from flwr_dpkmeans.algorithms.budget import allocate
 from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, derive_plan
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, derive_plan, options_for
+from flwr_dpkmeans.algorithms.proxy_refinement import refinement_parts, refinement_round
 from flwr_dpkmeans.algorithms.proxy_rounds import (
-    Setting,
     covariance_parts,
     covariance_round,
     initial_state,
@@ -17,9 +17,8 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     location_round,
     proxy_parts,
     proxy_round,
-    refinement_parts,
-    refinement_round,
 )
+from flwr_dpkmeans.algorithms.proxy_setting import Setting
 from flwr_dpkmeans.rounds.private_sum import Algorithm
 
 
@@ -39,6 +38,7 @@ def build(public: Public, options: ProxyOptions = ProxyOptions()) -> Algorithm: 
         All statistics are sums of vectors of length at most 1 per row, so every L2 sensitivity is 1 (the outer
         product's has the rounding of its sum added).
     """
+    options = options_for(public, options)
     plan = derive_plan(public, options)
     setting = Setting(public, plan, options)
     parts = [

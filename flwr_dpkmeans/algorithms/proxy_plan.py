@@ -6,12 +6,13 @@ Everything follows from public values.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.config import NoiseFamily
+from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class ProxyOptions:
         Directions of the private covariance that the proxies of wider tables live in.
     subspace_passes : int
         One pass finds the neighbourhoods, the second and the third look more closely where rows are.
+    server_location_share, server_seeding_share, server_passes : float, float, int
+        The same with server points, which say where to look first.
     refinements, most_rounds : int
         T, and the largest number of rounds in all.
     location_clip : float
@@ -90,6 +93,9 @@ class ProxyOptions:
     most_direct_features: int = 8
     most_components: int = 12
     subspace_passes: int = 3
+    server_location_share: float = 0.03
+    server_seeding_share: float = 0.12
+    server_passes: int = 2
     refinements: int = 5
     most_rounds: int = 9
     location_clip: float = 0.6
@@ -104,6 +110,58 @@ class ProxyOptions:
     first_least_tau: float = 0.25
     least_tau_falls: float = 0.0625
     clips: bool = True
+
+
+def options_for(public: Public, options: ProxyOptions) -> ProxyOptions:
+    """Put the values for runs with server points in place, where there are any."""
+    if public.server is None or public.server.n_points == 0:
+        return options
+    return replace(
+        options,
+        location_share=options.server_location_share,
+        seeding_share=options.server_seeding_share,
+        subspace_passes=options.server_passes,
+    )
+
+
+def client_bounds(config: KMeansConfig) -> dict[str, float]:
+    """Clip bounds of one client's means of vectors of length at most 1, by name of the array.
+
+    The mean of n vectors of length 1 has a length between 1 / sqrt(n), where they point anywhere, and 1, where they all
+    agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells are equally likely; residuals from nearest
+    centers are without a common direction once these lie well. A client beyond a bound is scaled down: its direction
+    is kept.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+        n is its declared ``examples_per_client``.
+
+    Returns
+    -------
+    dict of str to float
+        From above 0 to 1, of twelve digits.
+
+    Examples
+    --------
+    >>> bounds = client_bounds(KMeansConfig(n_clusters=10, bounds=((-1.0,), (1.0,)), examples_per_client=50))
+    >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
+    (0.346, 0.141, 1.0)
+    """
+    n, k = config.examples_per_client, config.n_clusters
+    scattered = 1.0 / math.sqrt(n)
+    shares = math.sqrt(1.0 / n + 1.0 / k)
+    bounds = {
+        "row_sums": 1.0,
+        "row_squares": 1.0,
+        "unit_outer_product": 2.0 * scattered,
+        "proxy_sums": scattered,
+        "proxy_counts": shares,
+        "residual_sums": scattered,
+        "counts": shares,
+        "residual_squares": 1.0,
+    }
+    return {name: float(f"{min(1.0, bound):.12g}") for name, bound in bounds.items()}
 
 
 @dataclass(frozen=True)
@@ -158,9 +216,19 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     n_passes = 1 if n_components is None else options.subspace_passes
     sigma = gaussian_noise_multiplier(config.epsilon, public.delta) * public.noise_factor
     counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
+    n_units = float(public.n_clients) * config.client_sampling_rate
+    if config.unit is PrivacyUnit.CLIENT:
+        counts_noise *= client_bounds(config)["proxy_counts"]
+    else:
+        n_units = float(public.known_n_examples)
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
-    n_proxies = int(min(public.known_n_examples / (options.rows_per_proxy * counts_noise), most))
+    n_proxies = int(min(n_units / (options.rows_per_proxy * counts_noise), most))
     if n_proxies < options.worth_seeding * k:
+        if config.choose_n_clusters:
+            raise PlanError(
+                f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
+                f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
+            )
         n_proxies, n_passes = 0, 0
     before = options.location_share + options.squares_share + options.covariance_share
     before += options.seeding_share if n_passes else 0.0

@@ -31,7 +31,8 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box, Plan
-from flwr_dpkmeans.planning import draft_plan, resolve_delta
+from flwr_dpkmeans.plan_defaults import resolve_delta
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -159,7 +160,7 @@ def fit_in_one_place(config: KMeansConfig, parts: Sequence[Array], server_points
     if config.private_bounds:
         raise ConfigurationError(
             f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
-            "give bounds, or choose 'fastlloyd'."
+            "give bounds, or choose 'proxy_lloyd'."
         )
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]

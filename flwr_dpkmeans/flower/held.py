@@ -85,7 +85,7 @@ def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
         )
     scaled = round_to_grid(Bounds(*config.bounds).for_features(width).scale(points))
     facts = derive_server_facts(config, scaled)
-    if algorithm_entry(config.algorithm).server_data is ServerData.OPTIONAL:
+    if algorithm_entry(config.algorithm).server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
     public = None if trust_model(config.trust).server_reads else PublicPoints.of(scaled)

@@ -46,8 +46,8 @@ from flwr_dpkmeans.flower.records import (
     stage_of,
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.planning import build_algorithm, initial_state, take_preliminary
-from flwr_dpkmeans.preliminary import Found
+from flwr_dpkmeans.planning import build_algorithm, initial_state
+from flwr_dpkmeans.preliminary import Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report

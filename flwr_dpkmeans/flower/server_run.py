@@ -30,8 +30,8 @@ from flwr_dpkmeans.flower.records import (
     request_content,
 )
 from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan, take_preliminary
-from flwr_dpkmeans.preliminary import COUNT, Found
+from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan
+from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step, build_report, describe_step

@@ -140,6 +140,7 @@ class PrivateKMeans(Strategy):
         options.setdefault("private_bounds", is_private(bounds))
         options.setdefault("feature_names", names)
         self.config = parse_run(
+            has_server_data=server_data is not None,
             **resolve_n_clusters(n_clusters, max_clusters),
             bounds=(parsed.lower, parsed.upper),
             n_features=n_features,
@@ -194,7 +195,7 @@ class PrivateKMeans(Strategy):
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
         plan, config = self.run.plan, self.config
-        counted = "private count" if algorithm_entry(config.algorithm).needs_n_examples else "not needed"
+        counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
             "%s: k = %d, N = %s, %d clients, trust %r, %s noise",
@@ -280,7 +281,7 @@ class PrivateKMeans(Strategy):
         grid : Grid
             Flower's grid.
         initial_arrays : ArrayRecord, optional
-            Must be left out: the start is a sphere packing from a public seed.
+            Must be left out: every algorithm makes its own start, from a public seed and what is released.
         num_rounds : int, optional
             Overrides the algorithm's own number of iterations (``max_iter``).
         timeout : float, optional
@@ -303,7 +304,7 @@ class PrivateKMeans(Strategy):
         del train_config, evaluate_config
         if initial_arrays is not None and len(initial_arrays):
             raise ConfigurationError(
-                "initial_arrays were given, but the start is a public sphere packing: leave them out."
+                "initial_arrays were given, but every algorithm makes its own start: leave them out."
             )
         if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
             raise ConfigurationError(
@@ -482,7 +483,7 @@ def log_step(step: Step) -> None:
         f"round {step.round_index}/{step.n_rounds} ({step.name})",
         f"{step.n_clients} clients",
         f"epsilon so far {step.epsilon:.4g}",
-        f"noise per cluster: {noise}",
+        f"noise {noise}",
     ]
     if step.radius is not None:
         parts.append(f"radius {step.radius:.3g}")

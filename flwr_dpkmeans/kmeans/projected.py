@@ -127,10 +127,35 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     >>> shrink_to_server(np.diag([3.0, 1.0]), np.eye(2), 0.0).tolist()
     [[3.0, 0.0], [0.0, 1.0]]
     """
+    weight, scaled = server_weight(matrix, server_points, noise)
+    blended: FloatArray = (1.0 - weight) * matrix + weight * scaled
+    return blended
+
+
+def server_weight(matrix: FloatArray, server_points: FloatArray, noise: float) -> tuple[float, FloatArray]:
+    """Return the weight of the server's outer product in `shrink_to_server`, and that product at the matrix's trace.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_features, n_features)
+    server_points : array of shape (n_server, n_features)
+    noise : float
+
+    Returns
+    -------
+    weight : float
+        From 0 to 1.
+    scaled : float64 array of shape (n_features, n_features)
+
+    Examples
+    --------
+    >>> server_weight(np.diag([3.0, 1.0]), np.eye(2), 0.0)[0]
+    0.0
+    """
     n_features = len(matrix)
-    product = server_points.T @ server_points
+    product: FloatArray = server_points.T @ server_points
     if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
-        return matrix
+        return 0.0, np.zeros_like(matrix)
     scale = float(np.trace(matrix) / np.trace(product))
     squares = np.square(server_points)
     # Means over all entries, so that nothing depends on the axes.
@@ -139,8 +164,7 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     difference = np.square(matrix - scale * product).mean()
     mismatch = max(0.0, float(difference - sampling - released))
     weight = released / max(released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300)
-    blended: FloatArray = (1.0 - weight) * matrix + weight * scale * product
-    return blended
+    return weight, scale * product
 
 
 def standing_out(matrix: FloatArray, noise: float, most: int) -> int:

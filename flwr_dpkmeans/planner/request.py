@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr_dpkmeans import algorithms
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import DEFAULT_ALGORITHM, KMeansConfig
 from flwr_dpkmeans.config_checks import choice
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
@@ -88,7 +88,7 @@ class PlanningRequest:
         given["bounds"] = (bounds.lower, bounds.upper)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.
-        self.config(self.algorithms[0] if self.algorithms else "fastlloyd")
+        self.config(self.algorithms[0] if self.algorithms else DEFAULT_ALGORITHM)
 
     @property
     def n_clusters(self) -> int:
@@ -189,23 +189,23 @@ def require_forecastable(name: str) -> None:
     entry = algorithm_entry(name)
     if entry.noise is NoiseShape.NONE:
         raise ConfigurationError(
-            f"algorithm is {name!r}, which is not private, so there is no budget to plan: choose 'fastlloyd'."
+            f"algorithm is {name!r}, which is not private, so there is no budget to plan: choose 'proxy_lloyd'."
         )
     if entry.server_data is ServerData.NEEDED:
         raise ConfigurationError(
             f"algorithm is {name!r}, whose accuracy depends on the server's own points, which the planner does not "
-            "have: choose 'fastlloyd'."
+            "have: choose 'proxy_lloyd'."
         )
 
 
 def _fits(name: str, unit: PrivacyUnit) -> bool:
-    """Whether an algorithm is a candidate; what may use server data competes only where nothing else exists."""
+    """Whether an algorithm is a candidate; one whose only use of server data is bounds competes at client level only."""
     try:
         require_forecastable(name)
     except LocalMisuseError:
         return False
     entry = algorithm_entry(name)
-    return unit in entry.units and (unit is PrivacyUnit.CLIENT or entry.server_data is ServerData.NONE)
+    return unit in entry.units and (unit is PrivacyUnit.CLIENT or entry.server_data is not ServerData.BOUNDS)
 
 
 def _require_whole(name: str, value: object, least: int, most: int | None, example: int) -> None:

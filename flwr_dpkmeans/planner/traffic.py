@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.plan import Plan
@@ -29,9 +29,9 @@ class Deployment:
     Parameters
     ----------
     n_rounds : int
-        T, the aggregations; a private count not included.
+        T, the aggregations; those that steer the plan (a private count, private bounds) are not included.
     n_round_trips : int
-        T + 2 (keys and the last release), and one for a private count.
+        T + 2 (keys and the last release), and one for each aggregation that steers the plan.
     n_messages : int
         Requests and replies of all clients.
     bytes_down, bytes_up : int
@@ -62,15 +62,21 @@ def deployment_of(plan: Plan) -> Deployment:
     """
     planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
     vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
-    preliminary = len(vectors) - len(plan.rounds)
     trips = len(vectors) + 2
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
-    # After each release that steers the plan, it travels once more.
-    down = (len(dump_plan(plan)) + _PLAN_REQUEST) * (1 + preliminary) + boxes
+    down = sum(len(dump_plan(sent)) for sent in _sent_plans(plan)) + _PLAN_REQUEST + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
     minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
     return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
+
+
+def _sent_plans(plan: Plan) -> list[Plan]:
+    """The plans that travel in a run which ends with this one: before releases that steer it, it is shorter."""
+    if not plan.preliminary:
+        return [plan]
+    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
+    return [first, plan]

@@ -270,7 +270,7 @@ is 1: lower the plan's epsilon or its number of retries.
         if plan.server_data and not self.allow_server_data:
             raise RefusalError(
                 "the plan starts from the server's own points, but this client's allow_server_data is false: plan "
-                "with an algorithm that needs none, such as 'fastlloyd'."
+                "without them, such as with 'proxy_lloyd'."
             )
         if self.require_secure_noise and plan.noise != "secure":
             raise RefusalError(

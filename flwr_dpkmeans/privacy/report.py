@@ -144,11 +144,11 @@ class PrivacyReport:
         ]
         lines += [f"  WARNING     {warning}" for warning in self.warnings]
         lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
-        lines.append("  releases    round/attempt  array           sensitivity     noise                epsilon so far")
+        lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")
         for line in self.releases:
             noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
             lines.append(
-                f"              {f'{line.round_index}/{line.attempt}':<13}  {line.array:<14}  "
+                f"              {f'{line.round_index}/{line.attempt}':<13}  {line.array:<18}  "
                 f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
             )
         return "\n".join(lines)

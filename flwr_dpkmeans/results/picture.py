@@ -197,7 +197,8 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
     if known:
         axis.step(*zip(*known, strict=True), where="mid", color=_BLUE, marker="o", label="radius")
     if result.movements:
-        shown = rounds[: len(result.movements)]
+        # Rounds before the first Lloyd round move nothing.
+        shown = rounds[-len(result.movements) :]
         axis.plot(shown, result.movements, color=_ORANGE, marker="s", label="largest movement")
     axis.set_xticks(rounds)
     axis.set_ylim(bottom=0.0)

@@ -124,9 +124,11 @@ def metrics_of(
         "epsilon": plain["epsilon"],
         "delta": plain["delta"],
         "is_private": plain["is_private"],
-        "n_iterations": sum(1 for e in listed if e["round"] > 0),
+        "n_rounds": sum(1 for e in listed if e["round"] > 0),
         "rounds": listed,
     }
+    if movements is not None:
+        metrics["n_iterations"] = len(movements)
     if counts is not None:
         metrics["noisy_counts"] = [float(count) for count in counts]
     return metrics

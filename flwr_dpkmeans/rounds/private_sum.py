@@ -33,6 +33,9 @@ class PrivateSum:
     reads : tuple of str
         Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
         `advance`.
+    admits : callable or None
+        ``admits(state) -> bool``: whether what a server sent of these extras fits the plan; None leaves it to
+        `agreement.require_server_state`.
     """
 
     name: str
@@ -41,6 +44,7 @@ class PrivateSum:
     advance: Callable[[ClusterState, ReleasedSum], ClusterState]
     radius: float | None = None
     reads: tuple[str, ...] = ()
+    admits: Callable[[ClusterState], bool] | None = None
 
     @property
     def length(self) -> int:

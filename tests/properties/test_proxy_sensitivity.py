@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.agreement import require_server_state
 from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, SEED
-from flwr_dpkmeans.algorithms.proxy_rounds import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD, SUBSPACE_SPREAD
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import build_algorithm, draft_plan
@@ -30,6 +30,11 @@ from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, ReleasedSum, r
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit
 from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
 from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.server_facts import ServerFacts
+
+# Names in the state that clients read.
+CENTRE, SPREAD, AXES, SUBSPACE_SPREAD = "centre", "spread", "axes", "subspace_spread"
+PROXIES, PROXY_RADIUS, RADIUS = "proxies", "proxy_radius", "radius"
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -51,18 +56,22 @@ def on_grid(values: Any) -> Floats:
 
 
 @cache
-def plan_of(d: int, k: int, n: int) -> Plan:
+def plan_of(d: int, k: int, n: int, unit: str = "record", n_clients: int = 5, *, with_server: bool = False) -> Plan:
+    facts = ServerFacts(50, tuple(float(c) for c in on_grid(np.linspace(-0.3, 0.4, d))), 0.7000001, 0.3141593)
+    values: dict[str, Any] = {"examples_per_client": 40} if unit == "client" else {"n_examples": n}
     config = parse_config(
+        unit=unit,
         n_clusters=k,
         bounds=((-1.0,), (1.0,)),
         algorithm="proxy_lloyd",
         trust="central",
-        n_examples=n,
         epsilon=2.0,
         delta=1e-5,
         n_init=1,
+        **values,
     )
-    return draft_plan(config, run_id=1, n_clients=5, seed=3, n_features=d)
+    server = facts if with_server else None
+    return draft_plan(config, run_id=1, n_clients=n_clients, seed=3, n_features=d, server=server)
 
 
 def sent(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[Steps]:
@@ -75,7 +84,6 @@ def sent(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[S
 def norm_over_bound(change: Steps, block: Block) -> float:
     """Norm of a change over the block's bound; whether it is at most 1 is decided in exact arithmetic."""
     assert block.sensitivity.norm is Norm.L2
-    assert block.sensitivity.unit is PrivacyUnit.RECORD
     assert int(np.abs(change).max()) < 2**26
     bound = Fraction(block.sensitivity.bound) * 2**FRACTION_BITS
     square = int((change * change).sum())
@@ -194,6 +202,8 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: 
     state = algorithm.initial_state(plan.seed)
     largest: dict[str, float] = {}
     for private_sum in algorithm.rounds:
+        # A client takes the state also where the server alone goes on and sends it.
+        assert accepted(plan, private_sum, state.view(private_sum.reads))
         found = require_bounds(private_sum, state, d, generator, 100 if d < 100 else 40)
         largest = {name: max(largest.get(name, 0.0), found.get(name, 0.0)) for name in {*largest, *found}}
         state = private_sum.advance(state, any_release(private_sum, size, generator))
@@ -270,6 +280,38 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_a_server_makes_u
             require_bounds(private_sum, state, d, generator, 20)
 
 
+@pytest.mark.parametrize(("d", "k", "n"), PLANS)
+def test_bounds_hold_where_the_server_has_points(d: int, k: int, n: int) -> None:
+    """Then the location round has their centre and radius, which are public."""
+    generator = np.random.default_rng(d)
+    plan = plan_of(d, k, n, with_server=True)
+    for radius in (0.0, 0.5):
+        state = made_up_state(plan, generator, radius, "usual")
+        for private_sum in build_algorithm(plan).rounds[: 1 if radius else None]:
+            require_bounds(private_sum, state, d, generator, 20)
+
+
+# d, k, M: one pass, three passes, and none.
+CLIENT_PLANS = [(1, 1, 2000), (2, 4, 3000), (9, 4, 20_000), (30, 3, 20_000), (3, 5, 20)]
+
+
+@pytest.mark.parametrize("kind", ["usual", "tied", "far"])
+@pytest.mark.parametrize(("d", "k", "n_clients"), CLIENT_PLANS)
+def test_one_client_never_moves_a_vector_beyond_its_bound(d: int, k: int, n_clients: int, kind: str) -> None:
+    """Its table is replaced by the empty one, whatever was in it and whatever the server made up."""
+    generator = np.random.default_rng(7 * d + k)
+    plan = plan_of(d, k, 0, "client", n_clients)
+    for radius in (*RADII, 0.375):
+        state = made_up_state(plan, generator, radius, kind)
+        for private_sum in build_algorithm(plan).rounds:
+            nothing = sent(private_sum, np.empty((0, d)), state)
+            rows = np.array(adversarial_rows(state, private_sum, d, generator))
+            for table in [*tables(d, generator, 60), rows, np.repeat(rows[-1:], 40, axis=0), rows[:1]]:
+                for block, ratio in moved(private_sum, nothing, sent(private_sum, table, state)):
+                    assert block.sensitivity.unit is PrivacyUnit.CLIENT
+                    assert ratio <= 1.0, (private_sum.name, block.name, len(table), ratio)
+
+
 @quick
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -289,9 +331,7 @@ def test_bounds_hold_for_whatever_is_drawn(
     row = random_rows(generator, 1, d, str(generator.choice(["box", "corners", "tiny", "blobs"])))
     more = np.insert(table, int(generator.integers(n_rows + 1)), row[0], axis=0)
     for private_sum in build_algorithm(plan).rounds:
-        for block, ratio in moved(
-            private_sum, sent(private_sum, table, state), sent(private_sum, more, state)
-        ):
+        for block, ratio in moved(private_sum, sent(private_sum, table, state), sent(private_sum, more, state)):
             assert ratio <= 1.0, (private_sum.name, block.name)
 
 
@@ -415,28 +455,79 @@ def test_whether_a_client_can_answer_never_depends_on_its_rows(d: int, k: int, n
         assert len({answer is None for answer in found}) == 1, (private_sum.name, which)
 
 
+def accepted(plan: Plan, private_sum: PrivateSum, state: ClusterState) -> bool:
+    """Whether a client takes this state from the server for this round."""
+    index = next(
+        i for i, planned in enumerate(build_algorithm(plan).rounds, start=1) if planned.name == private_sum.name
+    )
+    try:
+        require_server_state(plan, index, state)
+    except ProtocolError:
+        return False
+    return True
+
+
+def whole(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[Steps]:
+    """What is sent if a client hands the statistic everything that the server sent."""
+    return [encode(np.ravel(array)).values.view(np.int64) for array in private_sum.statistic(points, state)]
+
+
+def worst_change(plan: Plan, private_sum: PrivateSum, state: ClusterState, generator: np.random.Generator) -> float:
+    """Largest change by one row, over the bound; 0 where the state is refused before rows are looked at."""
+    if not accepted(plan, private_sum, state):
+        return 0.0
+    worst, d = 0.0, state.centroids.shape[1]
+    for n in (1, 3, 4, 7, 8, 15):
+        table = random_rows(generator, n + 1, d)
+        old, new = whole(private_sum, table[1:], state), whole(private_sum, table, state)
+        worst = max(worst, *(ratio for _, ratio in moved(private_sum, old, new)))
+    return worst
+
+
+def nearly_equal(generator: np.random.Generator, rows: int, width: int) -> Floats:
+    """Points that differ by rounding errors only: each row's nearest one is decided by the order in which a matrix
+    product adds up, which depends on how many rows there are."""
+    found: Floats = generator.normal(size=width) * (1.0 + generator.normal(size=(rows, 1)) * 2e-16)
+    return found
+
+
 @pytest.mark.parametrize("d", [2, 9])
-def test_no_state_lets_a_row_move_other_rows_labels(d: int) -> None:
-    """Proxies off the grid that differ by rounding errors only: each row's nearest one is then decided by the order in
-    which a matrix product adds up, which depends on how many rows there are."""
+def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels(d: int) -> None:
     plan = plan_of(d, 4, 4000 if d == 2 else 20_000)
     private_sum = next(s for s in build_algorithm(plan).rounds if s.name == "proxies-1")
     n_proxies, width = private_sum.blocks[0].shape
-    worst = 0.0
     for seed in range(20):
         generator = np.random.default_rng(seed)
-        state = made_up_state(plan, generator, 0.4, "usual")
-        direction = generator.normal(size=width)
-        proxies = direction * (1.0 + generator.normal(size=(n_proxies, 1)) * 2e-16)
-        extras = {**state.extras, PROXIES: proxies}
+        state = made_up_state(plan, generator, 0.375, "usual")
+        extras = {**state.extras, PROXIES: nearly_equal(generator, n_proxies, width)}
         if AXES in extras:
-            extras[AXES] = generator.normal(size=(d, width))
-            extras[CENTRE] = generator.normal(size=d)
+            extras |= {AXES: generator.normal(size=(d, width)), CENTRE: generator.normal(size=d)}
         state = ClusterState(state.centroids, state.counts, (), extras)
-        for n in (1, 3, 4, 7, 8, 15):
-            table = random_rows(generator, n + 1, d)
-            old, new = answers(private_sum, state, [table[1:], table])
-            assert (old is None) == (new is None)
-            if old is not None and new is not None:
-                worst = max(worst, *(ratio for _, ratio in moved(private_sum, old, new)))
-    assert worst <= 1.0
+        assert worst_change(plan, private_sum, state, generator) <= 1.0
+
+
+def test_no_extra_that_is_not_asked_for_lets_a_row_move_other_rows_labels() -> None:
+    """A narrow table has no axes: a server that sends some, off the grid, must not have them used."""
+    d = 8
+    plan = plan_of(d, 3, 20_000)
+    rounds = build_algorithm(plan).rounds
+    n_proxies = rounds[2].blocks[0].shape[0]
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        state = made_up_state(plan, generator, 0.375, "usual")
+        # All proxies at nearly the same distance from everywhere: only the third last digits of rows matter.
+        proxies = np.repeat(on_grid(generator.normal(0.0, 0.3, (1, d))), n_proxies, axis=0)
+        proxies[:, 0] += generator.integers(-1, 2, n_proxies) / GRID
+        axes = generator.normal(size=(d, d)) * 1e9
+        extras = {**state.extras, PROXIES: proxies, AXES: axes}
+        for private_sum in rounds[2:4]:
+            smuggled = ClusterState(state.centroids, state.counts, (), extras)
+            plain = ClusterState(state.centroids, state.counts, (), {n: extras[n] for n in private_sum.reads})
+            assert worst_change(plan, private_sum, smuggled, generator) <= 1.0
+            assert accepted(plan, private_sum, plain)
+            if accepted(plan, private_sum, smuggled):
+                table = random_rows(generator, 9, d)
+                for one, other in zip(
+                    whole(private_sum, table, smuggled), whole(private_sum, table, plain), strict=True
+                ):
+                    assert np.array_equal(one, other), "what was not asked for was used"

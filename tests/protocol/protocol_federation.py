@@ -90,7 +90,7 @@ def make_federation(
 
 
 def small_config(**values: Any) -> KMeansConfig:
-    """Three clusters in the plane, FastLloyd, unless told otherwise."""
+    """Three clusters in the plane, the default algorithm, unless told otherwise."""
     defaults: dict[str, Any] = {
         "n_clusters": 3,
         "bounds": ((-1.0,), (1.0,)),

@@ -31,7 +31,8 @@ LLOYD_FAMILY = ("fastlloyd", "glloyd", "lloyd", "sulloyd")
 
 
 def plan_of(n_features: int, **values: Any) -> Plan:
-    settings: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
+    settings: dict[str, Any] = {"algorithm": "fastlloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,))}
+    settings |= {"n_examples": 1000, "max_iter": 2}
     return draft_plan(parse_config(**(settings | values)), run_id=1, n_clients=2, seed=5, n_features=n_features)
 
 

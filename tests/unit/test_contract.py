@@ -31,6 +31,8 @@ SERVER_NOISE = ("oblivious", "central")
 
 # algorithm, unit, kind of noise: trust models
 SUPPORTED: dict[tuple[str, str, str], tuple[str, ...]] = {
+    ("proxy_lloyd", "record", "gaussian"): ANY,
+    ("proxy_lloyd", "client", "gaussian"): ANY,
     ("fastlloyd", "record", "gaussian"): ANY,
     ("glloyd", "record", "gaussian"): ANY,
     ("sulloyd", "record", "gaussian"): SERVER_NOISE,  # its own noise is Laplace
@@ -229,7 +231,7 @@ def test_algorithms_that_need_server_data_say_so(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
 def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"server_data was given, but .* leave it out, or use 'feddp_kmeans'"):
+    with pytest.raises(ConfigurationError, match=r"server_data was given, but .* leave it out, or use 'proxy_lloyd'"):
         fitted((algorithm, "central", "record", "gaussian"), server_data=mixture().server_points)
 
 

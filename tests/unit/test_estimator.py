@@ -95,15 +95,27 @@ def test_attributes(fitted: FederatedKMeans) -> None:
     assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == ("record", "oblivious", 3)
 
 
-def test_history_has_one_entry_for_each_iteration(fitted: FederatedKMeans) -> None:
-    assert 2 <= fitted.n_iter_ <= 7
-    assert [entry["round"] for entry in fitted.history_] == list(range(1, fitted.n_iter_ + 1))
-    costs = [entry["epsilon"] for entry in fitted.history_]
+@pytest.mark.parametrize(("algorithm", "n_before"), [("proxy_lloyd", 3), ("fastlloyd", 0)])
+def test_history_has_one_entry_for_each_aggregation(algorithm: str, n_before: int) -> None:
+    km = model(algorithm=algorithm).fit(blobs())
+    assert 2 <= km.n_iter_ <= 7
+    assert [entry["round"] for entry in km.history_] == list(range(1, n_before + km.n_iter_ + 1))
+    costs = [entry["epsilon"] for entry in km.history_]
     assert costs == sorted(costs)
-    assert costs[-1] == fitted.privacy_.epsilon
-    assert all(entry["movement"] >= 0 and entry["radius"] > 0 for entry in fitted.history_)
-    assert fitted.history_[0]["noise_counts"] == fitted.privacy_.releases[1].noise_scale
-    assert model(max_iter=3).fit(blobs()).n_iter_ == 3
+    assert costs[-1] == km.privacy_.epsilon
+    assert all(entry["movement"] is None for entry in km.history_[:n_before])
+    assert all(entry["movement"] >= 0 for entry in km.history_[n_before:])
+    for entry in km.history_:
+        lines = [line for line in km.privacy_.releases if line.round_index == entry["round"]]
+        assert entry["name"] == lines[0].round_name
+        assert entry["radius"] == lines[0].radius
+        assert all(entry[f"noise_{line.array}"] == line.noise_scale for line in lines)
+    shorter = model(algorithm=algorithm, max_iter=3).fit(blobs())
+    assert (shorter.n_iter_, len(shorter.history_)) == (3, n_before + 3)
+
+
+def test_history_of_fastlloyd_has_radii() -> None:
+    assert all(entry["radius"] > 0 for entry in model(algorithm="fastlloyd").fit(blobs()).history_)
 
 
 def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
@@ -112,7 +124,7 @@ def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "lloyd"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
 def test_every_trust_model(algorithm: str, trust: str) -> None:
     km = model(algorithm=algorithm, trust=trust).fit(blobs())
     assert km.privacy_.trust == trust
@@ -318,13 +330,13 @@ PARAMETERS = [
         "there are bounds for 3 features, but the table has 2: give one pair for all features or one pair for each.",
     ),
     (
-        {"unit": "client"},
+        {"unit": "client", "algorithm": "fastlloyd"},
         "unit is 'client', but 'fastlloyd' protects 'record' only: choose unit='record', or the algorithm "
-        "'feddp_kmeans' for 'client'.",
+        "'proxy_lloyd' for 'client'.",
     ),
     (
-        {"server_data": [[0.0, 0.0]]},
-        "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'feddp_kmeans'.",
+        {"server_data": [[0.0, 0.0]], "algorithm": "fastlloyd"},
+        "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'proxy_lloyd'.",
     ),
     (
         {"n_examples": 2},

@@ -24,7 +24,8 @@ from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.plan_checks import MAX_VECTOR_LENGTH
-from flwr_dpkmeans.planning import build_algorithm, counted_examples, draft_plan, initial_state
+from flwr_dpkmeans.plan_defaults import counted_examples
+from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -107,7 +108,8 @@ def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> N
         sigma_r, sigma_c = multipliers(sigma)
         t = t_of(sigma)
         assert 1.0 / sigma_r**2 + 1.0 / sigma_c**2 == pytest.approx(1.0 / sigma**2)
-        plan = plan_of(d, n_clusters=k, n_examples=n, epsilon=epsilon, max_iter=max_iter, schedule=schedule)
+        values = {"n_examples": n, "epsilon": epsilon, "max_iter": max_iter, "schedule": schedule}
+        plan = plan_of(d, algorithm="fastlloyd", n_clusters=k, **values)
         radii = [beta / 2.0 if schedule == "step" else eta] + [eta] * (t - 1)
         assert plan.delta == pytest.approx(delta)
         assert plan.last_round == t
@@ -178,8 +180,9 @@ def test_lloyd_adds_nothing_and_costs_everything() -> None:
 
 
 def test_alpha_scales_the_radius_and_bounds_do_not() -> None:
-    wide = plan_of(alpha=0.4, bounds=((0.0,), (100.0,)))
-    assert wide.rounds[-1].radius == pytest.approx(plan_of(alpha=0.8).rounds[-1].radius / 2.0)
+    wide = plan_of(algorithm="fastlloyd", alpha=0.4, bounds=((0.0,), (100.0,)))
+    usual = plan_of(algorithm="fastlloyd", alpha=0.8)
+    assert wide.rounds[-1].radius == pytest.approx(usual.rounds[-1].radius / 2.0)
     assert wide.rounds[0].radius == math.sqrt(2.0)
 
 
@@ -202,19 +205,21 @@ def multipliers_of(plan: Plan, indices: Sequence[int]) -> list[float]:
     return [block.noise_multiplier for index in indices for block in plan.round_at(index).blocks]
 
 
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd"])
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_worst_case_equals_independent_composition(algorithm: str, retries: int) -> None:
     plan = plan_of(algorithm=algorithm, epsilon=1.5, max_retries=retries, max_iter=4)
-    indices = [1, 2, 3, 4]
+    indices = list(range(1, plan.last_round + 1))
     assert plan.epsilon == pytest.approx(pld_epsilon(multipliers_of(plan, indices), plan.delta), rel=0.01)
-    worst = pld_epsilon(multipliers_of(plan, indices + [1] * retries), plan.delta)
+    repeated = max(indices, key=lambda index: sum(m**-2 for m in multipliers_of(plan, [index])))
+    worst = pld_epsilon(multipliers_of(plan, indices + [repeated] * retries), plan.delta)
     assert plan.epsilon_worst_case == pytest.approx(worst, rel=0.01)
     assert (plan.epsilon_worst_case > plan.epsilon) is (retries > 0)
 
 
 def test_worst_case_repeats_the_costliest_release_be_it_a_round_or_the_count() -> None:
-    plan = plan_of(n_examples=None, counted=900, count_share=0.45, max_iter=7, max_retries=2)
+    values = {"algorithm": "fastlloyd", "count_share": 0.45, "max_iter": 7, "max_retries": 2}
+    plan = plan_of(n_examples=None, counted=900, **values)
     counted = pld_epsilon(multipliers_of(plan, [*range(8), 0, 0]), plan.delta)
     repeated = pld_epsilon(multipliers_of(plan, [*range(8), 1, 1]), plan.delta)
     assert counted > 1.1 * repeated
@@ -230,7 +235,7 @@ def continuous(plan: Plan) -> float:
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 20.0])
 @pytest.mark.parametrize(("d", "k"), [(1, 2), (100, 10), (819, 100)])
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "feddp_kmeans"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "feddp_kmeans"])
 def test_discrete_noise_is_affordable_at_every_epsilon(
     algorithm: str, trust: str, d: int, k: int, epsilon: float
 ) -> None:
@@ -269,7 +274,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
 # -- the private count --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"])
 @pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_count_and_rounds_together_stay_within_the_budget(algorithm: str, share: float, epsilon: float) -> None:
@@ -350,7 +355,7 @@ def test_silent_clients_follow_from_the_cohort() -> None:
 
 def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unit is 'client', but 'fastlloyd' protects 'record' only: choose"):
-        plan_of(unit="client")
+        plan_of(algorithm="fastlloyd", unit="client")
 
 
 @pytest.mark.parametrize(
@@ -385,9 +390,12 @@ def test_sums_that_could_wrap_are_refused() -> None:
 
 def test_vectors_that_are_too_long_are_refused() -> None:
     k = MAX_VECTOR_LENGTH // 512
-    assert plan_of(511, n_clusters=k, n_examples=2 * k).is_final
+    assert plan_of(511, algorithm="fastlloyd", n_clusters=k, n_examples=2 * k).is_final
     with pytest.raises(PlanError, match=r"has 16777728 entries, but at most 16777216 can be aggregated: use fewer"):
-        plan_of(511, n_clusters=k + 1, n_examples=2 * k)
+        plan_of(511, algorithm="fastlloyd", n_clusters=k + 1, n_examples=2 * k)
+    # ProxyLloyd sends the sum of the residuals' squares besides.
+    with pytest.raises(PlanError, match=r"'refinement-1' has 16777217 entries"):
+        plan_of(511, n_clusters=k, n_examples=2 * k)
 
 
 def test_noise_finer_than_the_grid_is_refused() -> None:
@@ -396,7 +404,7 @@ def test_noise_finer_than_the_grid_is_refused() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-9, 1e3, 1e6, 1e300])
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"])
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 def test_extreme_budgets_give_a_plan_within_them_or_a_sentence(epsilon: float, algorithm: str, trust: str) -> None:
     try:
@@ -436,7 +444,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessGrid]:
 @pytest.mark.parametrize(
     "known", [{"n_features": 2, "n_examples": 300}, {"n_features": 2}, {"n_examples": 300}, {}], ids=str
 )
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd", "lloyd"])
 def test_plan_over_the_limit_is_refused_before_a_message(
     grid: InProcessGrid, known: dict[str, int], algorithm: str
 ) -> None:
@@ -456,11 +464,30 @@ def test_retries_count_toward_the_limit(grid: InProcessGrid) -> None:
 
 
 def test_limit_that_only_a_long_run_meets_does_not_refuse_early() -> None:
-    limited: dict[str, Any] = {"epsilon": 1.0, "max_epsilon": 1.12, "n_examples": None}
+    limited: dict[str, Any] = {"algorithm": "fastlloyd", "epsilon": 1.0, "max_epsilon": 1.12, "n_examples": None}
     assert not plan_of(**limited).is_final
     assert plan_of(**limited, counted=100_000).last_round == 7
     with pytest.raises(BudgetError):
         plan_of(**limited, counted=100)
+
+
+@pytest.mark.parametrize("width", [9, None])
+def test_limit_that_only_a_wide_table_with_many_rows_meets_does_not_refuse_early(width: int | None) -> None:
+    """With proxies in a subspace no release of ProxyLloyd takes as much as one without proxies."""
+    worst = plan_of(9, n_examples=None, counted=100_000).epsilon_worst_case
+    assert worst < plan_of(9, n_examples=None, counted=10, n_clusters=9).epsilon_worst_case
+    limited: dict[str, Any] = {"max_epsilon": worst * 1.001, "n_examples": None}
+    assert not plan_of(width, **limited).is_final
+    assert plan_of(9, counted=100_000, **limited).is_final
+    with pytest.raises(BudgetError):
+        plan_of(9, counted=10, **(limited | {"n_clusters": 9}))
+    with pytest.raises(BudgetError):
+        plan_of(width, n_examples=None, max_epsilon=1.01)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(PlanError, match="the plan's seed is -1, but it must be at least 0"):
+        draft_plan(config(), run_id=9, n_clients=5, seed=-1, n_features=2)
 
 
 @pytest.mark.parametrize("name", ["algorithm", "trust"])
@@ -472,7 +499,8 @@ def test_unknown_names_are_refused_when_the_strategy_is_made(name: str) -> None:
 # -- what a client checks -----------------------------------------------------------------------------------------
 
 PLANS = {
-    "fastlloyd": {"delta": 1e-5, "max_iter": 2},
+    "proxy_lloyd": {"delta": 1e-5, "max_iter": 2},
+    "fastlloyd": {"algorithm": "fastlloyd", "delta": 1e-5, "max_iter": 2},
     "glloyd": {"algorithm": "glloyd", "trust": "central"},
     "sulloyd": {"algorithm": "sulloyd", "schedule": "constant"},
     "lloyd": {"algorithm": "lloyd", "max_iter": 1},
@@ -499,15 +527,16 @@ FREE |= {
 }
 # So is an option that an algorithm does not use, and what the mod compares with the released count and its own table.
 UNUSED = {
+    "proxy_lloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
     "fastlloyd": {"config.count_share", "config.bounds_share"},
     "glloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
     "sulloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
     "lloyd": {"config.alpha", "config.count_share", "config.bounds_share", "config.epsilon", "config.n_examples"},
-    "counted": {"n_examples", "config.bounds_share"},
+    "counted": {"config.alpha", "n_examples", "config.bounds_share"},
     "preliminary": {"config.alpha", "config.n_clusters", "n_features", "config.bounds_share"},
-    "private bounds": {"n_examples", *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1))},
-    "declared width": {"config.count_share", "config.bounds_share"},
-    "large cohort": {"config.count_share", "config.bounds_share"},
+    "private bounds": {"config.alpha", "n_examples", *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1))},
+    "declared width": {"config.alpha", "config.count_share", "config.bounds_share"},
+    "large cohort": {"config.alpha", "config.count_share", "config.bounds_share"},
 }
 
 
@@ -636,7 +665,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
 def test_rounds_of_a_plan_are_counted_from_the_count() -> None:
     plan = plan_of(n_examples=None, counted=800)
     assert plan.round_at(0).name == "count"
-    assert plan.round_at(1).name == "lloyd-1"
+    assert plan.round_at(1).name == "location"
     for index in (-1, plan.last_round + 1):
         with pytest.raises(ProtocolError, match=f"but not {index}"):
             plan.round_at(index)
@@ -645,8 +674,17 @@ def test_rounds_of_a_plan_are_counted_from_the_count() -> None:
 
 
 def test_start_is_public_and_shared_read_only() -> None:
-    first, again = initial_state(plan_of()), initial_state(plan_of(epsilon=0.5))
+    plan = plan_of(algorithm="fastlloyd")
+    first, again = initial_state(plan), initial_state(plan_of(algorithm="fastlloyd", epsilon=0.5))
     assert np.array_equal(first.centroids, again.centroids)
     assert not first.centroids.flags.writeable
-    assert not np.array_equal(first.centroids, initial_state(replace(plan_of(), seed=8)).centroids)
+    assert not np.array_equal(first.centroids, initial_state(replace(plan, seed=8)).centroids)
     assert build_algorithm(plan_of()) is build_algorithm(plan_of())
+
+
+def test_start_of_proxy_lloyd_is_empty_and_follows_from_the_seed() -> None:
+    first, again = initial_state(plan_of()), initial_state(plan_of(epsilon=0.5))
+    assert not first.centroids.any()
+    assert first.digest() == again.digest()
+    assert first.digest() != initial_state(replace(plan_of(), seed=8)).digest()
+    assert not any(array.flags.writeable for array in (first.centroids, *first.extras.values()))

@@ -20,8 +20,8 @@ from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.plan import Box, Plan, takes_part
-from flwr_dpkmeans.planning import draft_plan, redraft_plan, take_preliminary
-from flwr_dpkmeans.preliminary import Found, preliminary_statistic
+from flwr_dpkmeans.planning import draft_plan, redraft_plan
+from flwr_dpkmeans.preliminary import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.mechanisms import NoisedVector, ReleasedSum, release, vector_length
 from flwr_dpkmeans.reporting import build_report

@@ -28,7 +28,8 @@ LINE_KEYS = [
 
 
 def plan_of(counted: int | None = None, **values: Any) -> Plan:
-    settings: dict[str, Any] = {"n_clusters": 3, "bounds": ((0.0,), (16.0,)), "n_examples": 1000, "max_iter": 2}
+    settings: dict[str, Any] = {"algorithm": "fastlloyd", "n_clusters": 3, "bounds": ((0.0,), (16.0,))}
+    settings |= {"n_examples": 1000, "max_iter": 2}
     config = parse_config(**(settings | values))
     return draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
 
@@ -40,6 +41,7 @@ def report_of(attempts: tuple[tuple[int, int], ...] = ((1, 0), (2, 0)), **values
 REPORTS = {
     "example": example_report(),
     "fastlloyd": report_of(),
+    "proxy_lloyd": report_of(tuple((index, 0) for index in range(1, 6)), algorithm="proxy_lloyd"),
     "central glloyd": report_of(algorithm="glloyd", trust="central"),
     "sulloyd": report_of(algorithm="sulloyd"),
     "distributed": report_of(trust="distributed", max_silent=2),
@@ -137,6 +139,14 @@ def test_columns_stand_below_their_headings() -> None:
         assert header.index(heading) == row.index(value)
 
 
+def test_long_names_of_arrays_leave_the_columns_where_they_are() -> None:
+    lines = str(REPORTS["proxy_lloyd"]).splitlines()
+    (place,) = [index for index, line in enumerate(lines) if line.startswith("  releases")]
+    rows = lines[place + 1 :]
+    assert {"unit_outer_product", "residual_squares"} <= {row.split()[1] for row in rows}
+    assert {row.index("l2 1") for row in rows} == {lines[place].index("sensitivity")}
+
+
 def test_what_is_not_private_says_why() -> None:
     assert not REPORTS["lloyd"].is_private
     assert "The algorithm 'lloyd' adds no noise: exact sums are released." in REPORTS["lloyd"].warnings
@@ -144,7 +154,7 @@ def test_what_is_not_private_says_why() -> None:
     assert any("whoever knows the seed can subtract it" in warning for warning in REPORTS["seeded"].warnings)
     both = report_of(algorithm="lloyd", noise="seeded")
     assert len(both.warnings) == 2
-    for name in ("fastlloyd", "central glloyd", "sulloyd", "distributed", "retried", "counted"):
+    for name in ("proxy_lloyd", "fastlloyd", "central glloyd", "sulloyd", "distributed", "retried", "counted"):
         assert REPORTS[name].is_private
         assert REPORTS[name].warnings == ()
     assert not is_private_plan(plan_of(algorithm="lloyd", n_examples=None))

@@ -59,7 +59,8 @@ RESULTS = {
     "one cluster as an image": result_of(1, 4, image_shape=(2, 2)),
     "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
     "laplace": result_of(3, 2, report=report_of(3, 2, algorithm="sulloyd")),
-    "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)])),
+    "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
+    "fastlloyd": result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
     "counted": result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
     "negative counts": result_of(3, 2, counts=np.array([-5.0, -1.0, 0.0])),
     "nothing moved": result_of(3, 2, movements=(0.0, 0.0, 0.0)),
@@ -128,6 +129,24 @@ def test_picture_names_clusters_features_rounds_and_costs() -> None:
     assert any("no noise was added: epsilon is infinite" in word for word in words_of("not private"))
 
 
+@pytest.mark.parametrize(("name", "rounds"), [("two features", [4, 5, 6]), ("fastlloyd", [1, 2, 3])])
+def test_movements_stand_at_the_rounds_that_moved_something(
+    name: str, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.lines import Line2D
+
+    drawn: list[list[float]] = []
+
+    def looking(self: Any, *_: Any, **__: Any) -> None:
+        lines = self.figure.findobj(Line2D)
+        drawn.extend(list(line.get_xdata()) for line in lines if line.get_label() == "largest movement")
+
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", looking)
+    draw_summary(RESULTS[name])
+    assert rounds in drawn
+
+
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
     assert {"1", "2", "2'", "3"} <= words_of("retried")
@@ -141,7 +160,7 @@ def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
 # -- the four files -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["not private", "counted"])
+@pytest.mark.parametrize("name", ["not private", "counted", "fastlloyd"])
 def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_DPI", 40)
     result = RESULTS[name]
@@ -155,9 +174,11 @@ def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeyp
         assert tuple(archive["feature_names"]) == result.feature_names
     assert PrivacyReport.from_dict(json.loads(paths[1].read_text())) == result.report
     metrics = json.loads(paths[2].read_text())
-    assert metrics["n_iterations"] == 3 if result.report.algorithm != "lloyd" else metrics["n_iterations"] >= 1
+    assert metrics["n_iterations"] == 3
+    assert metrics["n_rounds"] == len([entry for entry in metrics["rounds"] if entry["round"] > 0])
     assert metrics["noisy_counts"] == result.counts.tolist()
-    assert [entry["movement"] for entry in metrics["rounds"] if entry["round"] > 0][:3] == list(result.movements)
+    assert [entry["movement"] for entry in metrics["rounds"][-3:]] == list(result.movements)
+    assert not any("movement" in entry for entry in metrics["rounds"][:-3])
     png_size(paths[3].read_bytes())
 
 
@@ -170,8 +191,11 @@ def test_metrics_follow_from_the_report() -> None:
     assert not any("movement" in entry for entry in metrics["rounds"])
     assert metrics["rounds"][0]["noise_relative_sums"] == report.releases[0].noise_scale
     counted = metrics_of(RESULTS["counted"].report, None, (0.5, 0.25, 0.125))
-    assert [entry.get("movement") for entry in counted["rounds"]] == [None, 0.5, 0.25, 0.125]
-    assert counted["n_iterations"] == 3
+    # The count, location, covariance and proxies move nothing.
+    assert [entry.get("movement") for entry in counted["rounds"]] == [None] * 4 + [0.5, 0.25, 0.125]
+    assert (counted["n_iterations"], counted["n_rounds"]) == (3, 6)
+    assert metrics["n_rounds"] == 3
+    assert "n_iterations" not in metrics
     assert metrics_of(RESULTS["not private"].report, None, None)["epsilon"] is None
     json.dumps(metrics_of(RESULTS["not private"].report, None, None), allow_nan=False)
 

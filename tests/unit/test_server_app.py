@@ -67,7 +67,7 @@ def test_every_declared_key_is_known_and_every_known_key_is_declared() -> None:
 
 def test_defaults_are_the_main_job() -> None:
     config = configured()
-    assert (config.algorithm, config.n_clusters, config.n_examples, config.n_features) == ("fastlloyd", 10, 1797, 64)
+    assert (config.algorithm, config.n_clusters, config.n_examples, config.n_features) == ("proxy_lloyd", 10, 1797, 64)
     assert (config.epsilon, config.delta, config.unit.value) == (2.0, None, "record")
     assert (config.trust, config.noise.value, config.n_clients) == ("oblivious", "secure", 10)
     assert config.bounds == ((0.0,) * 64, (16.0,) * 64)
@@ -345,7 +345,8 @@ def test_server_data_that_cannot_be_used_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("a,b\n")
     with pytest.raises(DataError, match="the server's data have 0 rows"):
         points_of(algorithm="feddp_kmeans", server_data=str(tmp_path / "empty.csv"))
-    assert sentence(server_data="iris", data="iris", n_clusters=3).startswith("server_data was given, but 'fastlloyd'")
+    refused = sentence(server_data="iris", data="iris", n_clusters=3, algorithm="fastlloyd")
+    assert refused.startswith("server_data was given, but 'fastlloyd' starts without it")
 
 
 def test_without_server_data_there_are_no_server_points() -> None:
@@ -636,15 +637,17 @@ def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> N
     assert 1.99 <= report.epsilon <= 2.0
     steps = [line for line in log if line.startswith("round ")]
     assert len(steps) >= 2
-    assert all("epsilon so far" in line and "noise per cluster" in line for line in steps)
+    assert all("epsilon so far" in line and "noise " in line for line in steps)
     assert not any("movement" in line for line in steps)
-    assert any(line.startswith("PRIVATE: fastlloyd, trust model 'oblivious', secure noise") for line in log)
+    assert any(line.startswith("PRIVATE: proxy_lloyd, trust model 'oblivious', secure noise") for line in log)
 
 
 def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path, log: list[str]) -> None:
     run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
     assert (tmp_path / "server" / "summary.png").is_file()
-    assert all("largest movement" in line for line in log if line.startswith("round "))
+    steps = [line for line in log if line.startswith("round ")]
+    assert len(steps) >= 4
+    assert all(("largest movement" in line) is ("(refinement-" in line) for line in steps)
     with np.load(tmp_path / "server" / "centroids.npz") as own, np.load(tmp_path / "client-3/centroids.npz") as other:
         assert np.array_equal(own["centroids"], other["centroids"])
 

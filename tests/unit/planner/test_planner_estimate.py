@@ -118,9 +118,8 @@ def test_average_clusters() -> None:
 
 def test_candidates_follow_from_the_registry() -> None:
     record = request_of().candidates()
-    assert {"fastlloyd", "glloyd", "sulloyd"} <= set(record)
-    assert not {"lloyd", "feddp_kmeans", "server_lloyd", "sphere_packing"} & set(record)
-    assert request_of(unit="client").candidates() == ("sphere_packing",)
+    assert record == ("proxy_lloyd", "fastlloyd", "glloyd", "sulloyd")
+    assert request_of(unit="client").candidates() == ("proxy_lloyd", "sphere_packing")
 
 
 def test_a_new_algorithm_is_a_candidate_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +174,21 @@ def _size(item: Any) -> int:
     return len(item.deflate()) + sum(_size(child) for child in (item.children or {}).values())
 
 
-@pytest.mark.parametrize("trust", ["oblivious", "distributed"])
-def test_traffic_is_that_of_a_run(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "trust", "values"),
+    [
+        ("proxy_lloyd", "oblivious", {}),
+        ("proxy_lloyd", "distributed", {}),
+        ("fastlloyd", "oblivious", {}),
+        ("fastlloyd", "distributed", {}),
+        ("fastlloyd", "oblivious", {"n_examples": "private"}),
+        ("fastlloyd", "oblivious", {"bounds": "private"}),
+        ("proxy_lloyd", "distributed", {"bounds": "private", "n_examples": 2_000}),
+    ],
+)
+def test_traffic_is_that_of_a_run(
+    algorithm: str, trust: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[int] = []
     received: list[int] = []
     deliver = InProcessGrid._deliver
@@ -189,11 +201,16 @@ def test_traffic_is_that_of_a_run(trust: str, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
-    model = FederatedKMeans(10, bounds=(0.0, 10.0), trust=trust, noise="seeded", random_state=0)
+    common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
+    model = FederatedKMeans(10, algorithm=algorithm, **(common | values))
     model.fit(np.array_split(points, 5))
-    request = request_of(2_000, 8, 5, n_clusters=10, trust=trust, noise="seeded", random_state=0)
-    expected = deployment_of(request.draft("fastlloyd"))
-    assert expected.n_rounds == model.n_iter_
+    options = common | {name: value for name, value in values.items() if name == "bounds"}
+    counted = model.privacy_.n_examples_source == "private count"
+    request = request_of(2_000, 8, 5, n_clusters=10, private_count=counted, **options)
+    expected = deployment_of(request.draft(algorithm))
+    assert expected.n_rounds == len(model.history_)
+    preliminary = len({line.round_index for line in model.privacy_.releases if line.round_index <= 0})
+    assert expected.n_round_trips == expected.n_rounds + preliminary + 2
     assert expected.n_messages == len(sent) + len(received)
     assert expected.bytes_down == pytest.approx(sum(sent) / 5, rel=0.03)
     assert expected.bytes_up == pytest.approx(sum(received) / 5, rel=0.03)

@@ -1,0 +1,153 @@
+"""What all rounds of ProxyLloyd share: the setting, the unit of privacy, names in the state, checks of a state.
+
+Record level: every row adds vectors of length at most 1, and N rows are summed. Client level: every client adds the
+mean over its rows of the same vectors, clipped, and M clients are summed; a client of 10 rows weighs as much as one of
+1,000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms.budget import ReleasePart
+from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
+from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, client_bounds
+from flwr_dpkmeans.kmeans.clipping import clip_vector
+from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+
+CENTRE = "centre"
+SPREAD = "spread"
+SUBSPACE_SPREAD = "subspace_spread"
+AXES = "axes"
+PROXIES = "proxies"
+PROXY_RADIUS = "proxy_radius"
+RADIUS = "radius"
+
+_SMALLEST_RADIUS = 2.0**-12
+_GRID = 2.0**16
+_STRETCH = 1.01
+"""Largest length of an axis: 1, and room for rounding."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all rounds of one run need to know.
+
+    Parameters
+    ----------
+    public : Public
+    plan : ProxyPlan
+    options : ProxyOptions
+    """
+
+    public: Public
+    plan: ProxyPlan
+    options: ProxyOptions
+
+    @property
+    def n_clusters(self) -> int:
+        """k, or the largest one that may be chosen."""
+        return self.public.config.n_clusters
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return self.public.n_features
+
+    @property
+    def per_client(self) -> bool:
+        """Whether one client, not one row, is protected."""
+        return self.public.config.unit is PrivacyUnit.CLIENT
+
+    @property
+    def n_units(self) -> float:
+        """What the sums are taken over: N rows, or as many clients as take part on average."""
+        if self.per_client:
+            return self.public.n_clients * self.public.config.client_sampling_rate
+        return float(self.public.known_n_examples)
+
+    @property
+    def middle(self) -> Array:
+        """The public point that rows are seen from first: the server points' mean, else the middle of the box."""
+        server = self.public.server
+        return np.zeros(self.n_features) if server is None else np.asarray(server.centre)
+
+    @property
+    def reach(self) -> float:
+        """The public distance from there at which rows are clipped first."""
+        server = self.public.server
+        box = self.options.location_clip * math.sqrt(self.n_features)
+        return box if server is None else min(server.data_radius, 2.0 * math.sqrt(self.n_features))
+
+    def noise(self, block: Block) -> float:
+        """Standard deviation of a released entry, in the units of the statistic."""
+        return block.noise_scale * self.public.noise_factor
+
+    def generator(self, state: ClusterState, *place: int) -> np.random.Generator:
+        """Public randomness of one step."""
+        return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
+
+    def part(self, name: str, shape: tuple[int, ...], weight: float, rounding: float = 0.0) -> ReleasePart:
+        """Describe an array with its share of the squared-GDP budget.
+
+        One row adds a vector of length at most 1, and `rounding` where a client's sum is rounded; one client's mean of
+        such vectors is clipped to a bound of at most 1 and rounded toward zero.
+        """
+        bound = client_bounds(self.public.config)[name] if self.per_client else 1.0 + rounding
+        return ReleasePart(name, shape, bound, math.sqrt(weight), NoiseShape.GAUSSIAN, bound)
+
+    def sent(self, arrays: Sequence[Array], n_rows: int, blocks: tuple[Block, ...]) -> list[Array]:
+        """Turn sums over one client's rows into what it sends."""
+        if not self.per_client:
+            return list(arrays)
+        pairs = zip(arrays, blocks, strict=True)
+        return [clip_vector(array / max(1, n_rows), block.sensitivity.bound) for array, block in pairs]
+
+
+def as_length(value: float) -> Array:
+    """A length on the grid, as an array of the state."""
+    return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
+
+
+def admits(setting: Setting, names: Sequence[str], state: ClusterState) -> bool:
+    """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
+
+    The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of that
+    row alone, to the last bit.
+    """
+    d, plan = setting.n_features, setting.plan
+    width = plan.n_components or d
+    shapes: dict[str, tuple[int, ...]] = {
+        CENTRE: (d,),
+        SPREAD: (1,),
+        PROXY_RADIUS: (1,),
+        RADIUS: (1,),
+        AXES: (d, width),
+        PROXIES: (plan.n_proxies, width),
+    }
+    # Points of the box are at most 2 sqrt(d) from a centre in it.
+    farthest = (2.0 * _STRETCH) ** 2 * d
+    for name in names:
+        if name not in state.extras:
+            return False
+        array = state.extras[name]
+        fits = array.shape == shapes[name] if name in shapes else _is_table(array, setting.n_clusters, width)
+        if not fits or not np.array_equal(np.rint(array * _GRID), array * _GRID):
+            return False
+        squares = np.square(array).sum(axis=0 if name == AXES else -1)
+        if squares.max(initial=0.0) > (_STRETCH**2 if name == AXES else farthest):
+            return False
+    return True
+
+
+def _is_table(array: Array, most_rows: int, width: int) -> bool:
+    """Whether an array has 1 to `most_rows` rows of the width."""
+    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width

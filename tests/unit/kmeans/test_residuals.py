@@ -1,0 +1,192 @@
+"""Clipped residuals: toys by hand, exact norms and sums, and radii that nobody should send."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans import residuals as module
+from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, unit_residuals
+
+Floats = NDArray[np.float64]
+GRID = 2.0**16
+STEP = 1.0 / GRID
+
+
+def on_grid(values: Any) -> Floats:
+    found: Floats = np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
+    return found
+
+
+def labels_of(*values: int) -> NDArray[np.int32]:
+    return np.array(values, dtype=np.int32)
+
+
+def squares_in_steps(rows: Floats) -> list[int]:
+    """Squared norms of rows on the grid, in squared steps, exactly."""
+    steps = np.rint(rows * GRID).astype(np.int64)
+    assert np.array_equal(steps / GRID, rows)
+    return [int(value) for value in (steps * steps).sum(axis=1)]
+
+
+# -- unit residuals -----------------------------------------------------------------------------------------------
+
+
+def test_residuals_within_the_radius_are_parts_of_it_and_longer_ones_have_length_one() -> None:
+    found = unit_residuals(np.array([[0.25, 0.0], [0.0, -0.5], [3.0, 4.0], [-30.0, 40.0], [0.0, 0.0]]), 0.5)
+    assert found == pytest.approx(
+        np.array([[0.5, 0.0], [0.0, -1.0], [0.6, 0.8], [-0.6, 0.8], [0.0, 0.0]]), abs=2 * STEP
+    )
+    # Toward zero, never beyond what is due.
+    assert (np.abs(found) <= np.array([[0.5, 0.0], [0.0, 1.0], [0.6, 0.8], [0.6, 0.8], [0.0, 0.0]])).all()
+
+
+@pytest.mark.parametrize(
+    "radius", [-1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf, math.nan]
+)
+@pytest.mark.parametrize("d", [1, 2, 8, 100])
+def test_no_residual_is_longer_than_one_whatever_the_radius_is(d: int, radius: float) -> None:
+    generator = np.random.default_rng(d)
+    rows = [np.ones(d), -2.0 * np.ones(d), np.zeros(d), np.full(d, STEP), np.eye(d)[0], np.full(d, 1e200)]
+    direction = generator.normal(size=d)
+    if 0.0 < radius < 10.0:
+        rows += [
+            direction / np.linalg.norm(direction) * length for length in (radius, radius * (1 + 1e-15), radius - STEP)
+        ]
+    rows += list(on_grid(generator.uniform(-2.0, 2.0, (20, d))))
+    with np.errstate(over="ignore"):
+        found = unit_residuals(np.array(rows), radius)
+    assert np.isfinite(found).all()
+    assert max(squares_in_steps(found)) <= 2**32
+
+
+def test_a_residual_of_exactly_the_radius_stays_below_one() -> None:
+    """3, 4, 5: in exact arithmetic its length is 1, and no rounding may make it more."""
+    for radius in (1.25, math.nextafter(1.25, 0.0), math.nextafter(1.25, 2.0)):
+        (square,) = squares_in_steps(unit_residuals(np.array([[0.75, 1.0]]), radius))
+        assert 0.9999 * 2**32 < square <= 2**32
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    d=st.integers(1, 30),
+    n=st.integers(1, 30),
+    radius=st.floats(2.0**-14, 4.0),
+)
+def test_one_rows_residual_does_not_depend_on_the_others_or_the_layout(
+    seed: int, d: int, n: int, radius: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    rows = on_grid(generator.uniform(-2.0, 2.0, (n, d)))
+    together = unit_residuals(rows, radius)
+    assert np.array_equal(together, unit_residuals(np.asfortranarray(rows), radius))
+    for row, own in zip(rows, together, strict=True):
+        assert np.array_equal(unit_residuals(row[None], radius)[0], own)
+
+
+# -- sums ---------------------------------------------------------------------------------------------------------
+
+
+def test_sums_counts_and_squares_by_hand() -> None:
+    points = np.array([[0.5, 0.0], [0.25, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
+    found = residual_sums(points, labels_of(0, 0, 0, 1), centers, radius=0.5, n=4)
+    # In radii: (1, 0), (0.5, 0), (0, 2) -> (0, 1); (0, 2) -> (0, 1).
+    assert found.sums == pytest.approx(np.array([[1.5, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP)
+    assert found.counts.tolist() == [3.0, 1.0, 0.0, 0.0]
+    assert found.squares == pytest.approx(np.array([1.0 + 0.25 + 1.0 + 1.0]), abs=8 * STEP)
+
+
+def test_dropping_leaves_far_rows_out_of_all_three() -> None:
+    points, centers = np.array([[0.5], [0.25], [1.0], [-0.5 - STEP]]), np.zeros((1, 1))
+    found = residual_sums(points, labels_of(0, 0, 0, 0), centers, radius=0.5, n=1, drop=True)
+    assert found.counts.tolist() == [2.0]
+    assert found.sums == pytest.approx(np.array([[1.5]]), abs=4 * STEP)
+    assert found.squares == pytest.approx(np.array([1.25]), abs=4 * STEP)
+
+
+@pytest.mark.parametrize("d", [1, 3, 9])
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
+    generator = np.random.default_rng(d)
+    points, centers = on_grid(generator.uniform(-1, 1, (500, d))), on_grid(generator.uniform(-1, 1, (7, d)))
+    labels = generator.integers(0, 7, 500).astype(np.int32)
+    whole = residual_sums(points, labels, centers, 0.4, 9)
+    monkeypatch.setattr(module, "_ROWS_TIMES_FEATURES", 16)
+    parts = residual_sums(points, labels, centers, 0.4, 9)
+    for name in ("sums", "counts", "squares"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name))
+    # The rows one by one, in integers.
+    units = np.rint(unit_residuals(points - centers[labels], 0.4) * GRID).astype(np.int64)
+    expected = np.zeros((9, d), dtype=np.int64)
+    np.add.at(expected, labels, units)
+    assert np.array_equal(expected / GRID, whole.sums)
+    assert np.array_equal(np.bincount(labels, minlength=9), whole.counts)
+    # Each row's square is rounded toward zero by itself.
+    assert whole.squares[0] == ((units * units).sum(axis=1) >> 16).sum() / GRID
+
+
+def test_a_million_rows_add_up_exactly() -> None:
+    rows = np.array([[1.0, 1.0 - STEP], [-0.3, 0.7]])
+    points = on_grid(np.repeat(rows, 500_000, axis=0))
+    found = residual_sums(points, np.zeros(len(points), dtype=np.int32), np.zeros((1, 2)), 0.9, 1)
+    units = np.rint(unit_residuals(on_grid(rows), 0.9) * GRID).astype(np.int64)
+    assert (found.sums[0] * GRID).tolist() == (units.sum(axis=0) * 500_000).tolist()
+    assert found.counts.tolist() == [1e6]
+    assert float(found.squares[0] * GRID) == int(((units * units).sum(axis=1) >> 16).sum()) * 500_000
+
+
+def test_no_rows_give_zeros() -> None:
+    found = residual_sums(np.empty((0, 3)), labels_of(), np.zeros((2, 3)), 0.5, 4)
+    assert found.sums.shape == (4, 3)
+    assert not found.sums.any()
+    assert found.counts.tolist() == [0.0] * 4
+    assert found.squares.tolist() == [0.0]
+
+
+def test_arguments_stay_as_they_are() -> None:
+    points, labels, centers = np.array([[0.5]]), labels_of(0), np.array([[0.25]])
+    residual_sums(points, labels, centers, 0.1, 2)
+    assert (points.tolist(), labels.tolist(), centers.tolist()) == ([[0.5]], [0], [[0.25]])
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 5])
+@pytest.mark.parametrize("n_centers", [0, 3])
+def test_a_wrong_number_of_centers_is_refused_whatever_the_rows_are(n_rows: int, n_centers: int) -> None:
+    labels = np.zeros(n_rows, dtype=np.int32)
+    with pytest.raises(DataError, match=f"there are {n_centers} centers, but there must be from 1 to 2"):
+        residual_sums(np.zeros((n_rows, 1)), labels, np.zeros((n_centers, 1)), 1.0, 2)
+
+
+def test_a_label_without_a_center_is_no_error_that_would_tell_of_the_row() -> None:
+    found = residual_sums(np.zeros((2, 1)), labels_of(0, 7), np.zeros((2, 1)), 1.0, 3)
+    assert found.counts.tolist() == [1.0, 1.0, 0.0]
+
+
+# -- the next radius ----------------------------------------------------------------------------------------------
+
+OPTIONS: dict[str, float] = {"width": 1.3, "prior_variance": 0.06, "floor": 0.05}
+
+
+def test_next_radius_by_hand() -> None:
+    # Without noise: 1.3 root mean squares.
+    assert next_radius(2.0, 0.25, 0.0, **OPTIONS) == pytest.approx(2.0 * 1.3 * 0.5)
+    # Noise as large as the prior is wide: the mean of 0.25 and 1 / 1.3^2.
+    noise = math.sqrt(0.06)
+    assert next_radius(2.0, 0.25, noise, **OPTIONS) == pytest.approx(2.6 * math.sqrt((0.25 + 1 / 1.69) / 2))
+    # Noise that drowns everything: the radius is right as it is.
+    assert next_radius(2.0, 0.25, 1e9, **OPTIONS) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("mean_square", [-1e30, -1.0, 0.0, 0.3, 1.0, 1e30])
+@pytest.mark.parametrize("noise", [0.0, 1e-12, 0.1, 1e12])
+def test_next_radius_shrinks_within_its_limits(mean_square: float, noise: float) -> None:
+    found = next_radius(0.7, mean_square, noise, **OPTIONS)
+    assert 0.7 * 0.05 <= found <= 0.7

@@ -1,0 +1,122 @@
+"""Empirical Bayes steps: toys by hand, limits, and released values that must not break a run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from flwr_dpkmeans.kmeans.shrinkage import likely_counts, shrunk_steps
+
+WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
+
+
+@pytest.mark.parametrize(("count", "noise"), [(100.0, 10.0), (5.0, 10.0), (0.0, 10.0), (-20.0, 10.0), (-50.0, 10.0)])
+def test_a_likely_count_is_the_mean_of_what_is_positive(count: float, noise: float) -> None:
+    """By quadrature: a normal density around the noisy count, cut off at zero."""
+    density = stats.norm(count, noise).pdf
+    mass = integrate.quad(density, 0.0, 400.0, points=[max(count, 1.0)], epsabs=1e-14)[0]
+    mean = integrate.quad(lambda x: x * density(x), 0.0, 400.0, points=[max(count, 1.0)], epsabs=1e-14)[0] / mass
+    assert likely_counts([count], noise)[0] == pytest.approx(max(1.0, mean), rel=1e-4)
+
+
+def test_likely_counts_rise_and_never_fall_below_one_or_the_noisy_count() -> None:
+    counts = np.linspace(-200.0, 200.0, 401)
+    found = likely_counts(counts, 10.0)
+    assert (np.diff(found) >= 0.0).all()
+    assert (found >= np.maximum(counts, 1.0)).all()
+    assert found[-1] == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-3, 1.0, 1e6, 1e12])
+def test_no_released_count_breaks_anything(noise: float) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        found = likely_counts([-(2.0**47), -1e6, -37.0, -1.0, 0.0, 1.0, 2.0**47], noise)
+    assert np.isfinite(found).all()
+    assert found.min() >= 1.0
+    # What is far below zero is not many rows after all.
+    assert found[0] <= max(1.0, noise)
+    assert (np.diff(found) >= 0.0).all()
+
+
+def test_a_sum_without_noise_gives_the_plain_step() -> None:
+    steps = shrunk_steps(np.array([[50.0, -20.0]]), [100.0], sums_noise=1e-6, least_tau=0.25, **WIDE)
+    assert steps == pytest.approx(np.array([[0.5, -0.2]]), rel=1e-6)
+
+
+def test_a_sum_of_noise_gives_no_step() -> None:
+    steps = shrunk_steps(np.array([[50.0, -20.0]]), [100.0], sums_noise=1e6, least_tau=2.0**-10, **WIDE)
+    assert np.abs(steps).max() < 1e-6
+
+
+def test_one_tau_left_is_the_textbook_posterior_mean() -> None:
+    """With the largest tau alone: gain tau v n / (n^2 tau v + s^2)."""
+    n, s, v, tau = 80.0, 30.0, 0.04, 4.0
+    sums = np.array([[6.0, 1.0], [-3.0, 2.0]])
+    options = {"counts_noise": 1e-3, "axis_variance": v, "radius": 100.0}
+    steps = shrunk_steps(sums, [n, n], sums_noise=s, least_tau=4.0, **options)
+    assert steps == pytest.approx(sums * (tau * v * n / (n**2 * tau * v + s**2)), rel=1e-9)
+    # A larger one than there is counts as the largest.
+    assert np.array_equal(steps, shrunk_steps(sums, [n, n], sums_noise=s, least_tau=1e9, **options))
+
+
+def test_taus_are_weighed_by_what_all_clusters_show() -> None:
+    """The same sum moves a centroid farther where the other clusters' sums say that steps are long."""
+    generator = np.random.default_rng(0)
+    own, noise = np.array([[10.0, 0.0]]), 10.0
+    found = {}
+    for name, scale in (("short", 0.0), ("long", 100.0)):
+        others = generator.normal(0.0, math.hypot(noise, scale), (40, 2))
+        sums = np.concatenate([own, others])
+        found[name] = shrunk_steps(sums, [50.0] * 41, sums_noise=noise, least_tau=2.0**-10, **WIDE)[0, 0]
+    assert 0.0 < found["short"] < 0.5 * found["long"]
+    assert found["long"] < 10.0 / 50.0
+
+
+def test_weights_over_taus_by_hand() -> None:
+    """One cluster, one feature, two taus: evidence is tau times the density of the sum."""
+    n, s, total = 10.0, 5.0, 8.0
+    taus = np.array([2.0, 4.0])
+    variances = n**2 * taus + s**2
+    evidence = taus * stats.norm.pdf(total, 0.0, np.sqrt(variances))
+    gain = float((evidence * taus * n / variances).sum() / evidence.sum())
+    options = {"counts_noise": 1e-6, "axis_variance": 1.0, "radius": 100.0}
+    found = shrunk_steps(np.array([[total]]), [n], sums_noise=s, least_tau=2.0, **options)
+    assert found[0, 0] == pytest.approx(total * gain, rel=1e-9)
+
+
+def test_early_rounds_shrink_less() -> None:
+    steps = [
+        shrunk_steps(np.array([[3.0]]), [20.0], sums_noise=10.0, least_tau=least, **WIDE)[0, 0]
+        for least in (0.25, 0.01, 2.0**-10)
+    ]
+    assert steps[0] > steps[1] > steps[2] > 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    k=st.integers(1, 20),
+    d=st.integers(1, 12),
+    size=st.sampled_from((0.0, 1.0, 1e3, 2.0**47)),
+    noises=st.sampled_from(list(itertools.product((1e-7, 1.0, 1e9), repeat=2))),
+    variance=st.sampled_from((2.0**-24 / 784, 1e-4, 1.0)),
+    radius=st.sampled_from((2.0**-12, 0.3, 28.0)),
+)
+def test_steps_are_finite_and_within_the_radius_whatever_was_released(
+    seed: int, k: int, d: int, size: float, noises: tuple[float, float], variance: float, radius: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    sums, counts = generator.normal(0.0, 1.0, (k, d)) * size, generator.normal(0.0, 1.0, k) * size
+    options = {"sums_noise": noises[0], "counts_noise": noises[1], "axis_variance": variance, "radius": radius}
+    steps = shrunk_steps(sums, counts, least_tau=2.0**-8, **options)
+    assert np.isfinite(steps).all()
+    assert np.sqrt(np.square(steps).sum(axis=1)).max() <= radius * (1 + 1e-12)
+    # Never against the sum.
+    assert (steps * sums >= 0.0).all()
+    assert np.array_equal(steps, shrunk_steps(sums, counts, least_tau=2.0**-8, **options))
