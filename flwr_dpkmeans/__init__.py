@@ -15,7 +15,7 @@ package or module   what it is for
 ``trust``           who adds noise and who sees sums: oblivious, central, distributed
 ``rounds``          what a private-sum round is, and the state that rounds pass on
 ``plan``            what a public plan is and what it costs
-``planning``        drafts it before data are touched (``plan_defaults``: values not declared; ``plan_checks``: its limits)
+``planning``        drafts it before data are touched (``plan_defaults``: what is not declared; ``plan_checks``: limits)
 ``agreement``       how a client checks a plan that it received
 ``reporting``       from a plan and what happened to a report
 ``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report

@@ -318,10 +318,8 @@ def _advance(memory: ClientMemory, index: int, released: ReleasedSum) -> Cluster
     """Post-process one release."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    if memory.plan.public_points is not None:
-        values = b"".join(released[block.name].tobytes() for block in memory.plan.round_at(index).blocks)
-        return _advanced_once(memory.plan_blob, index, memory.clusters.digest(), values, _Advance(memory, released))
-    return build_algorithm(memory.plan).rounds[index - 1].advance(memory.clusters, released)
+    values = b"".join(released[block.name].tobytes() for block in memory.plan.round_at(index).blocks)
+    return _advanced_once(memory.plan_blob, index, memory.clusters.digest(), values, _Advance(memory, released))
 
 
 class _Advance:

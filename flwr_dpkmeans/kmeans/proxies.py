@@ -18,12 +18,16 @@ SAMPLES_PER_PROXY = 10
 _LEAST_SAMPLES = 2000
 _LLOYD_STEPS = 8
 _CUBE_SHARE = 0.3
+_MOST_DISTANCES = 1 << 28
+_MOST_SAMPLED_VALUES = 1 << 24
 _FAINT = 0.05
 """Weight of a proxy whose count is lost in the noise, in standard deviations of the noise."""
 
 
 def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
     """Choose proxies as a centroidal Voronoi tessellation of samples: k-means++ and a few Lloyd steps.
+
+    For more than some 5,000 proxies a random choice is taken, as nobody would wait for the steps.
 
     Parameters
     ----------
@@ -49,6 +53,8 @@ def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Gener
     if len(samples) < n_proxies:
         raise DataError(f"there are {len(samples)} samples, but {n_proxies} proxies need at least as many: draw more.")
     rounded = round_to_grid(samples)
+    if len(samples) * n_proxies > _MOST_DISTANCES:
+        return rounded[generator.choice(len(samples), size=n_proxies, replace=False)]
     proxies = _spread_out(rounded, n_proxies, generator)
     for _ in range(_LLOYD_STEPS):
         labels = nearest_centroids(rounded, proxies)[0]
@@ -145,8 +151,13 @@ def normal_samples(variances: FloatArray, n_proxies: int, generator: np.random.G
     >>> normal_samples(np.array([1.0, 0.25]), 300, np.random.default_rng(0)).std(axis=0).round(1).tolist()
     [1.0, 0.5]
     """
-    n_samples = max(_LEAST_SAMPLES, SAMPLES_PER_PROXY * n_proxies)
+    n_samples = _n_samples(n_proxies, len(variances))
     return generator.standard_normal((n_samples, len(variances))) * np.sqrt(variances)
+
+
+def _n_samples(n_proxies: int, width: int) -> int:
+    """Ten for each proxy, or as many as memory allows; a plan may come from a hostile server."""
+    return max(n_proxies, min(max(_LEAST_SAMPLES, SAMPLES_PER_PROXY * n_proxies), _MOST_SAMPLED_VALUES // width))
 
 
 def samples_around(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.plan import Plan, PlannedRound
-from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.trust import trust_model
 
@@ -78,13 +79,16 @@ class CentroidNoise:
         return max(1, math.ceil(max(self.total_std / spread, COUNT_DEVIATIONS * self.counts_std) * (1.0 - 1e-12)))
 
 
-def centroid_noise(plan: Plan) -> CentroidNoise | None:
+def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
     """Find the last release of sums and counts per cluster in a final plan.
 
     Parameters
     ----------
     plan : Plan
         Final.
+    spread : float
+        Standard deviation of a cluster's rows in each coordinate, in scaled units: residuals that are released in
+        radii, as ProxyLloyd's are, are taken to have the radius that this leads to.
 
     Returns
     -------
@@ -96,10 +100,12 @@ def centroid_noise(plan: Plan) -> CentroidNoise | None:
         sums = [block for block in planned.blocks if block.shape == (k, d)]
         counts = [block for block in planned.blocks if block.shape == (k,)]
         if sums and counts:
+            in_radii = sums[0].name == "residual_sums"
+            unit = ProxyOptions().residual_width * spread * math.sqrt(plan.n_features or 1) if in_radii else 1.0
             return CentroidNoise(
-                _released_std(plan, planned, sums[0]),
+                _released_std(plan, planned, sums[0]) * unit,
                 _released_std(plan, planned, counts[0]),
-                sums[0].name.startswith("relative"),
+                in_radii or sums[0].name.startswith("relative"),
             )
     return None
 
@@ -142,7 +148,7 @@ def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
 def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> bool:
     """Whether a cluster of half the average size survives with k clusters; one that has no plan does not."""
     try:
-        noise = centroid_noise(request.draft(algorithm, n_clusters=n_clusters))
+        noise = centroid_noise(request.draft(algorithm, n_clusters=n_clusters), request.spread)
     except LocalMisuseError:
         return False
     return noise is not None and 0.5 * request.units_per_cluster(n_clusters) >= noise.smallest_cluster(request.spread)

@@ -66,7 +66,7 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
 
 def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Simulator) -> AlgorithmForecast:
     """One candidate's forecast."""
-    noise = centroid_noise(plan)
+    noise = centroid_noise(plan, request.spread)
     units = request.units_per_cluster()
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(request.spread)

@@ -199,7 +199,7 @@ def require_forecastable(name: str) -> None:
 
 
 def _fits(name: str, unit: PrivacyUnit) -> bool:
-    """Whether an algorithm is a candidate; one whose only use of server data is bounds competes at client level only."""
+    """Whether an algorithm is a candidate; one that takes only bounds from server data competes at client level."""
     try:
         require_forecastable(name)
     except LocalMisuseError:

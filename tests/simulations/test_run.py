@@ -125,7 +125,7 @@ def test_server_points_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_wrong_value_is_one_sentence(tmp_path: Path) -> None:
-    completed = run(tmp_path, "data=iris", "algorithm.schedule=stepp")
+    completed = run(tmp_path, "data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp")
     assert completed.returncode == 2
     assert "did you mean 'step'?" in completed.stderr
     assert "Traceback" not in completed.stderr

@@ -534,7 +534,11 @@ UNUSED = {
     "lloyd": {"config.alpha", "config.count_share", "config.bounds_share", "config.epsilon", "config.n_examples"},
     "counted": {"config.alpha", "n_examples", "config.bounds_share"},
     "preliminary": {"config.alpha", "config.n_clusters", "n_features", "config.bounds_share"},
-    "private bounds": {"config.alpha", "n_examples", *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1))},
+    "private bounds": {
+        "config.alpha",
+        "n_examples",
+        *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1)),
+    },
     "declared width": {"config.alpha", "config.count_share", "config.bounds_share"},
     "large cohort": {"config.alpha", "config.count_share", "config.bounds_share"},
 }
