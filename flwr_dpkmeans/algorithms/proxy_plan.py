@@ -73,6 +73,12 @@ class ProxyOptions:
         Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing.
     first_least_tau, least_tau_falls : float
         Smallest variance of a step that the first refinement considers, and its factor from one to the next.
+    audible_noise : float
+        Noise on a centroid, in radii, below which radii are widened with the cube root of what it falls short of this:
+        clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most
+        of the error.
+    most_widening : float
+        Where widening ends.
     clips : bool
         Clip residuals beyond the radius; False drops them, as FastLloyd does.
     """
@@ -109,6 +115,8 @@ class ProxyOptions:
     weight_threshold: float = 0.8
     first_least_tau: float = 0.25
     least_tau_falls: float = 0.0625
+    audible_noise: float = 0.02
+    most_widening: float = 3.0
     clips: bool = True
 
 
@@ -182,6 +190,8 @@ class ProxyPlan:
         Share of one pass.
     cover_box : bool
         Whether some proxies are spread over the whole box.
+    widening : float
+        Factor on the refinements' radii, at least 1.
     """
 
     n_proxies: int
@@ -190,6 +200,7 @@ class ProxyPlan:
     refinement_shares: tuple[float, ...]
     pass_share: float
     cover_box: bool
+    widening: float = 1.0
 
 
 def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
@@ -234,6 +245,9 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     before += options.seeding_share if n_passes else 0.0
     default = min(options.refinements, options.most_rounds - 2 - n_passes)
     growing = [math.exp(options.growth * t) for t in range(default if config.max_iter is None else config.max_iter)]
+    bound = client_bounds(config)["residual_sums"] if config.unit is PrivacyUnit.CLIENT else 1.0
+    noise = bound * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
+    widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
@@ -241,4 +255,5 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
         refinement_shares=tuple((1.0 - before) * weight / math.fsum(growing) for weight in growing),
         pass_share=options.seeding_share / max(1, n_passes),
         cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
+        widening=float(f"{widening:.12g}"),
     )

@@ -84,7 +84,7 @@ def _next_radius(
         radius,
         square / n,
         setting.noise(blocks[2]) / n,
-        width=options.residual_width,
+        width=options.residual_width * setting.plan.widening,
         prior_variance=options.residual_prior_variance,
         floor=_SMALLEST_SHRINKING,
     )

@@ -254,7 +254,7 @@ def _started(setting: Setting, state: ClusterState, centers: Array) -> ClusterSt
     centroids = round_to_grid(centers)
     side = float(state_extra(state, SPREAD)[0]) * len(centroids) ** (-1.0 / setting.n_features)
     kept = {name: array for name, array in state.extras.items() if name not in (PROXIES, PROXY_RADIUS, SERVER_POINTS)}
-    extras = kept | {RADIUS: as_length(setting.options.cluster_clip * side)}
+    extras = kept | {RADIUS: as_length(setting.options.cluster_clip * setting.plan.widening * side)}
     return ClusterState(centroids, np.zeros(len(centroids)), state.movements, extras)
 
 

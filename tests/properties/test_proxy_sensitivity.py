@@ -508,7 +508,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels(d: int
         extras = {**state.extras, PROXIES: nearly_equal(generator, n_proxies, width)}
         if AXES in extras:
             extras |= {AXES: generator.normal(size=(d, width)), CENTRE: generator.normal(size=d)}
-        state = ClusterState(state.centroids, state.counts, (), extras)
+        state = ClusterState(state.centroids, state.counts, (), extras).view(private_sum.reads)
         assert worst_change(plan, private_sum, state, generator) <= 1.0
 
 

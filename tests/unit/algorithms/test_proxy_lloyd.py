@@ -339,6 +339,22 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
     assert after.centroids.shape == (2, 2)
 
 
+def test_surplus_noise_of_all_shares_shrinks_more() -> None:
+    """Two clients' shares where one is counted on: twice the variance. The same release then tells less."""
+    found = {}
+    for trust in ("central", "distributed"):
+        plan = plan_of(2, 4, 4000, trust=trust, n_clients=2)
+        location = build_algorithm(plan).rounds[0]
+        noise = location.blocks[0].noise_scale
+        values = np.array([3.0 * noise, 3.0 * noise, 0.3 * 4000])
+        found[trust] = location.advance(build_algorithm(plan).initial_state(1), released(location, values))
+    clip = 0.6 * math.sqrt(2.0)
+    for trust, variance in (("central", 1.0), ("distributed", 2.0)):
+        expected = 3.0 * noise * clip / 4000 * (9.0 - variance) / 9.0
+        assert found[trust].extras["centre"] == pytest.approx(np.full(2, expected), abs=1.0 / GRID)
+    assert not np.array_equal(found["central"].extras["centre"], found["distributed"].extras["centre"])
+
+
 SIZES: dict[str, float] = {"nothing": 0.0, "noise": 1.0, "much": 1e4, "vast": 2.0**40}
 
 

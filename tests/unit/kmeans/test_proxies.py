@@ -68,8 +68,9 @@ def test_proxies_cover_the_samples_evenly() -> None:
     assert distances.max() < 0.3
 
 
-def test_the_first_proxy_follows_the_generator_and_the_next_are_far() -> None:
+def test_the_first_proxy_follows_the_generator_and_the_next_are_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """k-means++: with one far sample, it is chosen nearly always."""
+    monkeypatch.setattr(module, "_LLOYD_STEPS", 0)
     samples = np.concatenate([generator().normal(0.0, 0.01, (50, 1)), [[9.0]]])
     for seed in range(10):
         assert tessellation(samples, 2, generator(seed)).max() == 9.0

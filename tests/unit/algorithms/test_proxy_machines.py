@@ -1,0 +1,61 @@
+"""Clients go from release to release by themselves and must agree to the last bit, whatever processor they have.
+
+OpenBLAS and NumPy choose their kernels by the processor; both can be told to take those of another one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import numpy as np
+from threadpoolctl import threadpool_info
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.planning import build_algorithm, draft_plan
+from flwr_dpkmeans.privacy.mechanisms import NoisedVector, release
+
+matrix = np.random.default_rng(0).normal(size=(30, 30))
+print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))
+for d, k, n, epsilon in ((30, 5, 50, 0.1), (9, 4, 20_000, 2.0)):
+    for seed in range(2):
+        config = parse_config(
+            n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", trust="central", n_examples=n,
+            epsilon=epsilon, delta=1e-6, n_init=2,
+        )
+        plan = draft_plan(config, run_id=1, n_clients=5, seed=seed, n_features=d)
+        generator = np.random.default_rng(seed)
+        state = build_algorithm(plan).initial_state(seed)
+        for step in build_algorithm(plan).rounds:
+            scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
+            # Whole grid steps that do not depend on the last digits of the scale.
+            steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
+            state = step.advance(state, release(NoisedVector(steps.view(np.uint64), ()), step.blocks, 16))
+            print(d, seed, step.name, state.digest().hex())
+"""
+MACHINES = {
+    "own": {"OPENBLAS_NUM_THREADS": "2"},
+    "old": {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL"},
+    "new": {"OPENBLAS_CORETYPE": "Haswell"},
+}
+
+
+def lines_on(machine: dict[str, str]) -> list[str]:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **machine}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_all_machines_go_through_the_same_states() -> None:
+    found = {name: lines_on(machine) for name, machine in MACHINES.items()}
+    if found["old"][0] == found["new"][0]:
+        pytest.skip("this processor's libraries have one kind of kernels only")
+    expected = found["own"][1:]
+    assert len(expected) >= 30
+    for name, lines in found.items():
+        assert lines[1:] == expected, name
