@@ -106,7 +106,7 @@ def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
     fits = width == d and 1 <= n_clusters <= k and set(reads) <= set(state.extras)
     projection = state.extras.get(PROJECTION)
     if fits and step is not None and step.admits is not None:
-        fits = step.admits(state)
+        fits = step.admits(state) and set(state.extras) <= set(reads)
     elif fits and reads:
         columns = 0 if projection is None or projection.ndim != 2 else projection.shape[1]
         fits = projection is not None and projection.shape == (d, columns) and 1 <= columns <= min(k, width)

@@ -333,8 +333,8 @@ def _server_sentences(plan: Plan) -> list[str]:
         seen = "are in the plan, so every client sees them"
     elif plan.config.algorithm == "proxy_lloyd":
         seen = (
-            "stay on the server; clients see their mean, a radius around it, and proxies, half of which are spread over "
-            "their neighbourhoods and may lie on them"
+            "stay on the server; clients see their mean, a radius around it, and proxies, half of which are spread "
+            "over their neighbourhoods and may lie on them"
         )
     elif any(planned.name == "weights" for planned in plan.rounds):
         shown = f"their projection onto at most {min(k, width)} of {width} directions"

@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.proxy_setting import (
     admits,
     as_length,
 )
+from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE, Ellipsoid, axis_variance, ellipsoid_of, shrunk_centre
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
@@ -49,6 +50,10 @@ from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState, PrivateSum
 
+CLIPPED_SQUARE = 0.8
+"""Mean squared length, in squared clip bounds, from which on the prior supports the spread."""
+LEAST_EXPECTED = 0.25
+"""Part of the prior variance that the spread is then at least."""
 _JITTER = 0.5
 """Standard deviation of samples around a server point, in sides of a proxy's cell."""
 
@@ -90,6 +95,9 @@ def location_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         offset = shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
         variance = axis_variance(square, square_noise * clip**2, offset, expected)
+        # Where nearly all rows are clipped, their lengths are alike and say nothing of the spread.
+        clipped = min(max((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 0.0), 1.0)
+        variance = max(variance, clipped * expected * LEAST_EXPECTED)
         known = {name: state.extras[name] for name in (SEED, SERVER_POINTS) if name in state.extras}
         extras = known | {CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))}
         return ClusterState(state.centroids, state.counts, state.movements, extras)
@@ -215,8 +223,8 @@ def _first_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) -> C
         known = in_proxy_space(state.extras[SERVER_POINTS], state)
         own = samples_around(known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator)
         drawn = own[generator.integers(len(own), size=len(samples))]
-        samples = _inside(np.concatenate([samples, drawn]), state)
-    proxies = tessellation(samples, plan.n_proxies, generator)
+        samples = np.concatenate([samples, drawn])
+    proxies = tessellation(_inside(samples, state), plan.n_proxies, generator)
     return _with(state, {PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
 
 
@@ -239,7 +247,7 @@ def _clustered(setting: Setting, state: ClusterState, proxies: Array, weights: A
     extras: dict[str, Array] = {}
     if config.choose_n_clusters:
         costs, found = cost_curve(proxies, weights, config.n_clusters, n_init=config.n_init, seed=seed)
-        extras[COST_CURVE], centers = round_to_grid(costs), found[elbow(costs) - 1]
+        extras[COST_CURVE], centers = round_to_grid(costs), found[elbow(costs, logarithmic=True) - 1]
     else:
         centers, _ = weighted_kmeans(proxies, weights, config.n_clusters, n_init=config.n_init, seed=seed)
     centers = round_to_grid(centers)
@@ -264,8 +272,10 @@ def _with(state: ClusterState, changes: dict[str, Array]) -> ClusterState:
 
 
 def _inside(points: Array, state: ClusterState) -> Array:
-    """Cut points of the whole space to the box; points of a subspace may lie anywhere."""
-    return points if AXES in state.extras else truncate(points)
+    """Cut points to where rows can be: to the box or, in a subspace, to the ball around the centre that holds it."""
+    if AXES not in state.extras:
+        return truncate(points)
+    return clip_rows(points, 2.0 * math.sqrt(len(state.extras[AXES])))
 
 
 def _proxy_variance(setting: Setting, state: ClusterState, width: int) -> float:

@@ -88,8 +88,11 @@ class Setting:
         return box if server is None else min(server.data_radius, 2.0 * math.sqrt(self.n_features))
 
     def noise(self, block: Block) -> float:
-        """Standard deviation of a released entry, in the units of the statistic."""
-        return block.noise_scale * self.public.noise_factor
+        """Standard deviation of a released entry, in the units of the statistic.
+
+        Seven digits, as calibration searches for it and two machines' last digits may differ.
+        """
+        return float(np.float32(block.noise_scale * self.public.noise_factor))
 
     def generator(self, state: ClusterState, *place: int) -> np.random.Generator:
         """Public randomness of one step."""

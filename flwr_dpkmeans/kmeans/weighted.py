@@ -136,13 +136,16 @@ def cost_curve(
     return np.asarray(costs) / total, centers
 
 
-def elbow(costs: Sequence[float] | FloatArray) -> int:
+def elbow(costs: Sequence[float] | FloatArray, *, logarithmic: bool = False) -> int:
     """Number of clusters at the bend of a cost curve: the point farthest below the chord of the curve.
 
     Parameters
     ----------
     costs : sequence of float, (largest,)
         Cost for k = 1, 2, ...
+    logarithmic : bool
+        Look at the logarithms: in few dimensions costs fall like k^(-2/d) before the bend as well, and the first few
+        clusters would hide it. Not for curves that come down to 0, as those of a few server points do.
 
     Returns
     -------
@@ -157,8 +160,13 @@ def elbow(costs: Sequence[float] | FloatArray) -> int:
     --------
     >>> elbow([10.0, 7.0, 4.0, 1.0, 0.9, 0.8, 0.7])
     4
+    >>> costs = [8.0, 3.0, 1.6, 1.0, 0.1, 0.095, 0.09, 0.085]
+    >>> elbow(costs), elbow(costs, logarithmic=True)
+    (3, 5)
     """
     values = np.asarray(costs, dtype=np.float64)
+    if logarithmic:
+        values = np.log(np.maximum(values, 1e-6 * values.max(initial=0.0)) + 1e-300)
     if len(values) < 3 or not values[0] > values[-1]:
         return 1
     heights = (values - values[-1]) / (values[0] - values[-1])
