@@ -7,7 +7,7 @@ package or module   what it is for
 ==================  ====================================================================
 ``estimator``       `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
 ``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
-``algorithms``      FastLloyd, FedDP-KMeans, their baselines: each a list of rounds
+``algorithms``      ProxyLloyd, FastLloyd, FedDP-KMeans, baselines: each a list of rounds
 ``server_facts``    what the server's own points tell everybody: a centre and clip bounds
 ``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
 ``planner``         what to expect of a run: ``python -m flwr_dpkmeans.plan``, `FederatedKMeans.plan`
