@@ -38,6 +38,12 @@ def verify_plan(plan: Plan) -> None:
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
+    if plan.n_examples is not None and plan.config.n_examples is None and plan.count is None:
+        # Neither declared nor released, so reports would not say that delta was held against it.
+        raise ProtocolError(
+            f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
+            "server."
+        )
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None

@@ -278,9 +278,16 @@ def _cheapest(plan: Plan) -> Plan:
     widths = (1, _WIDE) if known is None else (known,)
     counts = (max(config.n_clusters, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
     longest = replace(config, max_iter=config.max_iter or MAX_ITERATIONS)
-    continued = []
+    continued: list[Plan] = []
+    refused: PlanError | None = None
     for width, n_examples in itertools.product(widths, counts):
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
-        continued.append(replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust)))
+        try:
+            continued.append(replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust)))
+        except PlanError as error:
+            # Such as too few rows to choose k from: the count may still find more.
+            refused = error
+    if refused is not None and not continued:
+        raise refused
     return min(continued, key=lambda final: final.epsilon_worst_case)

@@ -77,10 +77,14 @@ _BOUNDS = {
     ("weights", "record"): "one row is nearest to one server point (FedDP-KMeans, section 3, step 2)",
     ("clipped_sums", "record"): "one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, "
     "step 3)",
-    ("row_sums", "record"): _UNIT.format(what="one row", over="the location round's clip bound"),
-    ("row_squares", "record"): "one row's squared length, divided by the squared clip bound, is at most 1 (ProxyLloyd)",
-    ("unit_outer_product", "record"): "one row, divided by the radius and clipped to length 1, adds a matrix of "
-    "Frobenius norm at most 1, plus one grid step of rounding in each entry (ProxyLloyd)",
+    ("row_sums", "record"): _UNIT.format(
+        what="one row's difference from the public centre", over="the location round's clip bound"
+    ),
+    ("row_squares", "record"): "one row's squared distance from the public centre, divided by the squared clip bound "
+    "and clipped, is at most 1 (ProxyLloyd)",
+    ("unit_outer_product", "record"): "one row's difference from the released centre, divided by the radius and "
+    "clipped to length 1, adds a matrix of Frobenius norm at most 1, plus one grid step of rounding in each entry "
+    "(ProxyLloyd)",
     ("proxy_sums", "record"): _UNIT.format(what="one row's residual from its nearest proxy", over="the radius"),
     ("proxy_counts", "record"): "one row is nearest to one proxy (ProxyLloyd)",
     ("residual_sums", "record"): _UNIT.format(what="one row's residual from its nearest centroid", over="the radius"),
@@ -262,7 +266,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=theorem(block) + sampled,
+                theorem=theorem(block) + (sampled if index > 0 else ""),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -297,6 +301,11 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         coin = f"Each client takes part in a round with probability {config.client_sampling_rate:g}"
         hidden = "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins"
         sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
+    if config.unit is PrivacyUnit.CLIENT:
+        sentences.append(
+            f"The declared number of rows of a client, {config.examples_per_client}, was not taken from the data: clip "
+            "bounds may follow from it."
+        )
     if config.n_examples is not None:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
     elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
@@ -332,10 +341,14 @@ def _server_sentences(plan: Plan) -> list[str]:
     if plan.public_points is not None:
         seen = "are in the plan, so every client sees them"
     elif plan.config.algorithm == "proxy_lloyd":
-        seen = (
-            "stay on the server; clients see their mean, a radius around it, and proxies, half of which are spread "
-            "over their neighbourhoods and may lie on them"
+        has_proxies = any(block.name == "proxy_counts" for planned in plan.rounds for block in planned.blocks)
+        start = (
+            "proxies, half of which are spread over their neighbourhoods and may lie on them, along directions in "
+            "which their covariance has a part"
+            if has_proxies
+            else f"first centroids, the centers of their own {k} clusters, some of which may be points themselves"
         )
+        seen = f"stay on the server; clients see their mean, a radius around it, and {start}"
     elif any(planned.name == "weights" for planned in plan.rounds):
         shown = f"their projection onto at most {min(k, width)} of {width} directions"
         away = ", which gives them away" if k >= width else ""

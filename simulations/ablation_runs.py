@@ -70,7 +70,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         # alpha * sqrt(d) where the ellipsoid's spread is the prior's, sqrt(d * 0.2).
         "paper radius": Variant(
             "FastLloyd's radius, fixed",
-            ProxyOptions(cluster_clip=0.8 / math.sqrt(PRIOR_VARIANCE), residual_share=_NOTHING),
+            ProxyOptions(cluster_clip=0.8 / math.sqrt(PRIOR_VARIANCE), residual_share=_NOTHING, most_widening=1.0),
         ),
         "no proxies": Variant("the start is spread over the ellipsoid", ProxyOptions(worth_seeding=math.inf)),
         "no shrinkage": Variant(
@@ -81,6 +81,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
             ProxyOptions(location_share=_NOTHING, squares_share=_NOTHING, covariance_share=_NOTHING),
             ("row_sums", "row_squares", "unit_outer_product"),
         ),
+        "not widened": Variant("radii do not grow where noise is next to nothing", ProxyOptions(most_widening=1.0)),
         "T = 2": Variant("two refinements", ProxyOptions(refinements=2)),
         "no growth": Variant("equal shares for all refinements", ProxyOptions(growth=0.0)),
         "one pass": Variant("one pass over proxies", ProxyOptions(subspace_passes=1), wide_only=True),

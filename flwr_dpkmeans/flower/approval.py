@@ -16,6 +16,9 @@ from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
 from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.messages import SumRequest
 
+_PRICE_TOLERANCE = 1e-3
+"""Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
+
 
 def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
     """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
@@ -126,9 +129,14 @@ def charge(
     """Write the release into the ledger, before it is sent."""
     plan = memory.plan
     index, attempt = attempts[-1]
+    run = ledger_run(memory.protocol)
     cost = epsilon_after(plan, attempts)
+    before = settings.ledger.spent(settings.data_id) - settings.ledger.spent(settings.data_id, excluding_run=run)
+    if cost < before <= cost * (1.0 + _PRICE_TOLERANCE):
+        # Both are upper bounds, and a ledger's entries do not fall.
+        cost = before
     entry = LedgerEntry(
-        run_id=ledger_run(memory.protocol),
+        run_id=run,
         data_id=settings.data_id,
         plan_digest=memory.agreed_digest.hex(),
         round_index=index,
