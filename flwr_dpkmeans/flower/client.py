@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
@@ -168,7 +169,7 @@ class KMeansClient(NumPyClient):
                 self._feature_names,
                 state.centroids,
             )
-            for path in write_run(self._output_dir, result, plan.config, self.cost_curve_):
+            for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 

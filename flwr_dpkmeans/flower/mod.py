@@ -201,9 +201,9 @@ def _contribute(
             f"{vector_length(planned.blocks)}: return the plan's statistic."
         )
     encoded = encode(flat, plan.fraction_bits)
-    if not takes_part(plan, context.node_id, index, request.attempt):
-        # The client's own coin says no. The work was done all the same, so that neither time nor a failure tells.
-        encoded = encode(np.zeros_like(flat), plan.fraction_bits)
+    if plan.config.client_sampling_rate < 1.0:
+        # Where the client's own coin says no, zeros go. The work is the same, so that neither time nor a failure tells.
+        encoded = encode(flat * takes_part(plan, context.node_id, index, request.attempt), plan.fraction_bits)
     shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
     vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
     protocol, reply = answer(

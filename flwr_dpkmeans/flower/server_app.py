@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import Context
@@ -58,7 +59,8 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -
     else:
         centroids = in_callers_units(strategy.run.plan, clusters.centroids)
         written = RunResult(centroids, clusters.counts, clusters.movements, report, scaled=clusters.centroids)
-        paths = write_run(server, written, strategy.run.plan.config, clusters.extras.get(COST_CURVE))
+        scaled_by = replace(strategy.run.plan.config, bounds=strategy.run.plan.bounds)
+        paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)

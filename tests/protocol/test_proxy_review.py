@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
-from numpy.typing import NDArray
 from protocol_federation import all_bytes, make_federation, received_vectors
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
 from test_server_state import drawn
 
+from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower import approval
+from flwr_dpkmeans.flower import approval, result_files
+from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.held import hold_points
-from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import Stage, dump_plan, request_content
 from flwr_dpkmeans.flower.server_run import ServerRun
@@ -158,7 +158,11 @@ def test_only_sampled_rounds_are_said_to_be_sampled() -> None:
 @pytest.mark.parametrize("n_examples", [50, 30_000])
 def test_the_report_says_what_clients_see_of_the_server_points(n_examples: int) -> None:
     """And what it says is so: without proxies, the first state that shows a start has k-means centers of the points."""
-    values = {"trust": "distributed", "n_examples": n_examples, "epsilon": 0.5 if n_examples == 50 else 2.0}
+    values: dict[str, Any] = {
+        "trust": "distributed",
+        "n_examples": n_examples,
+        "epsilon": 0.5 if n_examples == 50 else 2.0,
+    }
     plan = plan_of(server=True, **values)
     said = " ".join(build_report(plan, [(1, 0)]).assumptions)
     rounds = build_algorithm(plan).rounds
@@ -170,14 +174,14 @@ def test_the_report_says_what_clients_see_of_the_server_points(n_examples: int) 
 # -- what a server with points sends, and what comes back ---------------------------------------------------------
 
 
-def server_with_points(trust: str, **values: Any) -> tuple[Hostile, list[NDArray[np.float64]]]:
+def server_with_points(trust: str, **values: Any) -> Hostile:
     parts = [drawn(400, seed) for seed in range(4)]
     federation = make_federation(parts)
     config = config_of(trust=trust, n_examples=1600, epsilon=8.0, max_iter=2, **values)
     held = hold_points(config, drawn(60, 99))
     grid = federation.grid
     run = ServerRun(config, run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids(), held=held)
-    return Hostile(federation, run, parts), parts
+    return Hostile(federation, run, parts)
 
 
 TAMPERED: dict[str, Callable[[ClusterState], ClusterState]] = {
@@ -192,11 +196,9 @@ TAMPERED: dict[str, Callable[[ClusterState], ClusterState]] = {
 
 
 @pytest.mark.parametrize("trust", ["distributed", "central"])
-def test_a_server_with_points_steers_nothing_that_is_not_priced(
-    trust: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    server, parts = server_with_points(trust)
-    with server.federation.grid.running(), caplog.at_level(logging.DEBUG):
+def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> None:
+    server = server_with_points(trust)
+    with server.federation.grid.running():
         server.agree()
         for index in range(1, server.run.plan.last_round + 1):
             requests = server.request(index)
@@ -211,7 +213,10 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(
             # The same request again, with another state or without, gets nothing.
             server.require_refused(requests[VICTIM], "")
         server.finish()
-    lengths = {key: {len(v) for v in found.values()} for key, found in received_vectors(server.federation.grid.received).items()}
+    lengths = {
+        key: {len(v) for v in found.values()}
+        for key, found in received_vectors(server.federation.grid.received).items()
+    }
     planned = server.run.plan.rounds
     assert all(found == {sum(b.size for b in planned[r - 1].blocks)} for (r, _), found in lengths.items())
     for node in server.federation.clients:
@@ -233,6 +238,53 @@ def test_replies_are_equally_long_whoever_has_no_rows_and_whoever_takes_part() -
     first = next(iter(sizes.values()))
     assert all(len(found) == len(first) for found in sizes.values())
     assert all(abs(a - b) <= 8 for found in sizes.values() for a, b in zip(found, first, strict=True)), sizes
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+    """Time must not tell the coin: every client encodes as often as every other one."""
+    work: dict[tuple[int, int], int] = {}
+    coins: dict[tuple[int, int], bool] = {}
+    entered: list[tuple[int, int]] = []
+    mod: Any = mod_module
+    encode_, toss, ask = mod.encode, mod.takes_part, mod.ask_statistic
+
+    def asking(message: Any, context: Any, call_next: Any, memory: Any, index: int) -> Any:
+        entered[:] = [(context.node_id, index)]
+        return ask(message, context, call_next, memory, index)
+
+    def encoding(*args: Any) -> Any:
+        work[entered[0]] = work.get(entered[0], 0) + 1
+        return encode_(*args)
+
+    def tossing(plan: Plan, node: int, index: int, attempt: int) -> bool:
+        coins[node, index] = toss(plan, node, index, attempt)
+        return coins[node, index]
+
+    monkeypatch.setattr(mod, "ask_statistic", asking)
+    monkeypatch.setattr(mod, "encode", encoding)
+    monkeypatch.setattr(mod, "takes_part", tossing)
+    federation = make_federation([drawn(30, seed) for seed in range(10)])
+    values: dict[str, Any] = {"trust": "distributed", "unit": "client", "client_sampling_rate": rate, "max_iter": 1}
+    federation.start(config_of(**values, epsilon=9.0, delta=1e-2))
+    assert len(work) == 10 * federation.plan.last_round
+    assert set(work.values()) == {1 if rate == 1.0 else 2}
+    assert (set(coins.values()) == {False, True}) == (rate < 1.0)
+
+
+def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = plan_of(trust="distributed", private_bounds=True, n_examples=3000, max_iter=1)
+    seen: list[KMeansConfig] = []
+
+    def write(folder: Path, result: Any, config: KMeansConfig, costs: Any) -> list[Path]:
+        seen.append(config)
+        return []
+
+    monkeypatch.setattr(result_files, "write_run", write)
+    client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path)
+    report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
+    client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
+    assert seen[0].bounds == BOX != plan.config.bounds
 
 
 # -- client level: tables of every size ---------------------------------------------------------------------------
