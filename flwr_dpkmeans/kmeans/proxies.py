@@ -120,7 +120,7 @@ def box_samples(
     >>> points.shape, bool(abs(points).max() < 0.18)
     ((2000, 2), True)
     """
-    n_samples = max(_LEAST_SAMPLES, SAMPLES_PER_PROXY * n_proxies)
+    n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
     uniform = generator.uniform(-1.0, 1.0, (n_samples, n_axes))
     # A uniform variable on [-1, 1] has the variance 1/3. Products of grid values add up exactly.
