@@ -102,7 +102,7 @@ def location_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         extras = known | {CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))}
         return ClusterState(state.centroids, state.counts, state.movements, extras)
 
-    return PrivateSum("location", blocks, statistic, advance, clip)
+    return PrivateSum("location", blocks, statistic, advance)
 
 
 def covariance_parts(setting: Setting) -> list[ReleasePart]:
