@@ -204,6 +204,6 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
     axis.set_ylim(bottom=0.0)
     axis.set_xlabel("round")
     axis.set_ylabel("distance (box [-1, 1])")
-    axis.set_title("Radius and movement per round", fontsize=10)
+    axis.set_title("Radius and movement per round" if known else "Movement per round", fontsize=10)
     if known or result.movements:
         axis.legend(fontsize=8)
