@@ -123,7 +123,8 @@ def test_picture_has_a_size_that_a_person_can_read() -> None:
 
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = words_of("two features")
-    assert {"length", "width", "1", "2", "3", "epsilon so far", "radius", "largest movement"} <= words
+    assert {"length", "width", "1", "2", "3", "epsilon so far", "Movement per round"} <= words
+    assert {"radius", "largest movement", "Radius and movement per round"} <= words_of("fastlloyd")
     for name, k in (("two features", 4), ("digits", 10)):
         assert sorted(int(word.split(":")[0]) for word in words_of(name) if " n ~ " in word) == list(range(k))
     assert any("no noise was added: epsilon is infinite" in word for word in words_of("not private"))
