@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, PROJECTED_POINTS, PROJECTION
+from flwr_dpkmeans.algorithms.evaluation import admits_evaluation, result_extras
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.received import has_exact_centroids
+from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.plan import PLAN_VERSION, Plan, PlannedRound
 from flwr_dpkmeans.planning import build_algorithm, redraft_plan
@@ -16,12 +17,7 @@ from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.trust import trust_model
 
 _TOLERANCE = 1e-9
-_GRID = 2.0**16
-_STRETCH = 1.01
-"""Largest length of a projection's column: 1, and room for rounding."""
-_LARGEST_COUNT = 2.0**47
 _MOST_RESTARTS = 10**8
-_READ_BY_STATISTICS = (PROJECTION, PROJECTED_POINTS, PROJECTED_CENTERS)
 
 
 def verify_plan(plan: Plan) -> None:
@@ -102,44 +98,22 @@ def _fixed(plan: Plan) -> tuple[object, ...]:
 def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
     """Check a state that the server sent for one round; index T + 1 is the result.
 
-    On the grid and inside these ranges all sums of a client's search for nearest centres are exact, so that each row's
-    label is a function of that row alone and the statistics' bounds hold whatever the server sends.
+    Centroids are checked here, and each round checks the extras that its statistic reads (`PrivateSum.admits`); others
+    are not taken, so that a server cannot tell clients more than the round needs.
     """
     k, d = plan.config.n_clusters, plan.n_features
     step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
-    reads = () if step is None else step.reads
     n_clusters, width = state.centroids.shape
-    fits = width == d and 1 <= n_clusters <= k and set(reads) <= set(state.extras)
-    projection = state.extras.get(PROJECTION)
-    if fits and step is not None and step.admits is not None:
-        fits = step.admits(state) and set(state.extras) <= set(reads)
-    elif fits and reads:
-        columns = 0 if projection is None or projection.ndim != 2 else projection.shape[1]
-        fits = projection is not None and projection.shape == (d, columns) and 1 <= columns <= min(k, width)
-        for name, rows in ((PROJECTED_POINTS, plan.server.n_points if plan.server else 0), (PROJECTED_CENTERS, k)):
-            table = state.extras.get(name)
-            if name in reads:
-                exact = name == PROJECTED_POINTS
-                fits = fits and table is not None and table.ndim == 2 and table.shape[1] == columns
-                fits = fits and table is not None and (len(table) == rows if exact else 1 <= len(table) <= rows)
-    if not fits or not _is_exact(state, width):
+    fits = width == d and 1 <= n_clusters <= k
+    if step is not None:
+        fits = fits and set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state))
+    else:
+        # The result comes with the cost curve where the run chose the number of clusters.
+        known = set(result_extras(plan.config))
+        fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
+        fits = fits and (plan.config.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
+    if not fits or not has_exact_centroids(state):
         raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
-
-
-def _is_exact(state: ClusterState, n_features: int) -> bool:
-    """Whether a state lies on the grid, its centroids in the box, and its projection does not stretch."""
-    values = (state.centroids, *(state.extras[name] for name in _READ_BY_STATISTICS if name in state.extras))
-    if any(not np.array_equal(np.rint(array * _GRID), array * _GRID) for array in values):
-        return False
-    if np.abs(state.centroids).max(initial=0.0) > 1.0 or np.abs(state.counts).max(initial=0.0) > _LARGEST_COUNT:
-        return False
-    projection = state.extras.get(PROJECTION)
-    if projection is not None and np.square(projection).sum(axis=0).max(initial=0.0) > _STRETCH**2:
-        return False
-    # Points of the box are at most 2 sqrt(d) from a centre in it.
-    farthest = (2.0 * _STRETCH) ** 2 * n_features
-    tables = (state.extras[name] for name in (PROJECTED_POINTS, PROJECTED_CENTERS) if name in state.extras)
-    return all(np.square(table).sum(axis=1).max(initial=0.0) <= farthest for table in tables)
 
 
 def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:

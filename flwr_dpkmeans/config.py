@@ -45,6 +45,14 @@ class Schedule(Enum):
     CONSTANT = "constant"
 
 
+class Evaluation(Enum):
+    """Metrics of the result: none, one more private round, or exact sums, which only a simulation may release."""
+
+    NONE = "none"
+    PRIVATE = "private"
+    EXACT = "exact"
+
+
 @dataclass(frozen=True)
 class KMeansConfig:
     """Public parameters of a run.
@@ -99,6 +107,14 @@ class KMeansConfig:
         Let private histograms find each column's range; `bounds` then is the public domain that it lies in.
     bounds_share : float
         Share of the budget that these histograms take together.
+    evaluation : Evaluation
+        Whether one more round after the algorithm's last measures the result.
+    evaluation_share : float
+        Share of the budget that a private evaluation takes.
+    n_classes : int
+        Public number of label classes that an evaluation counts by; 0: labels are not looked at.
+    evaluation_radius : float or None
+        Distance, in scaled units, from which on an evaluation counts rows as if they were there; None: from k and d.
     noise_kind : NoiseFamily
         FedDP-KMeans and the baselines on its rounds: noise of sums, histograms and counts.
     budget_shares : tuple of four floats or None
@@ -180,6 +196,10 @@ class KMeansConfig:
     masking: bool = True
     private_bounds: bool = False
     bounds_share: float = 0.05
+    evaluation: Evaluation = Evaluation.NONE
+    evaluation_share: float = 0.05
+    n_classes: int = 0
+    evaluation_radius: float | None = None
 
     def __post_init__(self) -> None:
         for name, least, whole in _INTEGERS:
@@ -207,6 +227,7 @@ class KMeansConfig:
                 )
         require_bounds(self.bounds, self.n_features)
         self._require_no_distances()
+        self._require_room()
         require_shares(self.budget_shares)
         require_sampling(self.client_sampling_rate, self.unit)
         if self.margin > 1.0:
@@ -240,6 +261,24 @@ class KMeansConfig:
         count = self.count_share if counts and self.n_examples is None else 0.0
         return count + (self.bounds_share if self.private_bounds else 0.0)
 
+    def reserved_share(self, *, counts: bool) -> float:
+        """Share of the budget that is not the algorithm's own: of releases before it, and of a private evaluation."""
+        evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+        return self.preliminary_share(counts=counts) + evaluated
+
+    def _require_room(self) -> None:
+        """Refuse shares that leave the algorithm nothing, and an exact evaluation that would miss clients."""
+        if self.reserved_share(counts=True) >= 1.0:
+            raise ConfigurationError(
+                f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, but "
+                "they must leave the algorithm a part of the budget: give smaller ones."
+            )
+        if self.evaluation is Evaluation.EXACT and self.client_sampling_rate < 1.0:
+            raise ConfigurationError(
+                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients sit "
+                "out: choose evaluation='private' or leave the rate at 1."
+            )
+
     def _require_no_distances(self) -> None:
         """Refuse clip bounds in the data's units where the box, and so their scale, is not known yet."""
         for name in ("data_radius", "outer_product_bound", "means_bound"):
@@ -262,6 +301,7 @@ _INTEGERS: tuple[tuple[str, int, int], ...] = (
     ("max_retries", 0, 1),
     ("n_init", 1, 20),
     ("examples_per_client", 1, 50),
+    ("n_classes", 0, 3),
 )
 _LARGEST = {
     "n_clusters": 100_000,
@@ -270,6 +310,7 @@ _LARGEST = {
     "max_retries": 1_000,
     "n_init": 10_000,
     "examples_per_client": 10_000_000,
+    "n_classes": 100_000,
 }
 """A plan comes from a server that may be hostile, so what a client builds from it is bounded."""
 _REALS: tuple[tuple[str, float, float, str], ...] = (
@@ -279,6 +320,8 @@ _REALS: tuple[tuple[str, float, float, str], ...] = (
     ("max_epsilon", 0.0, math.inf, "2.0"),
     ("count_share", 0.0, 0.5, "0.02"),
     ("bounds_share", 0.0, 0.5, "0.05"),
+    ("evaluation_share", 0.0, 0.5, "0.05"),
+    ("evaluation_radius", 0.0, math.inf, "0.5"),
     ("lloyd_share", 0.0, 1.0, "0.3"),
     ("weight_threshold", -5e-324, math.inf, "1.5"),
     ("margin", 0.0, math.inf, "1.0"),
@@ -296,6 +339,7 @@ _CHOICES: dict[str, type[Enum]] = {
     "post_processing": PostProcessing,
     "packing": PackingMethod,
     "noise_kind": NoiseFamily,
+    "evaluation": Evaluation,
 }
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
@@ -304,6 +348,7 @@ CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bou
 _OPTIONAL = frozenset(
     (
         *("delta", "n_examples", "n_features", "max_iter", "random_state", "n_clients", "max_silent", "max_epsilon"),
+        "evaluation_radius",
         *CLIP_BOUNDS,
     )
 )

@@ -18,7 +18,7 @@ from flwr_dpkmeans.planning import build_algorithm, initial_state, redraft_plan
 from flwr_dpkmeans.preliminary import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.reporting import Step, describe_step
-from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.rounds.private_sum import ClusterState, Labels
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
@@ -69,6 +69,7 @@ def run_direct(
     *,
     scale: Callable[[Plan, Array], Array] = _as_given,
     server_points: Array | None = None,
+    labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = lambda _: None,
 ) -> DirectResult:
     """Run a plan over clients in this process.
@@ -83,6 +84,8 @@ def run_direct(
         ``scale(plan, points)`` puts one table into the final plan's box, on the grid; by default it is there already.
     server_points : ndarray, (n_server, n_features), optional
         The server's own points, likewise, if the plan does not hold them.
+    labels : sequence of ndarray of int, (n_i,), optional
+        For each client, if the plan evaluates against labels.
     on_step : callable
         Told a `Step` after each aggregation.
 
@@ -125,7 +128,8 @@ def run_direct(
         cohort.open_round(index)
         shown = state.view(step.reads)
         for position, points in enumerate(scaled):
-            cohort.take(position, _contribution(plan, step.statistic(points, shown), index, position))
+            arrays = step.arrays_of(points, shown, None if labels is None else labels[position])
+            cohort.take(position, _contribution(plan, arrays, index, position))
         state = step.advance(state, cohort.released(index))
         record(index, state.movements[-1] if state.movements else None)
     return DirectResult(state, tuple(steps), tuple(attempts), plan)

@@ -13,8 +13,15 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run, require_server_data
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
-from flwr_dpkmeans.data.tables import validate_points
+from flwr_dpkmeans.config import (
+    CLIP_BOUNDS,
+    DEFAULT_ALGORITHM,
+    DEFAULT_MAX_CLUSTERS,
+    Evaluation,
+    KMeansConfig,
+    resolve_n_clusters,
+)
+from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
@@ -22,8 +29,9 @@ from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.plan import Box
 from flwr_dpkmeans.planning import require_supported
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.cluster_choice import ClusterChoice
+from flwr_dpkmeans.results.evaluation import EvaluationResult
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -57,6 +65,10 @@ _CONFIG_FIELDS = (
     *CLIP_BOUNDS,
     "count_share",
     "bounds_share",
+    "evaluation",
+    "evaluation_share",
+    "n_classes",
+    "evaluation_radius",
     "examples_per_client",
     "client_sampling_rate",
     "masking",
@@ -126,6 +138,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         Client-level options, see `flwr_dpkmeans.config.KMeansConfig`.
     masking : bool
         False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
+    evaluation : str
+        ``"none"``; ``"private"``: one more round measures the result, with a share of the same budget; ``"exact"``:
+        the same without noise, after which the run is not private.
+    evaluation_share : float
+        Share of the budget that a private evaluation takes.
+    n_classes : int
+        Public number of label classes in the `y` of `fit`, which an evaluation compares with the clusters; 0: none.
+    evaluation_radius : float, optional
+        Distance from a centroid, in scaled units, beyond which an evaluation clips; None: from k and d.
 
     Attributes
     ----------
@@ -145,6 +166,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         One entry for each aggregation: round, epsilon so far, noise, radius, largest movement (scaled units).
     n_features_in_ : int
         d.
+    evaluation_ : EvaluationResult or None
+        Cost, counts and, with labels, accuracy and purity, each with the noise in it; None without an evaluation.
 
     Examples
     --------
@@ -197,6 +220,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         examples_per_client: int = 50,
         client_sampling_rate: float = 1.0,
         masking: bool = True,
+        evaluation: str = "none",
+        evaluation_share: float = 0.05,
+        n_classes: int = 0,
+        evaluation_radius: float | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.algorithm = algorithm
@@ -236,15 +263,20 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.examples_per_client = examples_per_client
         self.client_sampling_rate = client_sampling_rate
         self.masking = masking
+        self.evaluation = evaluation
+        self.evaluation_share = evaluation_share
+        self.n_classes = n_classes
+        self.evaluation_radius = evaluation_radius
 
-    def fit(self, X: Sequence[ArrayLike], y: object = None) -> FederatedKMeans:
+    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None) -> FederatedKMeans:
         """Cluster the parties' data together.
 
         Parameters
         ----------
         X : sequence of array-like
             One array for each client, (n_i, n_features); at least two clients, some of which may be empty.
-        y : ignored
+        y : sequence of array-like of int, optional
+            One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
 
         Returns
         -------
@@ -256,11 +288,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        del y
         parts = self._validated_parts(X)
         config, server_points = self._config(parts)
+        labels = _validated_labels(y, parts, config)
         fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
-        self._take(fit(config, parts, server_points))
+        self._take(fit(config, parts, server_points, labels))
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -295,6 +327,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         parts = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
         changes = {"algorithm": "feddp_choose_k", "n_clusters": most, "choose_n_clusters": True, "max_iter": None}
+        changes |= {"evaluation": "none"}
         config, server_points = self._config(parts, **changes)
         fitted = _FITS[self.engine](config, parts, server_points)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
@@ -388,7 +421,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         labels, _ = self._nearest(X)
         return np.asarray(labels, dtype=np.int64)
 
-    def fit_predict(self, X: Sequence[ArrayLike], y: object = None, **kwargs: Any) -> list[NDArray[np.int64]]:
+    def fit_predict(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[NDArray[np.int64]]:
         """Fit and predict: one array of labels for each client."""
         del kwargs
         parts = _listed(X)
@@ -411,7 +444,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
         return np.asarray(np.stack(columns, axis=1))
 
-    def fit_transform(self, X: Sequence[ArrayLike], y: object = None, **kwargs: Any) -> list[NDArray[np.float64]]:
+    def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[NDArray[np.float64]]:
         """Fit and transform: one array of distances for each client."""
         del kwargs
         parts = _listed(X)
@@ -522,8 +555,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
         self.n_features_in_ = int(fitted.centers.shape[1])
         self.n_iter_ = len(fitted.movements)
-        # Rounds before the first Lloyd round move nothing.
-        movements = (None,) * (len(fitted.steps) - len(fitted.movements)) + fitted.movements
+        self.evaluation_: EvaluationResult | None = fitted.evaluation
+        # Rounds before the first Lloyd round, and an evaluation after the last, move nothing.
+        n_after = sum(step.name == EVALUATION_ROUND for step in fitted.steps)
+        n_before = len(fitted.steps) - len(fitted.movements) - n_after
+        movements = (None,) * n_before + fitted.movements + (None,) * n_after
         self.history_ = [
             {
                 "round": step.round_index,
@@ -550,6 +586,33 @@ def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
             f"X is of type {type(X).__name__}, but fit needs one array for each client: pass a list such as [X_a, X_b]."
         )
     return list(X)
+
+
+def _validated_labels(
+    y: Sequence[ArrayLike] | None, parts: Sequence[NDArray[np.float64]], config: KMeansConfig
+) -> list[NDArray[np.int64]] | None:
+    """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
+    if config.evaluation is Evaluation.NONE or (y is None and config.n_classes == 0):
+        return None
+    if y is None:
+        raise DataError(
+            f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or leave "
+            "n_classes out."
+        )
+    if config.n_classes == 0:
+        raise ConfigurationError(
+            "labels were given for the evaluation, but n_classes does not say how many classes there are, which must be "
+            "public: give n_classes=3, or leave y out."
+        )
+    if not isinstance(y, Iterable) or isinstance(y, str | bytes) or len(listed := list(y)) != len(parts):
+        raise DataError(f"y must have one array of labels for each of the {len(parts)} clients: pass a list of arrays.")
+    labels = []
+    for index, (own, part) in enumerate(zip(listed, parts, strict=True)):
+        try:
+            labels.append(validate_labels(own, len(part), config.n_classes))
+        except DataError as error:
+            raise DataError(f"y[{index}]: {error}") from error
+    return labels
 
 
 def _validated(part: ArrayLike, index: int) -> NDArray[np.float64]:

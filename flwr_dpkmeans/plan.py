@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import Block, round_events
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature, in the units of the data."""
 
@@ -205,6 +205,11 @@ class Plan:
         if not self.first_round <= index <= self.last_round:
             raise ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
         return self.rounds[index - 1] if index > 0 else self.preliminary[index - self.first_round]
+
+    def released_std(self, planned: PlannedRound, block: Block) -> float:
+        """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
+        std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
+        return std * self.shares.excess if trust_model(planned.trust).shared_noise else std
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""

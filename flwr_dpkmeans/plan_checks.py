@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Plan, PlannedRound
+from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.accounting import ExactRelease
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, vector_length
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape, vector_length
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.trust import trust_model
@@ -54,21 +52,13 @@ def check_plan(plan: Plan) -> None:
         for block in planned.blocks:
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
-            require_no_wrap(largest, _noise_spread(plan, planned, block), block.name, plan.fraction_bits)
+            require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
             share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
                     f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
                 )
-
-
-def _noise_spread(plan: Plan, planned: PlannedRound, block: Block) -> float:
-    """Standard deviation of the noise with all clients present, in data units."""
-    spread = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
-    if trust_model(planned.trust).shared_noise:
-        spread *= math.sqrt(plan.n_clients / plan.shares.n_honest)
-    return spread
 
 
 def check_budget(plan: Plan) -> None:

@@ -15,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server_data
+from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_round
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
-from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
+from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
 from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
-from flwr_dpkmeans.preliminary import preliminary_rounds, require_box
+from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -218,10 +220,14 @@ def _public(plan: Plan) -> Public:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    before = plan.events(range(plan.first_round, 1))
-    released = [event for event in before if isinstance(event, GaussianRelease)]
-    squares = math.fsum(event.noise_multiplier**-2 for event in released)
     shared_noise = trust_model(plan.config.trust).shared_noise
+    evaluation = _evaluation(plan)
+    n_shares = plan.shares.n_honest if shared_noise else 1
+    others = plan.events(range(plan.first_round, 1))
+    if plan.config.evaluation is Evaluation.PRIVATE:
+        others += round_events(evaluation, plan.fraction_bits, n_shares, plan.config.client_sampling_rate)
+    released = [event for event in others if isinstance(event, GaussianRelease)]
+    squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Public(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
         config=replace(plan.config, random_state=None),
@@ -232,15 +238,30 @@ def _public(plan: Plan) -> Public:
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=math.sqrt(plan.n_clients / plan.shares.n_honest) if shared_noise else 1.0,
+        noise_factor=plan.shares.excess if shared_noise else 1.0,
         n_clients=plan.n_clients,
+        evaluation=evaluation,
+        sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
     )
+
+
+def _evaluation(plan: Plan) -> tuple[Block, ...]:
+    """What an evaluation releases, with its share of the budget."""
+    config, entry = plan.config, algorithm_entry(plan.config.algorithm)
+    if config.evaluation is Evaluation.NONE:
+        return ()
+    laplace = entry.noise is NoiseShape.LAPLACE and config.evaluation is Evaluation.PRIVATE
+    whole = whole_multiplier(config, counts=entry.counts(config.unit), laplace=laplace, delta=plan.delta)
+    return evaluation_blocks(config, whole)
 
 
 @lru_cache(maxsize=64)
 def _built(public: Public) -> Algorithm:
     """Rounds are pure functions of the public values, so equal values share them."""
-    return algorithm_entry(public.config.algorithm).build(public)
+    algorithm = algorithm_entry(public.config.algorithm).build(public)
+    if not public.evaluation:
+        return algorithm
+    return replace(algorithm, rounds=(*algorithm.rounds, evaluation_round(public)))
 
 
 @lru_cache(maxsize=16)

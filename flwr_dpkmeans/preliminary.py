@@ -101,14 +101,9 @@ def preliminary_rounds(
     [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
     counted = counts and config.n_examples is None
-    total = config.preliminary_share(counts=counts)
-    if total == 0.0:
+    if config.preliminary_share(counts=counts) == 0.0:
         return ()
-    if laplace:
-        # A millionth of both is kept for what the discrete noise costs.
-        whole = gaussian_noise_multiplier(config.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)) * math.sqrt(total)
-    else:
-        whole = gaussian_noise_multiplier(config.epsilon, delta)
+    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=delta)
     count = [_count_block(config, whole / math.sqrt(config.count_share))] if counted else []
     if not config.private_bounds:
         return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
@@ -122,6 +117,37 @@ def preliminary_rounds(
         PlannedRound(first, PRELIMINARY_TRUST, (*count, *histograms[0])),
         PlannedRound(RANGES, PRELIMINARY_TRUST, tuple(histograms[1])),
     )
+
+
+def whole_multiplier(config: KMeansConfig, *, counts: bool, laplace: bool, delta: float) -> float:
+    """Return the Gaussian noise multiplier of a release that takes the whole budget.
+
+    A release with a share s of it gets the multiplier over sqrt(s), beside the algorithm's own ones.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+    counts, laplace : bool
+        As for `preliminary_rounds`. Beside Laplace noise all that is not the algorithm's own shares one part of
+        epsilon, so the multiplier depends on how large that is.
+    delta : float
+        Of the total guarantee.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)))
+    >>> round(whole_multiplier(config, counts=True, laplace=False, delta=1e-6), 3)
+    4.22
+    """
+    if not laplace:
+        return gaussian_noise_multiplier(config.epsilon, delta)
+    total = config.reserved_share(counts=counts)
+    # A millionth of both is kept for what the discrete noise costs.
+    return gaussian_noise_multiplier(config.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)) * math.sqrt(total)
 
 
 def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges | None) -> list[Array]:
@@ -155,7 +181,7 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
             arrays.append(np.array([float(rows)]))
             continue
         if block.name == MAGNITUDES:
-            histogram = magnitude_histogram(points, domain_of(plan))
+            histogram = magnitude_histogram(points, _domain_of(plan))
         elif ranges is None:
             raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
         else:
@@ -190,45 +216,33 @@ def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found
     """
     if COUNT in released.arrays:
         found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
-    return with_ranges(plan, index, released, found)
+    return _with_ranges(plan, index, released, found)
 
 
-def with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what one preliminary release tells of the columns' ranges.
-
-    Parameters
-    ----------
-    plan : Plan
-    index : int
-        Of the round, at most 0.
-    released : ReleasedSum
-        Of that round.
-    found : Found
-        Before it.
-
-    Returns
-    -------
-    Found
-        The same if the release has no histogram.
-    """
-    for block in plan.round_at(index).blocks:
-        # All shares are in a sum of all clients, also those that the plan does not count on.
-        std = block.noise_scale * math.sqrt(plan.n_clients / plan.shares.n_honest)
+def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+    """Add what one preliminary release tells of the columns' ranges; nothing if it has no histogram."""
+    planned = plan.round_at(index)
+    for block in planned.blocks:
+        std = plan.released_std(planned, block)
         if block.name == MAGNITUDES:
-            result = find_coarse_ranges(released[block.name], domain_of(plan), std)
+            result = find_coarse_ranges(released[block.name], _domain_of(plan), std)
         elif block.name == RANGES and found.ranges is not None:
-            result = find_ranges(released[block.name], found.ranges, domain_of(plan), std)
+            result = find_ranges(released[block.name], found.ranges, _domain_of(plan), std)
         else:
             continue
         found = replace(found, ranges=result.ranges, unclear=result.unclear)
     return found
 
 
-def domain_of(plan: Plan) -> Ranges:
+def _domain_of(plan: Plan) -> Ranges:
     """The public domain of every column."""
-    width = plan.n_features or 0
-    lower, upper = plan.config.bounds
-    return Ranges(lower * width, upper * width) if len(lower) == 1 else Ranges(lower, upper)
+    return _domain(plan.config, plan.n_features or 0)
+
+
+def _domain(config: KMeansConfig, n_features: int) -> Ranges:
+    """The public domain of so many columns: one pair of bounds holds for all."""
+    lower, upper = config.bounds
+    return Ranges(lower * n_features, upper * n_features) if len(lower) == 1 else Ranges(lower, upper)
 
 
 def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -> None:
@@ -250,11 +264,10 @@ def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -
         return
     if not config.private_bounds:
         raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
-    lower, upper = config.bounds
-    if n_features is None or {len(box[0]), len(box[1])} != {n_features} or len(lower) not in (1, n_features):
+    if n_features is None or {len(box[0]), len(box[1])} != {n_features} or len(config.bounds[0]) not in (1, n_features):
         raise PlanError(f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run.")
-    lows, highs = (lower * n_features, upper * n_features) if len(lower) == 1 else (lower, upper)
-    for feature, (least, low, high, most) in enumerate(zip(lows, *box, highs, strict=True)):
+    domain = _domain(config, n_features)
+    for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
         if not least <= low < high <= most:
             raise PlanError(
                 f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but it must lie in the public domain "

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import joint_closeness
@@ -89,6 +89,14 @@ _BOUNDS = {
     ("proxy_counts", "record"): "one row is nearest to one proxy (ProxyLloyd)",
     ("residual_sums", "record"): _UNIT.format(what="one row's residual from its nearest centroid", over="the radius"),
     ("residual_squares", "record"): "one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
+    ("clipped_cost", "record"): "one row's squared distance to its nearest centroid, divided by the squared clip "
+    "distance and clipped, is at most 1 (evaluation)",
+    ("rows_beyond", "record"): "one row lies beyond the clip distance or not (evaluation)",
+    ("cell_counts", "record"): "one row has one cluster and at most one label (evaluation)",
+    ("clipped_cost", "client"): "one client's mean over its rows of clipped squared distances, in squared clip "
+    "distances, is at most 1 (evaluation)",
+    ("rows_beyond", "client"): "one client's share of rows beyond the clip distance is at most 1 (evaluation)",
+    ("cell_counts", "client"): "one client's shares of rows by cluster and label add up to at most 1 (evaluation)",
     ("outer_product", "client"): _CLIENT_CLIP.format(what="outer product, in Frobenius norm,"),
     **{
         (name, "client"): f"one client's {what}, vectors of length at most 1, is scaled down to the bound, which "
@@ -172,13 +180,15 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         epsilon=epsilon_after(plan, attempts),
         noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
         radius=planned.radius,
-        movement=movement,
+        # An evaluation moves nothing.
+        movement=None if planned.name == EVALUATION_ROUND else movement,
     )
 
 
 def is_private_plan(plan: Plan) -> bool:
     """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
     exact = algorithm_entry(plan.config.algorithm).noise is NoiseShape.NONE
+    exact = exact or plan.config.evaluation is Evaluation.EXACT
     exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
     return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
 
@@ -310,6 +320,11 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
     elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
         sentences.append(f"Of each client, at most {config.examples_per_client} rows are counted.")
+    if config.evaluation is not Evaluation.NONE and config.n_classes:
+        sentences.append(
+            f"The number of label classes, {config.n_classes}, is public knowledge; a row's label is protected as the "
+            "row is."
+        )
     if config.max_retries:
         sentences.append(
             f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged."
@@ -373,6 +388,8 @@ def _warnings(plan: Plan) -> tuple[str, ...]:
             sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
     if not plan.config.masking:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
-    if any(isinstance(event, ExactRelease) for event in plan.events()):
+    if plan.config.evaluation is Evaluation.EXACT:
+        sentences.append("The evaluation is exact: sums over all rows are released without noise.")
+    if any(block.noise is NoiseShape.NONE and r.name != EVALUATION_ROUND for r in plan.rounds for block in r.blocks):
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
     return tuple(sentences)

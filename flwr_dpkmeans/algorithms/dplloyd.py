@@ -78,8 +78,8 @@ def sulloyd_split(n_features: int) -> tuple[float, float]:
 def build_sulloyd(public: Public) -> Algorithm:
     """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration."""
     d, k = public.n_features, public.config.n_clusters
-    # Preliminary releases are Gaussian and were calibrated to their own share of epsilon (basic composition).
-    epsilon = public.config.epsilon * (1.0 - public.config.preliminary_share(counts=True))
+    # The other releases are Gaussian and were calibrated to their own share of epsilon (basic composition).
+    epsilon = public.config.epsilon * (1.0 - public.config.reserved_share(counts=True))
     n = float(public.known_n_examples)
     count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
     t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))

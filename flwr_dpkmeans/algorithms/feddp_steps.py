@@ -14,6 +14,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.lloyd_family import Public, largest_step
+from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray
@@ -123,17 +124,17 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         weights = _without_noise_weights(released["weights"], config.weight_threshold * noise)
         points, seed = state_extra(state, PROJECTED_POINTS), int(state_extra(state, SEED)[0])
-        extras = dict(state.extras)
-        if config.choose_n_clusters:
-            costs, found = cost_curve(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
-            extras[COST_CURVE], centers = round_to_grid(costs), found[elbow(costs) - 1]
-        else:
-            centers, _ = weighted_kmeans(points, weights, config.n_clusters, n_init=config.n_init, seed=seed)
-        extras[PROJECTED_CENTERS] = round_to_grid(centers)
+        centers, curve = clustered(config, points, weights, seed)
+        extras = dict(state.extras) | curve | {PROJECTED_CENTERS: centers}
         lifted = _lifted(extras[PROJECTED_CENTERS], state_extra(state, PROJECTION), facts)
         return ClusterState(lifted, np.zeros(len(lifted)), state.movements, extras)
 
-    return PrivateSum("weights", blocks, statistic, advance, facts.data_radius, (PROJECTION, PROJECTED_POINTS))
+    def admits(state: ClusterState) -> bool:
+        complete = len(state.extras[PROJECTED_POINTS]) == facts.n_points
+        return complete and _fits(state, PROJECTED_POINTS, public, facts.n_points)
+
+    reads = (PROJECTION, PROJECTED_POINTS)
+    return PrivateSum("weights", blocks, statistic, advance, facts.data_radius, reads, admits)
 
 
 def centers_parts(public: Public, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
@@ -164,8 +165,11 @@ def centers_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
         centroids, counts = _new_centroids(state, released, blocks, facts)
         return ClusterState(centroids, counts, state.movements, state.extras)
 
-    statistic = _cluster_statistic(public, facts, labels_of)
-    return PrivateSum("centers", blocks, statistic, advance, facts.data_radius, (PROJECTION, PROJECTED_CENTERS))
+    def admits(state: ClusterState) -> bool:
+        return _fits(state, PROJECTED_CENTERS, public, public.config.n_clusters)
+
+    statistic, reads = _cluster_statistic(public, facts, labels_of), (PROJECTION, PROJECTED_CENTERS)
+    return PrivateSum("centers", blocks, statistic, advance, facts.data_radius, reads, admits)
 
 
 def lloyd_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...], index: int) -> PrivateSum:
@@ -182,6 +186,17 @@ def lloyd_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...], i
 
     statistic = _cluster_statistic(public, facts, labels_of)
     return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, facts.data_radius)
+
+
+def clustered(
+    config: KMeansConfig, points: Array, weights: Array, seed: int, *, logarithmic: bool = False
+) -> tuple[Array, dict[str, Array]]:
+    """Weighted k-means, on the grid; where k is to be chosen, at the elbow of the cost curve, which is an extra."""
+    k, n_init = config.n_clusters, config.n_init
+    if not config.choose_n_clusters:
+        return round_to_grid(weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]), {}
+    costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
+    return round_to_grid(found[elbow(costs, logarithmic=logarithmic) - 1]), {COST_CURVE: round_to_grid(costs)}
 
 
 def server_state(centroids: Array, facts: ServerFacts, seed: int, server_points: Array | None) -> ClusterState:
@@ -225,6 +240,16 @@ def _new_centroids(
     inside = clip_rows(round_to_grid(means), facts.data_radius)
     centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
     return round_to_grid(centroids), counts
+
+
+def _fits(state: ClusterState, name: str, public: Public, most_rows: int) -> bool:
+    """Whether a server's projection and its projected points or centres have the plan's shapes and are exact."""
+    projection, table = state.extras[PROJECTION], state.extras[name]
+    d, k = public.n_features, public.config.n_clusters
+    if projection.ndim != 2 or len(projection) != d or not 1 <= projection.shape[1] <= min(k, d):
+        return False
+    shaped = is_table(table, most_rows, projection.shape[1])
+    return shaped and is_projection(projection) and is_near(table, d)
 
 
 def _without_noise_weights(weights: Array, threshold: float) -> Array:

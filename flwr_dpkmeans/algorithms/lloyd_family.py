@@ -14,7 +14,9 @@ from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
-from flwr_dpkmeans.privacy.mechanisms import ReleasedSum
+from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -42,7 +44,8 @@ class Public:
     delta : float
         Of the total guarantee.
     released_multiplier : float or None
-        Noise multiplier of all that was released before (private count, histograms) together; None if nothing was.
+        Noise multiplier of all Gaussian releases that are not the algorithm's own (private count, histograms,
+        evaluation) together; None if there are none.
     released_closeness : Closeness
         Of that noise to a continuous Gaussian.
     fraction_bits : int
@@ -53,6 +56,10 @@ class Public:
         Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
     n_clients : int
         Cohort at the start, M.
+    evaluation : tuple of Block
+        What an evaluation after the last round releases; empty if there is none.
+    sampled : tuple of SampledGaussianRelease
+        An evaluation over sampled clients, which has no place in `released_multiplier`.
     """
 
     config: KMeansConfig
@@ -65,6 +72,8 @@ class Public:
     server: ServerFacts | None = None
     noise_factor: float = 1.0
     n_clients: int = 0
+    evaluation: tuple[Block, ...] = ()
+    sampled: tuple[SampledGaussianRelease, ...] = ()
 
     @property
     def known_n_examples(self) -> int:
@@ -73,11 +82,18 @@ class Public:
             raise PlanError(f"{self.config.algorithm!r} needs the number of rows: declare n_examples.")
         return self.n_examples
 
+    @property
+    def n_units(self) -> float:
+        """What sums are taken over: N rows or, at client level, as many clients as take part on average."""
+        if self.config.unit is PrivacyUnit.CLIENT:
+            return self.n_clients * self.config.client_sampling_rate
+        return float(self.known_n_examples)
+
     def released_events(self) -> tuple[Event, ...]:
-        """What was released before, for the accountant: Gaussian releases compose to one of the joint multiplier."""
+        """What is not the algorithm's own, for the accountant: Gaussian releases compose to one."""
         if self.released_multiplier is None:
-            return ()
-        return (GaussianRelease("preliminary releases", self.released_multiplier, self.released_closeness),)
+            return self.sampled
+        return (GaussianRelease("other releases", self.released_multiplier, self.released_closeness), *self.sampled)
 
     def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
         """Noise multiplier of the algorithm's own rounds: what the preliminary ones leave of (epsilon, delta).
@@ -93,7 +109,9 @@ class Public:
             return total
         left = total**-2 - self.released_multiplier**-2
         if left <= 0.0:
-            raise PlanError("the preliminary releases take the whole budget: lower count_share or bounds_share.")
+            raise PlanError(
+                "the other releases take the whole budget: lower count_share, bounds_share or evaluation_share."
+            )
         return 1.0 / math.sqrt(left)
 
 

@@ -1,6 +1,6 @@
 """ProxyLloyd: a private start without server data, then Lloyd steps on clipped residuals with shrunk steps.
 
-Rounds: location -> covariance -> proxies x L -> refinement x T. Explained with pictures in ``algorithms/README.md``.
+Rounds: location -> covariance -> proxies x L -> refinement x T. Pictures and reasons: ``algorithms/PROXY_LLOYD.md``.
 """
 
 from __future__ import annotations

@@ -227,11 +227,9 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     n_passes = 1 if n_components is None else options.subspace_passes
     sigma = gaussian_noise_multiplier(config.epsilon, public.delta) * public.noise_factor
     counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
-    n_units = float(public.n_clients) * config.client_sampling_rate
-    if config.unit is PrivacyUnit.CLIENT:
-        counts_noise *= client_bounds(config)["proxy_counts"]
-    else:
-        n_units = float(public.known_n_examples)
+    bounds = client_bounds(config) if config.unit is PrivacyUnit.CLIENT else {}
+    counts_noise *= bounds.get("proxy_counts", 1.0)
+    n_units = public.n_units
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
     n_proxies = int(min(n_units / (options.rows_per_proxy * counts_noise), most))
     if n_proxies < options.worth_seeding * k:
@@ -245,8 +243,7 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     before += options.seeding_share if n_passes else 0.0
     default = min(options.refinements, options.most_rounds - 2 - n_passes)
     growing = [math.exp(options.growth * t) for t in range(default if config.max_iter is None else config.max_iter)]
-    bound = client_bounds(config)["residual_sums"] if config.unit is PrivacyUnit.CLIENT else 1.0
-    noise = bound * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
+    noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
     widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
     return ProxyPlan(
         n_proxies=n_proxies,

@@ -10,7 +10,7 @@ from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE, PROJECTED_CENTERS, SEED, state_extra
 from flwr_dpkmeans.algorithms.lloyd_family import largest_step
 from flwr_dpkmeans.algorithms.proxy_rounds import in_proxy_space
-from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admits, as_length
+from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admitting, as_length
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
@@ -39,7 +39,6 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
         if projects:
             labels = nearest_projected(in_proxy_space(points, state), None, state_extra(state, PROJECTED_CENTERS))
-            labels = np.minimum(labels, len(state.centroids) - 1)
         else:
             labels = nearest_projected(points, None, state.centroids)
         radius = float(state_extra(state, RADIUS)[0])
@@ -66,9 +65,7 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
         return ClusterState(moved, counts, movements, extras | {RADIUS: as_length(smaller)})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
-    return PrivateSum(
-        f"refinement-{index}", blocks, statistic, advance, None, reads, lambda state: admits(setting, reads, state)
-    )
+    return PrivateSum(f"refinement-{index}", blocks, statistic, advance, None, reads, admitting(setting, reads))
 
 
 def _next_radius(

@@ -13,10 +13,10 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import (
-    COST_CURVE,
     PROJECTED_CENTERS,
     SEED,
     SERVER_POINTS,
+    clustered,
     outer_product_rounding,
     state_extra,
 )
@@ -29,7 +29,7 @@ from flwr_dpkmeans.algorithms.proxy_setting import (
     SPREAD,
     SUBSPACE_SPREAD,
     Setting,
-    admits,
+    admitting,
     as_length,
 )
 from flwr_dpkmeans.kmeans.clipping import clip_rows
@@ -46,7 +46,7 @@ from flwr_dpkmeans.kmeans.proxies import box_samples, normal_samples, proxy_weig
 from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
-from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
+from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState, PrivateSum
 
@@ -137,9 +137,7 @@ def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         return _first_proxies(setting, kept, found) if setting.plan.n_passes else _without_proxies(setting, kept, found)
 
     reads = (CENTRE, SPREAD)
-    return PrivateSum(
-        "covariance", blocks, statistic, advance, None, reads, lambda state: admits(setting, reads, state)
-    )
+    return PrivateSum("covariance", blocks, statistic, advance, None, reads, admitting(setting, reads))
 
 
 def proxy_parts(setting: Setting) -> list[ReleasePart]:
@@ -190,9 +188,7 @@ def proxy_round(setting: Setting, blocks: tuple[Block, ...], index: int) -> Priv
 
     in_subspace = setting.plan.n_components is not None
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if in_subspace else (PROXIES, PROXY_RADIUS)
-    return PrivateSum(
-        f"proxies-{index}", blocks, statistic, advance, None, reads, lambda state: admits(setting, reads, state)
-    )
+    return PrivateSum(f"proxies-{index}", blocks, statistic, advance, None, reads, admitting(setting, reads))
 
 
 def in_proxy_space(points: Array, state: ClusterState) -> Array:
@@ -244,13 +240,7 @@ def _without_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) ->
 def _clustered(setting: Setting, state: ClusterState, proxies: Array, weights: Array) -> ClusterState:
     """Weighted k-means of the proxies, as centroids in the space of the data."""
     config, seed = setting.public.config, int(state_extra(state, SEED)[0])
-    extras: dict[str, Array] = {}
-    if config.choose_n_clusters:
-        costs, found = cost_curve(proxies, weights, config.n_clusters, n_init=config.n_init, seed=seed)
-        extras[COST_CURVE], centers = round_to_grid(costs), found[elbow(costs, logarithmic=True) - 1]
-    else:
-        centers, _ = weighted_kmeans(proxies, weights, config.n_clusters, n_init=config.n_init, seed=seed)
-    centers = round_to_grid(centers)
+    centers, extras = clustered(config, proxies, weights, seed, logarithmic=True)
     if AXES in state.extras:
         extras[PROJECTED_CENTERS] = centers
         centers = centers @ state.extras[AXES].T + state.extras[CENTRE]

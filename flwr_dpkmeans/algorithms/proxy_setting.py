@@ -8,7 +8,7 @@ mean over its rows of the same vectors, clipped, and M clients are summed; a cli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, client_bounds
+from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
@@ -32,9 +33,6 @@ PROXY_RADIUS = "proxy_radius"
 RADIUS = "radius"
 
 _SMALLEST_RADIUS = 2.0**-12
-_GRID = 2.0**16
-_STRETCH = 1.01
-"""Largest length of an axis: 1, and room for rounding."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,8 @@ class Setting:
 
     @property
     def n_units(self) -> float:
-        """What the sums are taken over: N rows, or as many clients as take part on average."""
-        if self.per_client:
-            return self.public.n_clients * self.public.config.client_sampling_rate
-        return float(self.public.known_n_examples)
+        """What the sums are taken over."""
+        return self.public.n_units
 
     @property
     def middle(self) -> Array:
@@ -120,6 +116,11 @@ def as_length(value: float) -> Array:
     return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
 
 
+def admitting(setting: Setting, names: Sequence[str]) -> Callable[[ClusterState], bool]:
+    """Return a round's `admits`, for the extras that its statistic reads."""
+    return lambda state: admits(setting, names, state)
+
+
 def admits(setting: Setting, names: Sequence[str], state: ClusterState) -> bool:
     """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
 
@@ -136,21 +137,11 @@ def admits(setting: Setting, names: Sequence[str], state: ClusterState) -> bool:
         AXES: (d, width),
         PROXIES: (plan.n_proxies, width),
     }
-    # Points of the box are at most 2 sqrt(d) from a centre in it.
-    farthest = (2.0 * _STRETCH) ** 2 * d
     for name in names:
         if name not in state.extras:
             return False
         array = state.extras[name]
-        fits = array.shape == shapes[name] if name in shapes else _is_table(array, setting.n_clusters, width)
-        if not fits or not np.array_equal(np.rint(array * _GRID), array * _GRID):
-            return False
-        squares = np.square(array).sum(axis=0 if name == AXES else -1)
-        if squares.max(initial=0.0) > (_STRETCH**2 if name == AXES else farthest):
+        fits = array.shape == shapes[name] if name in shapes else is_table(array, setting.n_clusters, width)
+        if not fits or not (is_projection(array) if name == AXES else is_near(array, d)):
             return False
     return True
-
-
-def _is_table(array: Array, most_rows: int, width: int) -> bool:
-    """Whether an array has 1 to `most_rows` rows of the width."""
-    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width

@@ -9,8 +9,10 @@ from flwr_dpkmeans.data.census_codes import CODEBOOK_2018, read_codebook
 from flwr_dpkmeans.data.federated import FederatedData
 from flwr_dpkmeans.data.mixtures import GaussianMixture, LabelledPoints, draw_gaussian_mixture, draw_max_cover_mixture
 from flwr_dpkmeans.data.partition import Partition, partition_indices
+from flwr_dpkmeans.data.separation import separation_index
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.data.stack_overflow import load_stack_overflow
+from flwr_dpkmeans.data.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
 from flwr_dpkmeans.data.tables import Table, load_table, validate_points
 
 __all__ = [
@@ -24,8 +26,11 @@ __all__ = [
     "LabelledPoints",
     "Partition",
     "Table",
+    "draw_balanced_clusters",
+    "draw_g2",
     "draw_gaussian_mixture",
     "draw_max_cover_mixture",
+    "draw_separated_clusters",
     "load_bundled",
     "load_census",
     "load_server_points",
@@ -35,5 +40,6 @@ __all__ = [
     "parse_bounds",
     "partition_indices",
     "read_codebook",
+    "separation_index",
     "validate_points",
 ]

@@ -159,6 +159,53 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     return values
 
 
+def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
+    """Check class labels of rows and return them as integers.
+
+    Parameters
+    ----------
+    labels : array-like of int, (n_rows,)
+        Classes from 0 on.
+    n_rows : int
+        Rows of the table that they belong to.
+    n_classes : int, optional
+        Number of classes.
+
+    Returns
+    -------
+    ndarray of int64, (n_rows,)
+
+    Raises
+    ------
+    DataError
+        If there is not one label for each row, or one is no whole number from 0 to ``n_classes - 1``.
+
+    Examples
+    --------
+    >>> validate_labels([1.0, 0.0], 2).tolist()
+    [1, 0]
+    """
+    array = np.asarray(labels)
+    if array.shape != (n_rows,):
+        raise DataError(
+            f"labels have shape {array.shape}, but the table has {n_rows} rows: give one label for each row."
+        )
+    if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
+        raise DataError(
+            "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "
+            "every client."
+        )
+    whole = array.astype(np.int64)
+    least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
+    if least < 0 or (n_classes is not None and n_rows and most >= n_classes):
+        bound = "at least 0" if n_classes is None else f"from 0 to {n_classes - 1}"
+        raise DataError(
+            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare n_classes as "
+            "large as they need."
+        )
+    return whole
+
+
 @lru_cache(maxsize=64)
 def _say_left_out(path: Path, names: str) -> None:
     """Warn once in a process: a client loads its table again for every message."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from flwr.app import Context
 
 from flwr_dpkmeans.agreement import verify_plan
-from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
+from flwr_dpkmeans.config import Evaluation
+from flwr_dpkmeans.errors import BudgetError, DataError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
@@ -24,6 +25,11 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
     """Recompute the plan and hold it against the node's policy and what its data set has cost already."""
     if not plan.config.masking:
         raise RefusalError("the plan turns masks off, which no client of a Flower run accepts: leave masking on.")
+    if plan.config.evaluation is Evaluation.EXACT and not settings.simulated:
+        raise RefusalError(
+            "the plan's evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
+            "evaluation='private'."
+        )
     try:
         verify_plan(plan)
     except (LocalMisuseError, BudgetError) as error:
@@ -46,6 +52,7 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
         bounds_lower=config.bounds[0],
         bounds_upper=config.bounds[1],
         server_data=plan.server is not None,
+        evaluation=config.evaluation.value,
     )
     spent = settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context))
     try:
@@ -67,6 +74,24 @@ def require_width(plan: Plan, n_features: int) -> None:
         raise RefusalError(
             f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
             "all features or one pair for each."
+        )
+
+
+def require_labels(plan: Plan, n_classes: int | None) -> None:
+    """Refuse a plan that evaluates against labels where this client has none; more classes stop it on this side."""
+    config = plan.config
+    if config.evaluation is Evaluation.NONE or config.n_classes == 0:
+        return
+    if n_classes is None:
+        raise RefusalError(
+            f"the plan evaluates against labels of {config.n_classes} classes, but this client has no labels: name "
+            "them on every client, or leave n_classes out."
+        )
+    if n_classes > config.n_classes:
+        # What labels a client has is its own affair, so this sentence stays in its log.
+        raise DataError(
+            f"the largest label is {n_classes - 1}, but the plan has {config.n_classes} classes, which are 0 to "
+            f"{config.n_classes - 1}: code the labels so, or raise n_classes."
         )
 
 

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import validate_points
+from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.ranges import Ranges
@@ -25,6 +26,7 @@ from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import build_algorithm
 from flwr_dpkmeans.preliminary import preliminary_statistic
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.rounds.private_sum import ClusterState
 
 logger = logging.getLogger("flwr_dpkmeans.client")
@@ -57,6 +59,8 @@ class KMeansClient(NumPyClient):
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
         For the picture.
+    labels : array-like of int, (n_examples,), optional
+        Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering.
 
     Attributes
     ----------
@@ -70,6 +74,8 @@ class KMeansClient(NumPyClient):
         What the run guaranteed.
     bounds_ : pair of tuples of float
         The box that data were scaled by: as declared, or as private histograms found it.
+    evaluation_ : EvaluationResult or None
+        Metrics of the result, if the run had an evaluation.
 
     Examples
     --------
@@ -85,8 +91,10 @@ class KMeansClient(NumPyClient):
         output_dir: str | Path | None = None,
         image_shape: tuple[int, ...] | None = None,
         feature_names: Sequence[str] = (),
+        labels: ArrayLike | None = None,
     ) -> None:
         self._points = validate_points(X)
+        self._labels = None if labels is None else validate_labels(labels, len(self._points))
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
         self._feature_names = tuple(feature_names)
@@ -97,6 +105,7 @@ class KMeansClient(NumPyClient):
         self.cost_curve_: Array | None = None
         self.privacy_: PrivacyReport | None = None
         self.bounds_: Box | None = None
+        self.evaluation_: EvaluationResult | None = None
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
@@ -117,21 +126,24 @@ class KMeansClient(NumPyClient):
         int
             Always 0: the number of examples is private.
         dict
-            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON.
+            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON and ``n_classes``, one
+            more than the largest label. Only the mod on this machine sees the latter.
         """
         task = _task(config)
         if task is Task.DESCRIBE:
             schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
             if self._feature_names:
                 schema["feature_names"] = json.dumps(self._feature_names)
+            if self._labels is not None:
+                schema["n_classes"] = int(self._labels.max(initial=-1)) + 1
             return [], 0, schema
         plan = _plan(config)
         if task is Task.PRELIMINARY:
             return preliminary_statistic(plan, int(config["round"]), self._points, _ranges(parameters)), 0, {}
         algorithm = build_algorithm(plan)
         state = _state(parameters, config)
-        statistic = algorithm.rounds[int(config["round"]) - 1].statistic
-        return list(statistic(self._grid_points(plan), state)), 0, {}
+        step = algorithm.rounds[int(config["round"]) - 1]
+        return list(step.arrays_of(self._grid_points(plan), state, self._labels)), 0, {}
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
@@ -155,6 +167,7 @@ class KMeansClient(NumPyClient):
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.bounds_ = plan.bounds
+        self.evaluation_ = read_evaluation(plan, state)
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
         if self._output_dir is not None:
             from flwr_dpkmeans.flower.result_files import write_run
@@ -168,6 +181,7 @@ class KMeansClient(NumPyClient):
                 self._image_shape,
                 self._feature_names,
                 state.centroids,
+                self.evaluation_,
             )
             for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)

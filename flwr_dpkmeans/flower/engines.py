@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.central import fit_central
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.direct import run_direct
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.held import hold_points
@@ -37,6 +38,8 @@ from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step, build_report
+from flwr_dpkmeans.results.evaluation import EvaluationResult
+from flwr_dpkmeans.rounds.private_sum import Labels
 
 logger = logging.getLogger("flwr_dpkmeans.estimator")
 
@@ -63,6 +66,8 @@ class FittedFederation:
         Cost over the number of clusters, if the run chose it, in squared scaled units.
     bounds : pair of tuples of float, or None
         The box that data were scaled by; None where the caller's own are used.
+    evaluation : EvaluationResult or None
+        Metrics, if the run had an evaluation.
     """
 
     centers: Array
@@ -72,9 +77,15 @@ class FittedFederation:
     steps: tuple[Step, ...]
     cost_curve: Array | None = None
     bounds: Box | None = None
+    evaluation: EvaluationResult | None = None
 
 
-def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+def fit_inprocess(
+    config: KMeansConfig,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> FittedFederation:
     """Run through Flower's messages, every client behind the secure-aggregation mod.
 
     Parameters
@@ -85,13 +96,15 @@ def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: A
         One table for each client, in the caller's units.
     server_points : ndarray, (n_server, n_features), or None
         The server's own points, in the caller's units.
+    labels : sequence of ndarray of int, (n_i,), optional
+        For each client, if the run evaluates against labels.
 
     Returns
     -------
     FittedFederation
         As one of the clients knows it: under ``oblivious`` the server has no result.
     """
-    clients = [KMeansClient(part) for part in parts]
+    clients = [KMeansClient(part, labels=own) for part, own in zip(parts, labels or [None] * len(parts), strict=True)]
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config, server_points=server_points, on_step=lambda step: logger.debug("%s", step)
@@ -110,10 +123,16 @@ def fit_inprocess(config: KMeansConfig, parts: Sequence[Array], server_points: A
         steps,
         client.cost_curve_,
         client.bounds_,
+        client.evaluation_,
     )
 
 
-def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+def fit_direct(
+    config: KMeansConfig,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> FittedFederation:
     """Run without messages; parameters and result as in `fit_inprocess`."""
     held = None if server_points is None else hold_points(config, server_points)
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
@@ -135,6 +154,7 @@ def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Arra
             parts,
             scale=_in_box,
             server_points=None if held is None else held.kept,
+            labels=labels,
             on_step=lambda step: logger.debug("%s", step),
         )
     state = found.state
@@ -146,6 +166,7 @@ def fit_direct(config: KMeansConfig, parts: Sequence[Array], server_points: Arra
         tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
         found.plan.bounds,
+        read_evaluation(found.plan, state),
     )
 
 
@@ -154,9 +175,19 @@ def _in_box(plan: Plan, points: Array) -> Array:
     return round_to_grid(plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits)
 
 
-def fit_in_one_place(config: KMeansConfig, parts: Sequence[Array], server_points: Array | None) -> FittedFederation:
+def fit_in_one_place(
+    config: KMeansConfig,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
-    del server_points
+    del server_points, labels
+    if config.evaluation is not Evaluation.NONE:
+        raise ConfigurationError(
+            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, without "
+            "rounds: leave evaluation out and measure the result there."
+        )
     if config.private_bounds:
         raise ConfigurationError(
             f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
@@ -171,7 +202,7 @@ def fit_in_one_place(config: KMeansConfig, parts: Sequence[Array], server_points
 def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
     # All parties are the caller's own here, so only the plan's own limits apply.
-    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default")
+    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
 
     def own_settings(_: Context) -> NodeSettings:
         return settings

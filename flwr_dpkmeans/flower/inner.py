@@ -21,15 +21,18 @@ _EMPTY_TENSOR = "_empty"
 _OK = 0
 
 
-def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...]]:
-    """Ask the wrapped client for the width of its table and the names of its columns, if it knows them."""
+def describe(
+    message: Message, context: Context, call_next: NextCall
+) -> tuple[int, tuple[str, ...], int | None]:
+    """Ask the wrapped client for its table's width, its columns' names if it knows them, and its number of classes."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
     metrics: Any = reply.get("fitres.metrics") or {}
     width = metrics.get("n_features")
     if not isinstance(width, int):
         raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
     names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
-    return width, names
+    n_classes = metrics.get("n_classes")
+    return width, names, n_classes if isinstance(n_classes, int) else None
 
 
 def ask_statistic(

@@ -25,6 +25,7 @@ from flwr_dpkmeans.flower.approval import (
     approve_plan,
     charge,
     require_fresh,
+    require_labels,
     require_names,
     require_planned,
     require_width,
@@ -136,8 +137,9 @@ def _agree(
     if plan.preliminary and (plan.is_final or plan.box is not None):
         raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
     approve_plan(plan, settings, context)
-    n_features, names = describe(message, context, call_next)
+    n_features, names, n_classes = describe(message, context, call_next)
     require_width(plan, n_features)
+    require_labels(plan, n_classes)
     require_names(plan, names)
     private_key = generate_private_key()
     agreed = plan_digest(blob)

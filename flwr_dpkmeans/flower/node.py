@@ -31,11 +31,14 @@ class NodeSettings:
         Charged before a statistic is sent.
     data_id : str
         Name of the data set in the ledger.
+    simulated : bool
+        Whether this node is part of a simulation, where an exact evaluation protects nobody's rows.
     """
 
     policy: ClientPolicy
     ledger: Ledger
     data_id: str
+    simulated: bool = False
 
 
 def is_simulation() -> bool:
@@ -101,7 +104,7 @@ def node_settings(context: Context) -> NodeSettings:
     else:
         ledger = _default_ledger(context, data_id)
         ledger.parent.mkdir(parents=True, exist_ok=True)
-    return NodeSettings(policy, FileLedger(ledger), data_id)
+    return NodeSettings(policy, FileLedger(ledger), data_id, is_simulation())
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:

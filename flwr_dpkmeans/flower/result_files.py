@@ -47,7 +47,7 @@ def write_run(
     from flwr_dpkmeans.results.picture import draw_cost_curve
 
     costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
-    metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements)
+    metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements, result.evaluation)
     metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
     write_report(folder, result.report, metrics)
     return [*paths, write_whole(folder / CURVE_FILE, draw_cost_curve(costs, chosen, result.report))]

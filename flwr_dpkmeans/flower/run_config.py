@@ -33,6 +33,9 @@ _STRATEGY_KEYS = (
     "max-retries",
     "count-share",
     "bounds-share",
+    "evaluation",
+    "evaluation-share",
+    "n-classes",
     "radius-clipping",
     "noise-kind",
     "lloyd-share",
@@ -49,6 +52,7 @@ _ZERO_MEANS_AUTOMATIC = (
     "n-features",
     "max-iter",
     "max-epsilon",
+    "evaluation-radius",
     *(name.replace("_", "-") for name in CLIP_BOUNDS),
 )
 _EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares", "bounds-domain")
@@ -78,7 +82,9 @@ RUN_CONFIG_KEYS = frozenset(
 """Every key that a run configuration may have."""
 
 
-def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
+def strategy_from_run_config(
+    run_config: Mapping[str, Any], *, server_points: NDArray[np.float64] | None = None
+) -> PrivateKMeans:
     """Build the strategy from Flower's run configuration.
 
     Parameters
@@ -86,6 +92,8 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     run_config : mapping
         Hyphenated names of `flwr_dpkmeans.config.KMeansConfig`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
         says, since Flower's configuration holds scalars only. A file of server data is read here.
+    server_points : ndarray, (n_server, n_features), optional
+        The server's points where they are in memory already.
 
     Returns
     -------
@@ -112,7 +120,8 @@ def strategy_from_run_config(run_config: Mapping[str, Any]) -> PrivateKMeans:
     _require_source("data", str(run_config.get("data", "")))
     _require_source("server-data", str(run_config.get("server-data", "")))
     _require_partition(run_config)
-    server_points = _server_points(run_config)
+    if server_points is None:
+        server_points = _server_points(run_config)
     values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
     options = {key.replace("-", "_"): value for key, value in (_known_sizes(run_config) | values).items()}
     timeouts = Timeouts(

@@ -52,13 +52,22 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -
     """Write what the server may know and print the absolute paths of all files."""
     report = strategy.run.report
     logger.info("%s", report)
+    if result.evaluation is not None:
+        logger.info("%s", result.evaluation)
     server = folder / "server"
     clusters = strategy.run.clusters
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
     else:
         centroids = in_callers_units(strategy.run.plan, clusters.centroids)
-        written = RunResult(centroids, clusters.counts, clusters.movements, report, scaled=clusters.centroids)
+        written = RunResult(
+            centroids,
+            clusters.counts,
+            clusters.movements,
+            report,
+            scaled=clusters.centroids,
+            evaluation=result.evaluation,
+        )
         scaled_by = replace(strategy.run.plan.config, bounds=strategy.run.plan.bounds)
         paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))
     logger.info("files of the server:")

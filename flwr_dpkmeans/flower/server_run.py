@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from flwr.app import Message, RecordDict
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.evaluation import result_extras
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.held import HeldPoints
@@ -313,7 +313,7 @@ class ServerRun:
         """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
         if not self.plan.server_advances or self._clusters is None:
             return b""
-        reads = (COST_CURVE,) if index is None else build_algorithm(self.plan).rounds[index - 1].reads
+        reads = result_extras(self.plan.config) if index is None else build_algorithm(self.plan).rounds[index - 1].reads
         return pack_state(self._clusters.view(reads))
 
     def _contents(self, replies: Iterable[Message], expected: Sequence[int]) -> list[tuple[int, RecordDict]]:

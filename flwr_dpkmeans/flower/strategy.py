@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
 from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
+from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
@@ -26,6 +27,7 @@ from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step
+from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.trust import trust_model
 
 logger = logging.getLogger("flwr_dpkmeans.server")
@@ -67,12 +69,15 @@ class KMeansResult(Result):
         Nodes that confirmed having the result.
     node_ids : tuple of int
         Nodes in the last aggregation.
+    evaluation : EvaluationResult or None
+        Metrics, if the run had an evaluation and the server may know it.
     """
 
     privacy: PrivacyReport | None = None
     confirmed: tuple[int, ...] = ()
     node_ids: tuple[int, ...] = ()
     steps: tuple[Step, ...] = field(default=())
+    evaluation: EvaluationResult | None = None
 
 
 class PrivateKMeans(Strategy):
@@ -363,6 +368,8 @@ class PrivateKMeans(Strategy):
         result.confirmed = self._confirmed
         result.node_ids = self.run.session.roster.node_ids
         result.steps = tuple(self._steps)
+        if self.run.clusters is not None:
+            result.evaluation = read_evaluation(self.run.plan, self.run.clusters)
         return result
 
     def _exchange(self, grid: Grid, messages: Sequence[Message], deadline: float) -> list[Message]:

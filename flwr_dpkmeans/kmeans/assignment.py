@@ -130,7 +130,7 @@ class _BlockAssigner:
             return
         self._scores = np.empty((n_clusters, self._chunk))
         # Looking at every coordinate pays when it saves two additions per score.
-        self._look_for_grid = 2 * n_features <= n_clusters and _is_on_grid(centroids)
+        self._look_for_grid = 2 * n_features <= n_clusters and is_on_grid(centroids)
         self._columns: dict[bool, list[FloatArray]] = {}
 
     def _constants(self, code: _LabelCode, on_grid: bool) -> list[FloatArray]:
@@ -152,7 +152,7 @@ class _BlockAssigner:
     def _coded_maxima(self, points: FloatArray, code: _LabelCode) -> FloatArray:
         """Return for each point the largest coded score."""
         best = np.empty(len(points))
-        on_grid = self._look_for_grid and _is_on_grid(points)
+        on_grid = self._look_for_grid and is_on_grid(points)
         first, *rest = self._constants(code, on_grid)
         for start in range(0, len(points), self._chunk):
             part = points[start : start + self._chunk]
@@ -182,8 +182,14 @@ class _BlockAssigner:
         return labels, best
 
 
-def _is_on_grid(values: FloatArray) -> bool:
-    """Say whether all values are multiples of 2^-16."""
+def is_on_grid(values: FloatArray) -> bool:
+    """Say whether all values are multiples of 2^-16.
+
+    Examples
+    --------
+    >>> is_on_grid(np.array([0.25])), is_on_grid(np.array([0.3]))
+    (True, False)
+    """
     scaled = values * _GRID
     return bool((np.rint(scaled) == scaled).all())
 

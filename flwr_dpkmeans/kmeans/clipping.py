@@ -18,8 +18,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 FloatArray = npt.NDArray[np.float64]
 
 _GRID = 2.0**16
-# A norm of 2^24 entries is computed with a relative error of up to some 2^-37; the shade makes every factor too small.
-_SHADE = 1.0 - 2.0**-30
+SHADE = 1.0 - 2.0**-30
+"""A norm of 2^24 entries is computed with a relative error of some 2^-37: the shade makes every factor too small."""
 
 
 @lru_cache(maxsize=64)
@@ -111,7 +111,7 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
     if not far.any():
         return rows
     clipped = rows.copy()
-    factors = (radius * _SHADE) / np.sqrt(squares[far])
+    factors = (radius * SHADE) / np.sqrt(squares[far])
     clipped[far] = toward_zero(rows[far] * factors[:, None])
     return clipped
 
@@ -141,7 +141,7 @@ def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float
     flat = np.ravel(np.asarray(vector, dtype=np.float64))
     norm = float(np.abs(flat).sum()) if order == 1 else math.sqrt(float(flat @ flat))
     # The computed norm may be a little too small, so vectors within the shade of the bound are scaled as well.
-    return 1.0 if norm <= bound * _SHADE else bound * _SHADE * _SHADE / norm
+    return 1.0 if norm <= bound * SHADE else bound * SHADE * SHADE / norm
 
 
 def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:

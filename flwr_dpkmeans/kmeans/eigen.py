@@ -57,9 +57,28 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         vectors = product(basis, inner)
     order = np.argsort(-values, kind="stable")
     values, vectors = values[order], vectors[:, order]
+    return values, with_positive_peaks(vectors)
+
+
+def with_positive_peaks(vectors: FloatArray) -> FloatArray:
+    """Turn columns, whose sign is free, so that the largest entry of each is positive.
+
+    Parameters
+    ----------
+    vectors : array of shape (n_features, n_components)
+
+    Returns
+    -------
+    float64 array of shape (n_features, n_components)
+
+    Examples
+    --------
+    >>> with_positive_peaks(np.array([[0.6], [-0.8]])).tolist()
+    [[-0.6], [0.8]]
+    """
     largest = np.abs(vectors).argmax(axis=0)
-    vectors = vectors * np.where(vectors[largest, np.arange(len(values))] < 0.0, -1.0, 1.0)
-    return values, vectors
+    turned: FloatArray = vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
+    return turned
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
 from flwr_dpkmeans.kmeans.clipping import clip_factor, toward_zero
+from flwr_dpkmeans.kmeans.eigen import with_positive_peaks
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 
 _ROOT_TWO = math.sqrt(2.0)
@@ -217,10 +218,8 @@ def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
     [[0.0], [1.0]]
     """
     _, vectors = np.linalg.eigh(matrix)
-    leading = vectors[:, ::-1][:, :n_components]
-    largest = np.abs(leading).argmax(axis=0)
-    signs = np.where(leading[largest, np.arange(leading.shape[1])] < 0.0, -1.0, 1.0)
-    rounded: FloatArray = np.rint(leading * signs * 2.0**16) / 2.0**16 + 0.0
+    leading = with_positive_peaks(vectors[:, ::-1][:, :n_components])
+    rounded: FloatArray = np.rint(leading * _GRID) / _GRID + 0.0
     return rounded
 
 

@@ -13,11 +13,9 @@ import numpy as np
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray
-from flwr_dpkmeans.kmeans.clipping import toward_zero
+from flwr_dpkmeans.kmeans.clipping import SHADE, toward_zero
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 
-_SHADE = 1.0 - 2.0**-30
-"""A norm of 2^24 entries is computed with a relative error of some 2^-37: every factor is made a little too small."""
 _SMALLEST_RADIUS = 2.0**-16
 _ROWS_TIMES_FEATURES = 1 << 18
 
@@ -64,7 +62,7 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
     norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
     # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
-    factors = _SHADE / np.maximum(norms, at_least)
+    factors = SHADE / np.maximum(norms, at_least)
     return toward_zero(residuals * factors[:, None])
 
 

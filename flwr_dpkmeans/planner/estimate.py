@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.plan import Plan, PlannedRound
+from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""
@@ -96,15 +95,15 @@ def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise 
         None if no round releases a (k, d) and a (k,) array together.
     """
     k, d = plan.config.n_clusters, plan.n_features
-    for planned in reversed(plan.rounds):
+    for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
         sums = [block for block in planned.blocks if block.shape == (k, d)]
         counts = [block for block in planned.blocks if block.shape == (k,)]
         if sums and counts:
             in_radii = sums[0].name == "residual_sums"
             unit = ProxyOptions().residual_width * spread * math.sqrt(plan.n_features or 1) if in_radii else 1.0
             return CentroidNoise(
-                _released_std(plan, planned, sums[0]) * unit,
-                _released_std(plan, planned, counts[0]),
+                plan.released_std(planned, sums[0]) * unit,
+                plan.released_std(planned, counts[0]),
                 in_radii or sums[0].name.startswith("relative"),
             )
     return None
@@ -152,11 +151,3 @@ def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> 
     except LocalMisuseError:
         return False
     return noise is not None and 0.5 * request.units_per_cluster(n_clusters) >= noise.smallest_cluster(request.spread)
-
-
-def _released_std(plan: Plan, planned: PlannedRound, block: Block) -> float:
-    """Standard deviation on one entry with all clients there: shares of silent ones are not missing then."""
-    std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
-    if trust_model(planned.trust).shared_noise:
-        std *= math.sqrt(plan.n_clients / plan.shares.n_honest)
-    return std

@@ -25,7 +25,7 @@ _LONGEST_QUOTE = 60
 _NOISE_SOURCES = ("secure", "seeded")
 _NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total")
 _SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
-_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units")
+_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class PlanSummary:
         The plan's public box, in the units of the data.
     server_data : bool
         Whether the run starts from the server's own points.
+    evaluation : str
+        Kind of evaluation after the last round: "none", "private" or "exact".
     """
 
     algorithm: str
@@ -72,6 +74,7 @@ class PlanSummary:
     bounds_lower: tuple[float, ...]
     bounds_upper: tuple[float, ...]
     server_data: bool = False
+    evaluation: str = "none"
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class ClientPolicy:
         Largest sum of epsilons over all runs on one data set (basic composition).
     max_delta : float
         Largest delta of one run, in [0, 1).
-    allowed_trust, allowed_algorithms, allowed_units : tuple of str
-        Names that a plan may use; empty allows all.
+    allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation : tuple of str
+        Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations.
     min_cohort : int
         Smallest `min_clients` of a plan, at least 1.
     require_secure_noise : bool
@@ -123,6 +126,7 @@ class ClientPolicy:
     allow_non_private: bool = True
     allow_server_data: bool = True
     allowed_bounds: tuple[tuple[float, float], ...] | None = None
+    allowed_evaluation: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _NON_NEGATIVE_LIMITS:
@@ -254,6 +258,7 @@ is 1: lower the plan's epsilon or its number of retries.
             ("algorithm", plan.algorithm, self.allowed_algorithms),
             ("trust model", plan.trust, self.allowed_trust),
             ("privacy unit", plan.unit, self.allowed_units),
+            ("evaluation", plan.evaluation, self.allowed_evaluation),
         ):
             if allowed and value not in allowed:
                 names = ", ".join(repr(name) for name in allowed)

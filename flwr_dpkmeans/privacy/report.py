@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 REPORT_VERSION = 1
+EVALUATION_ROUND = "evaluation"
+"""Name of the round that measures the result instead of changing it."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What a run leaves behind: files that are never half-written, and a picture that a person can read."""
+"""What a run leaves behind: files that are never half-written, a picture that a person can read, and its quality."""

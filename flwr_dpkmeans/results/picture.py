@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
@@ -45,7 +45,8 @@ def draw_summary(result: RunResult) -> bytes:
     left, right = lower.subplots(1, 2)
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
-    figure.suptitle(_title(result.report), fontsize=11)
+    measured = "" if result.evaluation is None else f"\n{result.evaluation}"
+    figure.suptitle(_title(result.report) + measured, fontsize=11)
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()
@@ -191,7 +192,8 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
 
 def _draw_radius(axis: Any, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
-    radii = {line.round_index: line.radius for line in result.report.releases if line.round_index > 0}
+    moving = [line for line in result.report.releases if line.round_index > 0 and line.round_name != EVALUATION_ROUND]
+    radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
     known = [(index, radii[index]) for index in rounds if radii[index] is not None]
     if known:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.results.evaluation import EvaluationResult
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
@@ -42,6 +43,8 @@ class RunResult:
         For the picture.
     scaled : ndarray, (n_clusters, n_features), optional
         Centroids in the box [-1, 1]^d, for a picture in which no feature outweighs the others by its unit.
+    evaluation : EvaluationResult, optional
+        Metrics of the centroids.
     """
 
     centroids: NDArray[np.float64]
@@ -51,6 +54,7 @@ class RunResult:
     image_shape: tuple[int, ...] | None = None
     feature_names: tuple[str, ...] = ()
     scaled: NDArray[np.float64] | None = None
+    evaluation: EvaluationResult | None = None
 
 
 def write_results(folder: Path, result: RunResult) -> list[Path]:
@@ -84,7 +88,7 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
     )
     return [
         write_whole(folder / CENTROIDS_FILE, archive.getvalue()),
-        *write_report(folder, result.report, metrics_of(result.report, result.counts, result.movements)),
+        *write_report(folder, result.report, metrics_of(result.report, result.counts, result.movements, result.evaluation)),
         write_whole(folder / PICTURE_FILE, draw_summary(result)),
     ]
 
@@ -98,9 +102,12 @@ def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -
 
 
 def metrics_of(
-    report: PrivacyReport, counts: NDArray[np.float64] | None, movements: tuple[float, ...] | None
+    report: PrivacyReport,
+    counts: NDArray[np.float64] | None,
+    movements: tuple[float, ...] | None,
+    evaluation: EvaluationResult | None = None,
 ) -> dict[str, Any]:
-    """Numbers of a run that follow from the plan and the releases; counts and movements where they are known."""
+    """Numbers of a run that follow from the plan and the releases; counts, movements and metrics where known."""
     plain = report.to_dict()
     rounds: dict[int, dict[str, Any]] = {}
     for line in plain["releases"]:
@@ -117,8 +124,9 @@ def metrics_of(
         entry[f"noise_{line['array']}"] = line["noise_scale"]
     listed = [rounds[index] for index in sorted(rounds)]
     if movements:
-        # Steps before the first Lloyd round move nothing.
-        for entry, movement in zip([e for e in listed if e["round"] > 0][-len(movements) :], movements, strict=False):
+        # Steps before the first Lloyd round, and an evaluation after the last, move nothing.
+        moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] != EVALUATION_ROUND]
+        for entry, movement in zip(moving[-len(movements) :], movements, strict=False):
             entry["movement"] = movement
     metrics: dict[str, Any] = {
         "epsilon": plain["epsilon"],
@@ -131,6 +139,8 @@ def metrics_of(
         metrics["n_iterations"] = len(movements)
     if counts is not None:
         metrics["noisy_counts"] = [float(count) for count in counts]
+    if evaluation is not None:
+        metrics["evaluation"] = evaluation.to_dict()
     return metrics
 
 

@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum, vector_length
 from flwr_dpkmeans.rounds.state import Array, ClusterState
 
-__all__ = ["Algorithm", "Array", "ClusterState", "InitialState", "PrivateSum"]
+__all__ = ["Algorithm", "Array", "ClusterState", "InitialState", "Labels", "PrivateSum"]
+
+Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,10 @@ class PrivateSum:
         Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
         `advance`.
     admits : callable or None
-        ``admits(state) -> bool``: whether what a server sent of these extras fits the plan; None leaves it to
-        `agreement.require_server_state`.
+        ``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
+        None where there are none. `agreement.require_server_state` checks centroids itself.
+    labelled : callable or None
+        ``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one.
     """
 
     name: str
@@ -45,6 +52,13 @@ class PrivateSum:
     radius: float | None = None
     reads: tuple[str, ...] = ()
     admits: Callable[[ClusterState], bool] | None = None
+    labelled: Callable[[Array, ClusterState, Labels], Sequence[Array]] | None = None
+
+    def arrays_of(self, points: Array, state: ClusterState, labels: Labels | None = None) -> Sequence[Array]:
+        """Return one client's arrays; its labels, (n_points,), are looked at where the round has a use for them."""
+        if self.labelled is None or labels is None:
+            return self.statistic(points, state)
+        return self.labelled(points, state, labels)
 
     @property
     def length(self) -> int:

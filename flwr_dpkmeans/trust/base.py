@@ -45,6 +45,11 @@ class Shares:
         """Factor on the standard deviation of one share."""
         return 1.0 / math.sqrt(self.n_honest)
 
+    @property
+    def excess(self) -> float:
+        """Standard deviation of all shares together over that of those that are counted on."""
+        return math.sqrt(self.n_clients / self.n_honest)
+
 
 @dataclass(frozen=True)
 class Broadcast:

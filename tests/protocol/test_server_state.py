@@ -12,8 +12,9 @@ from flwr.app import Message
 from numpy.typing import NDArray
 from protocol_federation import Federation, make_federation, small_config
 
+from flwr_dpkmeans.agreement import require_server_state
 from flwr_dpkmeans.algorithms import parse_run
-from flwr_dpkmeans.errors import CohortError
+from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.records import RECORD, Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
@@ -230,3 +231,35 @@ def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:
     with pytest.raises(CohortError):
         start(running)
     assert all((2, 1) not in running.attempts_in_ledger(node) for node in running.clients)
+
+
+def one_extra_more(state: ClusterState) -> ClusterState:
+    return replace(state, extras={**state.extras, "seed": np.zeros(1)})
+
+
+@pytest.mark.parametrize("round_index", [1, 2, 3, 4])
+def test_an_extra_that_the_round_does_not_read_gets_no_answer(round_index: int) -> None:
+    """Each client could be told something else by it, and its answers watched."""
+    running = federation()
+
+    def tamper(message: Message) -> bool:
+        if is_request(message, round_index):
+            record = message.content.config_records[RECORD]
+            record["state"] = pack_state(one_extra_more(unpack_state(record["state"])))
+        return True
+
+    running.faults.on_request = tamper
+    with pytest.raises(CohortError):
+        start(running)
+    assert all(len(running.attempts_in_ledger(node)) == round_index - 1 for node in running.clients)
+
+
+def test_the_result_may_come_with_the_cost_curve_only() -> None:
+    running = federation()
+    start(running)
+    plan, last = running.plan, running.plan.last_round + 1
+    state = ClusterState(np.zeros((3, 3)), np.zeros(3))
+    require_server_state(plan, last, replace(state, extras={"cost_curve": np.zeros(3)}))
+    for name in ("projection", "seed", "server_points"):
+        with pytest.raises(ProtocolError, match="does not fit the plan"):
+            require_server_state(plan, last, replace(state, extras={name: np.zeros((3, 1))}))

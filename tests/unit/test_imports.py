@@ -39,7 +39,7 @@ ALLOWED = {
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
     "reporting": {"algorithms", "plan", "trust", "privacy", "config"},
     "data": set(),
-    "results": {"privacy"},
+    "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),

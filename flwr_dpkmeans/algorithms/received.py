@@ -1,0 +1,39 @@
+"""What a state that a server sent must be like, so that a client's search for nearest centres is exact.
+
+On the grid and inside these ranges all sums are exact: each row's label is then a function of that row alone, to the
+last bit. The statistics' bounds themselves hold for every state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flwr_dpkmeans.kmeans.assignment import is_on_grid
+from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+
+_STRETCH = 1.01
+"""Largest length of a projection's column: 1, and room for rounding."""
+_LARGEST_COUNT = 2.0**47
+
+
+def has_exact_centroids(state: ClusterState) -> bool:
+    """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
+    inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
+    return bool(inside) and is_on_grid(state.centroids)
+
+
+def is_projection(array: Array) -> bool:
+    """Whether the columns of a table are on the grid and do not stretch."""
+    return is_on_grid(array) and bool(np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2)
+
+
+def is_near(array: Array, n_features: int) -> bool:
+    """Whether points are on the grid and no farther from the origin than points of the box can be from a centre."""
+    # At most 2 sqrt(d) from a centre in the box.
+    farthest = (2.0 * _STRETCH) ** 2 * n_features
+    return is_on_grid(array) and bool(np.square(array).sum(axis=-1).max(initial=0.0) <= farthest)
+
+
+def is_table(array: Array, most_rows: int, width: int) -> bool:
+    """Whether an array has 1 to `most_rows` rows of the width."""
+    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width

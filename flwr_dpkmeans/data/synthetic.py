@@ -1,0 +1,312 @@
+"""Synthetic sets of FastLloyd's experiments: clusters with a given degree of separation, balanced ones, and G2.
+
+The separated clusters follow R's clusterGeneration (Qiu and Joe 2006, "Generation of random clusters with specified
+degree of separation", Journal of Classification 23, 315-334): its construction and constants, in code of our own.
+
+1. The means are vertices of a regular simplex, from the (d + 2)-nd on of its copies shifted along one edge, rotated
+   at random. With many clusters in few dimensions that is a long strip, as in the package.
+2. Covariances have eigenvalues that are uniform in [1, 10] and random eigenvectors.
+3. The means are scaled so that the smallest separation of two clusters is the wanted one.
+4. One cluster after the other, the most remote first, has its covariance grown until its nearest neighbour has the
+   wanted separation too. Growing never brings a pair below it, so one pass makes all nearest neighbours equal.
+
+`separation.separation_index` checks the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data._checks import check_generator, check_integer
+from flwr_dpkmeans.data.mixtures import LabelledPoints
+from flwr_dpkmeans.data.separation import ClusterMoments, Touching, radius_of
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+
+Array = NDArray[np.float64]
+
+WELL_SEPARATED = 0.34
+"""Degree of separation of two unit normal distributions at distance 8: clusterGeneration calls it well separated."""
+_LARGEST_SEPARATION = 0.999
+_EIGENVALUES = (1.0, 10.0)
+_LARGEST_OUTLIERS = 100
+# Half the width of the box of the outliers, in standard deviations of each column, as in clusterGeneration.
+_OUTLIER_REACH = 4.0
+
+
+class ClusterSizes(StrEnum):
+    """How many points each cluster has."""
+
+    INCREASING = "increasing"
+    """In the ratio 1:2:...:k, rounded so that the sum is right."""
+    BALANCED = "balanced"
+    """Equal but for one point."""
+    SIMILAR = "similar"
+    """Each uniform in 0.7 to 1.3 times the average, so that the sum varies."""
+
+
+def draw_separated_clusters(
+    rng: np.random.Generator,
+    *,
+    n_points: int = 10_000,
+    n_clusters: int,
+    n_features: int,
+    separation: float | Sequence[float] = (0.16, 0.26),
+    sizes: str = ClusterSizes.INCREASING,
+    n_outliers: int | None = None,
+) -> LabelledPoints:
+    """Draw Gaussian clusters with a given degree of separation between every cluster and its nearest neighbour.
+
+    The defaults are those of FastLloyd's Synth sets (section 6.1.3); those of its ablation (appendix B) have
+    ``n_points=2048``, a separation of 0.25, 0.5 or 0.75, ``sizes="similar"`` and no outliers.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_points : int
+        Rows without outliers; with "increasing" at least k(k+1)/2, else at least k. With "similar" their average.
+    n_clusters, n_features : int
+        k and d, at least 1. A single cluster has no neighbour, and the separation no effect.
+    separation : float or pair of float
+        J* between each cluster and its nearest neighbour, of the true moments, from -0.999 to 0.999; a pair is a range
+        from which one value is drawn for the whole set, because clusterGeneration takes one.
+    sizes : str or ClusterSizes
+        How many points each cluster has.
+    n_outliers : int, optional
+        Rows more that are uniform in the box of 4 standard deviations of the other rows around their mean, column by
+        column, as in clusterGeneration. None draws a number from 0 to 100.
+
+    Returns
+    -------
+    LabelledPoints
+        Rows in random order; outliers have the label -1.
+
+    Raises
+    ------
+    ConfigurationError
+        If a parameter is out of its range.
+
+    Notes
+    -----
+    `draw_cluster_moments` with the same generator state gives the true moments. 32 clusters in 512 dimensions take
+    about 5 seconds, 128 in 2 dimensions less than one.
+
+    Examples
+    --------
+    >>> drawn = draw_separated_clusters(np.random.default_rng(0), n_clusters=3, n_features=2, n_outliers=5)
+    >>> drawn.points.shape, np.bincount(drawn.labels + 1).tolist()
+    ((10005, 2), [5, 1667, 3333, 5000])
+    """
+    moments = draw_cluster_moments(rng, n_clusters=n_clusters, n_features=n_features, separation=separation)
+    counts = _sizes(rng, n_points, n_clusters, sizes)
+    if n_outliers is None:
+        n_outliers = int(rng.integers(_LARGEST_OUTLIERS, endpoint=True))
+    check_integer("n_outliers", n_outliers, 0)
+    points = np.empty((sum(counts) + n_outliers, n_features))
+    end = 0
+    for mean, covariance, count in zip(moments.means, moments.covariances, counts, strict=True):
+        start, end = end, end + count
+        points[start:end] = rng.standard_normal((count, n_features)) @ np.linalg.cholesky(covariance).T + mean
+    inner = points[:end]
+    centre, reach = inner.mean(axis=0), _OUTLIER_REACH * inner.std(axis=0)
+    points[end:] = rng.uniform(centre - reach, centre + reach, (n_outliers, n_features))
+    labels = np.repeat(np.arange(-1, n_clusters), [0, *counts])
+    labels = np.concatenate([labels, np.full(n_outliers, -1)])
+    order = rng.permutation(len(points))
+    return LabelledPoints(points[order], labels[order], moments.means)
+
+
+def draw_cluster_moments(
+    rng: np.random.Generator, *, n_clusters: int, n_features: int, separation: float | Sequence[float] = (0.16, 0.26)
+) -> ClusterMoments:
+    """Draw means and covariances of clusters with a given degree of separation.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_clusters, n_features : int
+        k and d, at least 1.
+    separation : float or pair of float
+        As in `draw_separated_clusters`, which draws from these moments.
+
+    Returns
+    -------
+    ClusterMoments
+
+    Raises
+    ------
+    ConfigurationError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.data.separation import separation_index
+    >>> moments = draw_cluster_moments(np.random.default_rng(0), n_clusters=5, n_features=3, separation=0.25)
+    >>> separation_index(moments).round(9).tolist()
+    [0.25, 0.25, 0.25, 0.25, 0.25]
+    """
+    check_generator(rng)
+    check_integer("n_clusters", n_clusters, 1)
+    check_integer("n_features", n_features, 1)
+    low, high = _separation_range(separation)
+    wanted = radius_of(float(rng.uniform(low, high)))
+    means = _strip_of_simplices(n_clusters, n_features) @ _rotation(rng, n_features)
+    covariances = np.empty((n_clusters, n_features, n_features))
+    for covariance in covariances:
+        axes = _rotation(rng, n_features)
+        covariance[:] = (axes * rng.uniform(*_EIGENVALUES, n_features)) @ axes.T
+    if n_clusters == 1:
+        return ClusterMoments(means, covariances)
+    touching = Touching(ClusterMoments(means, covariances))
+    nearest_radii = touching.nearest_radii()
+    smallest = float(nearest_radii.min())
+    for cluster in np.argsort(-nearest_radii, kind="stable"):
+        touching.grow(int(cluster), smallest)
+    # Radii are proportional to distances of the means.
+    return ClusterMoments(means * (wanted / smallest), covariances * touching.stretch[:, None, None] ** 2)
+
+
+def draw_balanced_clusters(
+    rng: np.random.Generator, *, n_points: int, n_clusters: int, n_features: int
+) -> LabelledPoints:
+    """Draw balanced and well separated Gaussian clusters: the sets of FastLloyd's timings (TimeSynth).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_points, n_clusters, n_features : int
+        N, k and d; N at least k, the others at least 1.
+
+    Returns
+    -------
+    LabelledPoints
+        Clusters whose nearest neighbours have the separation 0.34, without outliers.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> drawn = draw_balanced_clusters(np.random.default_rng(0), n_points=11, n_clusters=2, n_features=5)
+    >>> drawn.points.shape, np.bincount(drawn.labels).tolist()
+    ((11, 5), [6, 5])
+    """
+    return draw_separated_clusters(
+        rng,
+        n_points=n_points,
+        n_clusters=n_clusters,
+        n_features=n_features,
+        separation=WELL_SEPARATED,
+        sizes=ClusterSizes.BALANCED,
+        n_outliers=0,
+    )
+
+
+def draw_g2(
+    rng: np.random.Generator, *, n_features: int, n_points: int = 2048, deviation: float = 30.0
+) -> LabelledPoints:
+    """Draw a set like Franti's G2: two Gaussians around (500, ..., 500) and (600, ..., 600).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_features : int
+        The dimension, at least 1 (in the original sets 1 to 1,024 in powers of 2).
+    n_points : int
+        Rows of both together, at least 2; half of them each.
+    deviation : float
+        Standard deviation of each coordinate (10 to 100 in the original sets), finite and above 0.
+
+    Returns
+    -------
+    LabelledPoints
+        Not rounded to whole numbers, as the original sets are; rows in random order.
+
+    Raises
+    ------
+    ConfigurationError
+        If a parameter is out of its range.
+
+    References
+    ----------
+    Franti, Mariescu-Istodor and Zhong 2016, "XNN graph", S+SSPR, LNCS 10029.
+
+    Examples
+    --------
+    >>> drawn = draw_g2(np.random.default_rng(0), n_features=4)
+    >>> drawn.points.shape, np.bincount(drawn.labels).tolist(), drawn.means[:, 0].tolist()
+    ((2048, 4), [1024, 1024], [500.0, 600.0])
+    """
+    check_generator(rng)
+    check_integer("n_features", n_features, 1)
+    check_integer("n_points", n_points, 2)
+    is_number = isinstance(deviation, int | float | np.integer | np.floating) and not isinstance(deviation, bool)
+    if not is_number or not math.isfinite(deviation) or deviation <= 0:
+        raise ConfigurationError(
+            f"deviation is {deviation!r}, but it must be a finite number above 0: give for example 30."
+        )
+    means = np.repeat([[500.0], [600.0]], n_features, axis=1)
+    labels = rng.permutation(np.arange(n_points) % 2)
+    return LabelledPoints(means[labels] + deviation * rng.standard_normal((n_points, n_features)), labels, means)
+
+
+def _separation_range(separation: object) -> tuple[float, float]:
+    """Both ends of the range, or the value twice."""
+    values = np.asarray(separation)
+    ends = np.atleast_1d(values).tolist() if values.dtype.kind in "iuf" and values.ndim <= 1 else []
+    inside = all(-_LARGEST_SEPARATION <= end <= _LARGEST_SEPARATION for end in ends)
+    if len(ends) != values.size or not inside or len(ends) not in (1, 2) or ends[0] > ends[-1]:
+        raise ConfigurationError(
+            f"separation is {separation!r}, but it must be one number from -{_LARGEST_SEPARATION} to "
+            f"{_LARGEST_SEPARATION}, or a pair of them, the smaller first: give for example (0.16, 0.26)."
+        )
+    return float(ends[0]), float(ends[-1])
+
+
+def _sizes(rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str) -> list[int]:
+    """Number of points of each cluster."""
+    if sizes not in list(ClusterSizes):
+        raise ConfigurationError(f"sizes is {sizes!r}: {nearest(sizes, [str(size) for size in ClusterSizes])}")
+    increasing = sizes == ClusterSizes.INCREASING
+    check_integer("n_points", n_points, n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters)
+    if sizes == ClusterSizes.SIMILAR:
+        average = n_points / n_clusters
+        low = math.ceil(0.7 * average)
+        drawn = rng.integers(low, max(low, math.floor(1.3 * average)), n_clusters, endpoint=True)
+        return [int(count) for count in drawn]
+    weights = np.arange(1, n_clusters + 1) if increasing else np.ones(n_clusters, dtype=np.int64)
+    counts, remainders = np.divmod(n_points * weights, weights.sum())
+    counts[np.argsort(-remainders, kind="stable")[: n_points - counts.sum()]] += 1
+    return [int(count) for count in counts]
+
+
+def _rotation(rng: np.random.Generator, n_features: int) -> Array:
+    """Random orthogonal matrix, uniform over all of them (Mezzadri 2007)."""
+    axes, triangle = np.linalg.qr(rng.standard_normal((n_features, n_features)))
+    return np.asarray(axes * np.sign(np.diag(triangle)), dtype=np.float64)
+
+
+def _strip_of_simplices(n_clusters: int, n_features: int) -> Array:
+    """Vertices at distance 2 of their nearest neighbours: a simplex, then its shifts by its first edge."""
+    vertices = np.zeros((min(n_clusters, n_features + 1), n_features))
+    for new in range(1, len(vertices)):
+        vertices[new] = vertices[:new].mean(axis=0)
+        squared_distance = float(((vertices[new] - vertices[0]) ** 2).sum())
+        vertices[new, new - 1] += math.sqrt(4.0 - squared_distance)
+    places = np.zeros((n_clusters, n_features))
+    places[: len(vertices)] = vertices
+    later = np.arange(len(vertices), n_clusters) - n_features - 1
+    # A shift moves the first vertex to where the second was, so only the other vertices are new.
+    places[len(vertices) :] = vertices[1 + later % n_features] if len(later) else 0.0
+    places[len(vertices) :, 0] += 2.0 * (1 + later // n_features)
+    return places

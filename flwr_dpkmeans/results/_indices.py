@@ -1,0 +1,158 @@
+"""One function for each metric of a clustering, behind `metrics.clustering_metrics`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.metrics import cost_per_point
+
+Array = NDArray[np.float64]
+
+# Memory for blocks of distances between points, in MiB.
+_WORKING_MEMORY = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """What a metric sees."""
+
+    points: Array
+    centroids: Array
+    clusters: NDArray[np.int64]
+    labels: NDArray[np.generic] | None
+    reference: Array | None
+
+    @property
+    def n_found(self) -> int:
+        """Clusters that are not empty."""
+        return len(np.unique(self.clusters))
+
+
+def _silhouette(seen: Clustering) -> float:
+    """Mean silhouette coefficient."""
+    from sklearn import config_context
+    from sklearn.metrics import silhouette_score
+
+    if seen.n_found == 1:
+        return -1.0
+    if seen.n_found == len(seen.points):
+        return 0.0
+    with config_context(working_memory=_WORKING_MEMORY):
+        return float(silhouette_score(seen.points, seen.clusters))
+
+
+def _davies_bouldin(seen: Clustering) -> float:
+    """Davies-Bouldin index."""
+    from sklearn.metrics import davies_bouldin_score
+
+    if seen.n_found == 1:
+        return math.inf
+    return 0.0 if seen.n_found == len(seen.points) else float(davies_bouldin_score(seen.points, seen.clusters))
+
+
+def _calinski_harabasz(seen: Clustering) -> float:
+    """Calinski-Harabasz index."""
+    from sklearn.metrics import calinski_harabasz_score
+
+    if seen.n_found == 1:
+        return 0.0
+    return 1.0 if seen.n_found == len(seen.points) else float(calinski_harabasz_score(seen.points, seen.clusters))
+
+
+def _dunn(seen: Clustering) -> float:
+    """Dunn index, from blocks of distances."""
+    from sklearn.metrics import pairwise_distances_chunked
+
+    if seen.n_found == 1:
+        return 0.0
+    # Centred, so that distances do not lose digits.
+    points, clusters = seen.points - seen.points.mean(axis=0), seen.clusters
+    gap, diameter, start = math.inf, 0.0, 0
+    for distances in pairwise_distances_chunked(points, working_memory=_WORKING_MEMORY):
+        same = clusters[start : start + len(distances), None] == clusters
+        gap = min(gap, float(distances.min(where=~same, initial=math.inf)))
+        diameter = max(diameter, float(distances.max(where=same, initial=0.0)))
+        start += len(distances)
+    return gap / diameter if diameter > 0.0 else math.inf
+
+
+def _bcss(seen: Clustering) -> float:
+    """Between-cluster sum of squares."""
+    from scipy.sparse import csr_array
+
+    n_points = len(seen.points)
+    members = csr_array((np.ones(n_points), (seen.clusters, np.arange(n_points))), (len(seen.centroids), n_points))
+    counts = np.bincount(seen.clusters, minlength=len(seen.centroids))
+    # From centred points, because a difference of large sums would lose digits.
+    sums = members @ (seen.points - seen.points.mean(axis=0))
+    return float(((sums**2).sum(axis=1)[counts > 0] / counts[counts > 0]).sum())
+
+
+def _empty_clusters(seen: Clustering) -> int:
+    """Centroids that are nearest to no point."""
+    return len(seen.centroids) - seen.n_found
+
+
+def _centroid_error(seen: Clustering) -> float | None:
+    """Mean squared distance of matched centroids."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    if seen.reference is None:
+        return None
+    if seen.reference.shape[1] != seen.centroids.shape[1]:
+        raise DataError(
+            f"reference_centroids have {seen.reference.shape[1]} features, but the centroids have "
+            f"{seen.centroids.shape[1]}: give both the same."
+        )
+    squared_distances = cdist(seen.centroids, seen.reference, "sqeuclidean")
+    return float(squared_distances[linear_sum_assignment(squared_distances)].mean())
+
+
+def _contingency(seen: Clustering) -> Array | None:
+    """Points of each label and each cluster that is not empty."""
+    from sklearn.metrics.cluster import contingency_matrix
+
+    return None if seen.labels is None else np.asarray(contingency_matrix(seen.labels, seen.clusters), dtype=np.float64)
+
+
+def _accuracy(seen: Clustering) -> float | None:
+    """Share of points under the best one-to-one matching."""
+    from scipy.optimize import linear_sum_assignment
+
+    counts = _contingency(seen)
+    if counts is None:
+        return None
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(seen.points))
+
+
+def _purity(seen: Clustering) -> float | None:
+    """Share of points with the commonest label of their cluster."""
+    counts = _contingency(seen)
+    return None if counts is None else float(counts.max(axis=0).sum() / len(seen.points))
+
+
+METRICS: Mapping[str, Callable[[Clustering], float | None]] = MappingProxyType(
+    {
+        "nicv": lambda seen: cost_per_point(seen.points, seen.centroids),
+        "silhouette": _silhouette,
+        "davies_bouldin": _davies_bouldin,
+        "calinski_harabasz": _calinski_harabasz,
+        "dunn": _dunn,
+        "bcss": _bcss,
+        "empty_clusters": _empty_clusters,
+        "centroid_error": _centroid_error,
+        "accuracy": _accuracy,
+        "purity": _purity,
+    }
+)
+"""By field of `metrics.ClusteringMetrics`."""
+OF_PAIRS = frozenset({"silhouette", "dunn"})
+"""Metrics that compare all pairs of points."""
