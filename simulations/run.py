@@ -1,152 +1,110 @@
-"""One experiment, or a sweep, from Hydra configuration: `python -m simulations.run data=iris privacy.epsilon=0.5`.
+"""One entry for every experiment: `python -m simulations.run data=iris privacy.epsilon=0.5`; `-m` sweeps.
 
-Each run prints one JSON line and writes it, with the privacy report, into Hydra's output folder.
+One run prints its row and writes it, with the privacy report, into its folder. A sweep, or an experiment such as
+``+experiment=fastlloyd_fig2``, writes a table with one row per run, and the figures that the experiment names; the
+same command again continues a sweep that was stopped. Hydra's own options, such as ``--cfg job`` and ``--help``, work
+as usual.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import logging
 import sys
-import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import hydra
-import numpy as np
-from hydra.core.hydra_config import HydraConfig
-from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source
-from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients
-from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.held import PRIVATE, is_private
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.server_facts import bounds_from_server
+from simulations.expansion import CONFIGURATION, Sweep, expand
+from simulations.job import log_quietly, result_row, run_settings
+from simulations.sweep import default_workers, run_sweep
 
-Pair = tuple[tuple[float, ...], tuple[float, ...]]
-CONFIGURATION = str(Path(__file__).resolve().parents[1] / "conf")
+_MANY = ("-m", "--multirun")
+_OUTPUTS = "outputs"
 
 
-def run_experiment(config: dict[str, Any]) -> tuple[FederatedKMeans, dict[str, Any]]:
-    """Fit once.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for.
 
     Parameters
     ----------
-    config : dict
-        The groups ``algorithm``, ``trust``, ``privacy``, ``data``; ``seed``, ``n_clients``, ``engine``, ``masking``.
+    arguments : sequence of str, optional
+        Without the program's name; None: the process's own.
 
     Returns
     -------
-    FederatedKMeans
-        Fitted.
-    dict
-        The row: configuration and figures. ``cost_per_point`` looks at the exact data and is not private; it is in the
-        box that the bounds are scaled to, so compare runs of different bounds by ``cost_per_point_unscaled``.
+    int
+        0; 1 if a run of a sweep failed (its row says why); 2 for a mistake of the caller, which is one sentence on
+        stderr; 130 if stopped by the keyboard.
     """
-    data, algorithm = config["data"], dict(config["algorithm"])
-    name = algorithm.pop("name")
-    parts = _parts(data, n_clients=config["n_clients"], seed=config["seed"])
-    server_points = _server_points(data, name, seed=config["seed"])
-    bounds = _bounds(data, server_points)
-    model = FederatedKMeans(
-        n_clusters=data["n_clusters"],
-        algorithm=name,
-        trust=config["trust"]["name"],
-        bounds=bounds,
-        server_data=server_points,
-        random_state=config["seed"],
-        engine=config["engine"],
-        masking=config["masking"],
-        **config["privacy"],
-        **algorithm,
-    )
-    start = time.perf_counter()
-    model.fit(parts)
-    seconds = time.perf_counter() - start
-    points, centers = np.concatenate(parts), model.cluster_centers_
-    box = bounds if model.bounds_ is None else model.bounds_
-    scaler = Bounds(*box).for_features(points.shape[1])
-    row = {
-        "data": data["source"],
-        "algorithm": model.algorithm,
-        "trust": model.privacy_.trust,
-        "unit": model.unit,
-        "engine": model.engine,
-        "epsilon": model.privacy_.to_dict()["epsilon"],
-        "delta": model.privacy_.delta,
-        "noise": model.noise,
-        "seed": config["seed"],
-        "n_clients": config["n_clients"],
-        "n_clusters": len(centers),
-        "n_iterations": model.n_iter_,
-        "cost_per_point": cost_per_point(scaler.scale(points), scaler.scale(centers)),
-        "cost_per_point_unscaled": cost_per_point(points, centers),
-        "seconds": seconds,
-    }
-    return model, row
-
-
-def _parts(data: dict[str, Any], *, n_clients: int, seed: int) -> list[NDArray[np.float64]]:
-    """The clients' rows: drawn for each client, or one table split at random."""
-    if data["source"] == MIXTURE:
-        mixture = MixtureClients(seed, data["rows_per_client"])
-        return [mixture.client_points(client) for client in range(n_clients)]
-    points = load_source(data["source"]).points
-    order = np.random.default_rng([seed, 1]).permutation(len(points))
-    return np.array_split(points[order], n_clients)
-
-
-def _server_points(data: dict[str, Any], algorithm: str, *, seed: int) -> NDArray[np.float64] | None:
-    """The server's points as configured; the mixture has its own, for algorithms that cannot do without."""
-    if data["server"] is not None:
-        return load_server_points(data["server"])
-    if data["source"] == MIXTURE and algorithm_entry(algorithm).server_data is ServerData.NEEDED:
-        return MixtureClients(seed).server_points()
-    return None
-
-
-def _bounds(data: dict[str, Any], server_points: NDArray[np.float64] | None) -> Pair | str:
-    """Bounds as configured, of the server's points, or the documented ones of the data."""
-    if is_private(data["bounds"]):
-        return PRIVATE
-    documented = {name: described.bounds for name, described in BUNDLED.items()} | {MIXTURE: MIXTURE_BOUNDS}
-    if data["bounds"] is not None:
-        bounds = parse_bounds(data["bounds"])
-    elif server_points is not None:
-        return bounds_from_server(server_points)
-    elif data["source"] in documented:
-        bounds = documented[data["source"]]
-    else:
-        raise ConfigurationError(
-            "no bounds were given for a file: give public ones, such as data.bounds='0,100', or server points."
-        )
-    return bounds.lower, bounds.upper
-
-
-@hydra.main(version_base=None, config_path=CONFIGURATION, config_name="config")
-def main(config: DictConfig) -> float:
-    """Hydra's entry: run, print and write."""
-    logging.getLogger("flwr_dpkmeans").setLevel(logging.ERROR)
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if any(one.startswith("-") and one not in _MANY for one in given):
+        _hydras_own()
+        return 0
+    overrides = [one for one in given if one not in _MANY]
+    log_quietly()
     try:
-        model, row = run_experiment(plain)
+        sweep = expand(overrides)
+        if sweep.name is None and len(sweep.settings) == 1 and not set(given) & set(_MANY):
+            return _one(sweep.settings[0])
+        if sweep.name is None and not set(given) & set(_MANY):
+            raise ConfigurationError(f"the overrides name {len(sweep.settings)} runs: sweep over them with -m.")
+        return _many(sweep, overrides)
     except DPKMeansError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
-    folder = Path(HydraConfig.get().runtime.output_dir)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command continues", file=sys.stderr)
+        return 130
+
+
+def _one(settings: Mapping[str, Any]) -> int:
+    """One run: its row on stdout, its files in a folder."""
+    outcome, data = run_settings(settings)
+    row = result_row(settings, outcome, data)
+    stamp = datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    folder = Path(settings["output"] or f"{_OUTPUTS}/{stamp}")
     line = json.dumps(row)
     print(line)
     write_whole(folder / "row.json", line.encode() + b"\n")
-    write_whole(folder / "privacy_report.json", model.privacy_.to_json().encode())
-    return float(row["cost_per_point"])
+    write_whole(folder / "privacy_report.json", outcome.privacy.to_json().encode())
+    return 0
+
+
+def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
+    """A sweep: table and figures in a folder that the same command finds again."""
+    given = sweep.common["output"]
+    digest = hashlib.sha256(repr(sorted(overrides)).encode()).hexdigest()[:8]
+    folder = Path(given or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
+    result = run_sweep(sweep, folder, workers=default_workers(sweep.common["workers"]))
+    print(
+        f"{result.n_run} runs ({result.n_reused} were finished before, {result.n_failed} failed): {result.table}",
+        file=sys.stderr,
+    )
+    if sweep.common["sweep"]["figures"]:
+        from simulations.plot import figures_of
+
+        for path in figures_of(result.table):
+            print(path)
+    print(result.table)
+    return 1 if result.n_failed else 0
+
+
+def _hydras_own() -> None:
+    """Hydra's help and configuration printing."""
+
+    @hydra.main(version_base=None, config_path=str(CONFIGURATION), config_name="config")
+    def entry(_: DictConfig) -> None:
+        raise ConfigurationError("this option is not for runs: leave it out.")
+
+    entry()
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,0 +1,206 @@
+"""From an experiment's configuration (Hydra groups) to the run configuration of `flwr run`.
+
+Both engines run what `flwr_dpkmeans.flower.run_config` makes of the same keys, so an unknown key or value is refused in
+the same words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans import __version__
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.planning import require_supported
+
+Scalar = str | int | float | bool
+
+ENGINES = ("inprocess", "direct", "ray")
+METRICS = (
+    "nicv",
+    "nicv_optimum",
+    "silhouette",
+    "davies_bouldin",
+    "calinski_harabasz",
+    "dunn",
+    "bcss",
+    "empty_clusters",
+    "centroid_error",
+    "accuracy",
+    "purity",
+)
+"""What `metrics` may list."""
+NOT_PRIVATE = ("lloyd", "optimal", "k_fed")
+"""Algorithms to which epsilon means nothing."""
+_NOT_OF_THE_RUN = ("output", "workers", "data_dir", "sweep", "variant")
+"""Keys that change no result."""
+_UNSCALED = Bounds((-1.0,), (1.0,))
+
+
+def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Say in the keys of `flwr run` what an experiment's configuration says.
+
+    Parameters
+    ----------
+    settings : mapping
+        Resolved, with the groups ``algorithm``, ``trust``, ``privacy``, ``data`` and ``partition``.
+
+    Returns
+    -------
+    dict
+        Hyphenated keys, scalars only; what is null is left out and so automatic. Without ``data``, ``bounds`` and
+        ``server-data``, which depend on the engine.
+
+    Examples
+    --------
+    >>> groups = {"algorithm": {"name": "glloyd", "max_iter": None}, "trust": {"name": "central"}, "seed": 3}
+    >>> groups |= {"privacy": {"epsilon": 0.5}, "data": {"n_clusters": 4}, "partition": {"kind": "iid", "seed": 3}}
+    >>> run_config_of(groups | {"n_clients": 2, "evaluation": "none"})["n-clusters"]
+    4
+    """
+    algorithm = dict(settings["algorithm"])
+    values: dict[str, Any] = {"algorithm": algorithm.pop("name"), **algorithm, **settings["privacy"]}
+    values |= {"trust": settings["trust"]["name"], "n_clusters": settings["data"]["n_clusters"]}
+    values |= {"num_clients": settings["n_clients"], "random_state": settings["seed"]}
+    values |= {f"partition_{name}": value for name, value in settings["partition"].items() if name != "kind"}
+    values["partition"] = settings["partition"]["kind"]
+    if settings.get("evaluation", "none") != "none":
+        values |= {"evaluation": settings["evaluation"], "evaluation_share": settings["evaluation_share"]}
+    return {name.replace("_", "-"): _scalar(value) for name, value in values.items() if value is not None}
+
+
+def require_valid(settings: Mapping[str, Any]) -> None:
+    """Refuse a configuration that no run could have, before anything is run.
+
+    Parameters
+    ----------
+    settings : mapping
+        Resolved.
+
+    Raises
+    ------
+    ConfigurationError
+        One sentence, with the nearest valid name where there is one.
+    """
+    engine, name = settings["engine"], settings["algorithm"]["name"]
+    if engine["name"] not in ENGINES:
+        raise ConfigurationError(f"engine.name is {engine['name']!r}: {nearest(engine['name'], ENGINES)}")
+    if not engine.get("masking", True) and engine["name"] != "direct":
+        raise ConfigurationError(
+            f"engine.masking is false, but engine {engine['name']!r} always masks: choose engine=direct for "
+            "experiments without masks."
+        )
+    for metric in settings["metrics"]:
+        if metric not in METRICS:
+            raise ConfigurationError(f"metrics has {metric!r}: {nearest(metric, METRICS)}")
+    if name in NOT_FEDERATED:
+        if engine["name"] == "ray":
+            raise ConfigurationError(
+                f"{name!r} needs all rows in one place and cannot run on Ray: use engine=inprocess."
+            )
+        if settings["data"]["bounds"] == "private":
+            raise ConfigurationError(
+                f"data.bounds is 'private', but {name!r} has all rows in one place and finds none: give public bounds, "
+                "or data.bounds=range."
+            )
+        central_config(settings, _UNSCALED)
+    else:
+        config = strategy_from_run_config(run_config_of(settings) | {"bounds": "-1,1"}).config
+        needs = algorithm_entry(name).server_data is ServerData.NEEDED
+        require_supported(config, has_server_data=needs or settings["data"]["server"] is not None)
+
+
+def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
+    """Options of `FederatedKMeans` for a baseline that needs all rows in one place.
+
+    Parameters
+    ----------
+    settings : mapping
+        Resolved.
+    bounds : Bounds
+        Of the data.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ConfigurationError
+        If an option is unknown or out of range.
+    """
+    privacy, algorithm = settings["privacy"], dict(settings["algorithm"])
+    options = {"algorithm": algorithm.pop("name"), "random_state": settings["seed"], **algorithm}
+    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise")}
+    options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
+    parse_run(**options)
+    return options
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves of a configuration by dotted names, lists as text, without what changes no result but the label.
+
+    Examples
+    --------
+    >>> flat({"seed": 1, "algorithm": {"name": "lloyd", "budget_shares": [0.5, 0.5]}, "output": "x"})
+    {'seed': 1, 'algorithm.name': 'lloyd', 'algorithm.budget_shares': '0.5 0.5'}
+    """
+    hidden = set(_NOT_OF_THE_RUN) - {"variant"}
+    return dict(_leaves({name: value for name, value in settings.items() if name not in hidden}, ""))
+
+
+def job_key(settings: Mapping[str, Any]) -> str:
+    """Name a job by everything that its result depends on, data files included.
+
+    Parameters
+    ----------
+    settings : mapping
+        Resolved.
+
+    Returns
+    -------
+    str
+        The same for the same result; epsilon counts only where there is privacy.
+    """
+    kept = {name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN}
+    if kept["algorithm"]["name"] in NOT_PRIVATE:
+        kept["privacy"] = {name: value for name, value in kept["privacy"].items() if name != "epsilon"}
+    named = (__version__, kept, [_fingerprint(path) for path in _files(kept["data"])])
+    return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings."""
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, f"{prefix}{name}.")
+        elif isinstance(inner, list | tuple):
+            yield prefix + name, " ".join(str(one) for one in inner)
+        else:
+            yield prefix + name, inner
+
+
+def _scalar(value: Any) -> Scalar:
+    """A list as text with commas, as run configurations have it."""
+    return ",".join(repr(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _files(data: Mapping[str, Any]) -> list[Path]:
+    """Files that the group ``data`` names."""
+    named = [data.get("path"), data["bounds"], data["server"]]
+    paths = [Path(str(one)).expanduser() for one in named if one is not None and one not in BUNDLED]
+    return [path for path in paths if path.is_file()]
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(path: Path) -> str:
+    """Hash of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,389 @@
+"""From the groups `data` and `partition` of a configuration to points, labels, clients and server points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
+from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+from flwr_dpkmeans.data.census import load_census
+from flwr_dpkmeans.data.federated import FederatedData
+from flwr_dpkmeans.data.mixtures import (
+    MIXTURE,
+    MIXTURE_BOUNDS,
+    LabelledPoints,
+    MixtureClients,
+    draw_gaussian_mixture,
+    draw_max_cover_mixture,
+)
+from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
+from flwr_dpkmeans.data.server_data import load_server_points
+from flwr_dpkmeans.data.stack_overflow import load_stack_overflow
+from flwr_dpkmeans.data.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+
+Array = NDArray[np.float64]
+
+FILE = "file"
+RANGE = "range"
+"""Spelling of bounds that are the rows' own range: not private, for figures of papers that scale so."""
+OWN = "own"
+"""Spelling of server points that come with the data, given to every algorithm that can use some."""
+_SPREAD = ("census", "stack_overflow")
+"""Sources whose rows belong to one client each."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Points of an experiment, with what is known of them.
+
+    Parameters
+    ----------
+    points : ndarray, (n, d)
+        Of all clients, in the data's units, client after client where `sizes` are given.
+    labels : ndarray, (n,), or None
+        Classes, for metrics only.
+    means : ndarray, (k, d), or None
+        True centres of drawn clusters.
+    server_points : ndarray, (m, d), or None
+        The server's own, for algorithms that start from them.
+    bounds : Bounds or None
+        Public ones that come with the data.
+    partition_values : ndarray, (n,), or None
+        The column that rows are spread by.
+    sizes : tuple of int or None
+        Rows of each client, where the data are spread already.
+    """
+
+    points: Array
+    labels: NDArray[np.generic] | None = None
+    means: Array | None = None
+    server_points: Array | None = None
+    bounds: Bounds | None = None
+    partition_values: NDArray[np.generic] | None = None
+    sizes: tuple[int, ...] | None = None
+
+
+def load_data_set(settings: Mapping[str, Any]) -> DataSet:
+    """Load or draw the data of an experiment.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration: its groups ``data`` and ``partition``, and ``n_clients``.
+
+    Returns
+    -------
+    DataSet
+        The last few are kept in memory: do not change their arrays.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        One sentence.
+
+    Examples
+    --------
+    >>> data = {"source": "iris", "label_column": "target", "server": None}
+    >>> found = load_data_set({"data": data, "partition": {"column": None}, "n_clients": 2})
+    >>> found.points.shape, found.labels.shape
+    ((150, 4), (150,))
+    """
+    column = settings["partition"]["column"] or ""
+    return _loaded(_frozen(settings["data"]), str(column), int(settings["n_clients"]))
+
+
+def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]:
+    """Rows of each client.
+
+    Parameters
+    ----------
+    settings : mapping
+        As for `load_data_set`; its group ``partition`` says how.
+    data : DataSet
+        What is split.
+
+    Returns
+    -------
+    list of ndarray of int64
+        As the clients of a Flower run would choose their rows.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        If the rows cannot be split so.
+    """
+    n_clients, partition = int(settings["n_clients"]), settings["partition"]
+    if data.sizes is not None:
+        if len(data.sizes) != n_clients:
+            raise ConfigurationError(
+                f"n_clients is {n_clients}, but {settings['data']['source']!r} is spread over {len(data.sizes)} "
+                f"clients already: give n_clients={len(data.sizes)}."
+            )
+        return [np.arange(start, end) for start, end in pairwise(np.cumsum((0, *data.sizes)))]
+    sizes = parse_sizes(partition["sizes"]) if partition["kind"] == "fixed_sizes" else None
+    return [
+        partition_indices(
+            len(data.points),
+            n_clients,
+            part,
+            seed=int(partition["seed"]),
+            kind=partition["kind"],
+            column_values=data.partition_values,
+            alpha=float(partition["alpha"]),
+            sizes=sizes,
+        )
+        for part in range(n_clients)
+    ]
+
+
+def own_range(points: Array) -> Bounds:
+    """Bounds that are the rows' own range (not private); a column of one value gets an extent of its own.
+
+    Examples
+    --------
+    >>> own_range(np.array([[0.0, 3.0], [2.0, 3.0]]))
+    Bounds(lower=(0.0, 2.5), upper=(2.0, 3.5))
+    """
+    low, high = points.min(axis=0), points.max(axis=0)
+    flat = high <= low
+    return Bounds(tuple(np.where(flat, low - 0.5, low).tolist()), tuple(np.where(flat, high + 0.5, high).tolist()))
+
+
+def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None:
+    """The server's points in one run: those that a path names, or the data's own where the algorithm uses some.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration.
+    data : DataSet
+        What it loads.
+
+    Returns
+    -------
+    ndarray, (m, d), or None
+
+    Raises
+    ------
+    ConfigurationError
+        If the algorithm needs some and there are none.
+    """
+    name, given = settings["algorithm"]["name"], settings["data"]["server"]
+    use = ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
+    own = given is None or given == OWN
+    if own and (use is ServerData.NONE or (given is None and use is not ServerData.NEEDED)):
+        return None
+    if data.server_points is None:
+        raise ConfigurationError(
+            f"{name!r} starts from the server's own points, but there are none: give data.server=FILE, or data=mixture."
+        )
+    return data.server_points
+
+
+def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array | None) -> Bounds | str | None:
+    """Bounds as the configuration says: given, private, of the rows, or those that come with the data.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration.
+    data : DataSet
+        What it loads.
+    server_points : ndarray, (m, d), or None
+        What the run has of the server's.
+
+    Returns
+    -------
+    Bounds, "private" or None
+        None: they follow from the server's points.
+
+    Raises
+    ------
+    ConfigurationError
+        If none are given and none come with the data.
+    """
+    given = settings["data"]["bounds"]
+    if given == RANGE:
+        return own_range(data.points)
+    if given == "private":
+        return "private"
+    if given is not None:
+        return parse_bounds(given).for_features(data.points.shape[1])
+    if server_points is not None:
+        return None
+    if data.bounds is None:
+        raise ConfigurationError(
+            "data.bounds is null, but no public ones come with these data: give such as data.bounds='0,100', private "
+            "ones with data.bounds=private, or data.bounds=range for figures that nobody has to be protected in."
+        )
+    return data.bounds.for_features(data.points.shape[1])
+
+
+def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
+    """The box in which all methods on the same data are compared: public bounds, or else the rows' own range.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration.
+    data : DataSet
+        What it loads.
+
+    Returns
+    -------
+    Bounds
+        The same for every method, also for one that finds bounds itself or takes them from the server's points.
+    """
+    given, width = settings["data"]["bounds"], data.points.shape[1]
+    if given not in (None, RANGE, "private"):
+        return parse_bounds(given).for_features(width)
+    return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)
+
+
+def require_source(data: Mapping[str, Any]) -> None:
+    """Refuse a source that does not exist, before anything is run.
+
+    Parameters
+    ----------
+    data : mapping
+        The group ``data``.
+
+    Raises
+    ------
+    ConfigurationError
+        With the nearest name.
+    DataError
+        If there is no such file.
+    """
+    known = (*BUNDLED, *_DRAWN, *_SPREAD, FILE, MIXTURE)
+    if data["source"] not in known:
+        raise ConfigurationError(f"data.source is {data['source']!r}: {nearest(data['source'], known)}")
+    if "path" in data and not Path(data["path"]).expanduser().exists():
+        raise DataError(
+            f"the data file {str(Path(data['path']).absolute())!r} does not exist: give its path with data.path=..., "
+            "or the folder of all data files with data_dir=..."
+        )
+
+
+def _frozen(data: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """A key for the cache: entries of the group, lists as tuples."""
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(data.items()))
+
+
+@lru_cache(maxsize=2)
+def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int) -> DataSet:
+    """Load once in a row of jobs."""
+    data = dict(frozen)
+    require_source(data)
+    source = data["source"]
+    if source == MIXTURE:
+        return _mixture(data, n_clients)
+    if source in _DRAWN:
+        drawn = _DRAWN[source](data)
+        bounds = None if data["bounds"] == RANGE else parse_bounds(data["bounds"])
+        return DataSet(drawn.points, drawn.labels, drawn.means, _server_points(data), bounds)
+    if source in _SPREAD:
+        return _spread(_census(data) if source == "census" else _stack_overflow(data))
+    return _table(data, column)
+
+
+def _table(data: Mapping[str, Any], column: str) -> DataSet:
+    """Rows of a bundled data set or of a file."""
+    source, label = str(data.get("path", data["source"])), data["label_column"] or ""
+    described = BUNDLED.get(source)
+    left_out = "" if described is not None else label
+    table = load_source(source, label_column=left_out, partition_column=column)
+    labels = load_source(source, label_column=left_out, partition_column=label).partition_values if label else None
+    bounds = None if described is None else described.bounds
+    return DataSet(
+        table.points,
+        labels,
+        server_points=_server_points(data),
+        bounds=bounds,
+        partition_values=table.partition_values,
+    )
+
+
+def _server_points(data: Mapping[str, Any]) -> Array | None:
+    """The server's own points as the configuration names them."""
+    return None if data["server"] in (None, OWN) else load_server_points(data["server"])
+
+
+def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
+    """The generated clients of FedDP-KMeans' experiments, as the Flower app draws them."""
+    mixture, rows = MixtureClients(int(data["seed"]), int(data["rows_per_client"])), int(data["rows_per_client"])
+    points = np.concatenate([mixture.client_points(client) for client in range(n_clients)])
+    server = _server_points(data)
+    if server is None:
+        rng = np.random.default_rng(mixture.seed)
+        missing = int(data["missing_components"])
+        server = draw_gaussian_mixture(rng, n_clients=1, points_per_client=0, missing_components=missing).server_points
+    return DataSet(points, None, mixture.means(), server, MIXTURE_BOUNDS, sizes=(rows,) * n_clients)
+
+
+def _spread(found: FederatedData) -> DataSet:
+    """Rows that belong to a client each, with the server's points."""
+    sizes = tuple(len(rows) for rows in found.clients)
+    return DataSet(np.concatenate(found.clients), server_points=found.server_points, sizes=sizes)
+
+
+def _census(data: Mapping[str, Any]) -> FederatedData:
+    """People of one kind of employment."""
+    rng = np.random.default_rng(int(data["seed"]))
+    return load_census(Path(data["path"]).expanduser(), int(data["employment"]), rng=rng)
+
+
+def _stack_overflow(data: Mapping[str, Any]) -> FederatedData:
+    """Questions with chosen tags."""
+    rng = np.random.default_rng(int(data["seed"]))
+    return load_stack_overflow(Path(data["path"]).expanduser(), tuple(data["tags"]), rng=rng)
+
+
+def _draw_synth(data: Mapping[str, Any]) -> LabelledPoints:
+    """Separated clusters."""
+    return draw_separated_clusters(
+        np.random.default_rng(int(data["seed"])),
+        n_points=int(data["n_points"]),
+        n_clusters=int(data["n_clusters"]),
+        n_features=int(data["n_features"]),
+        separation=data["separation"],
+        sizes=data["sizes"],
+        n_outliers=data["n_outliers"],
+    )
+
+
+def _draw_time_synth(data: Mapping[str, Any]) -> LabelledPoints:
+    """Balanced clusters."""
+    return draw_balanced_clusters(
+        np.random.default_rng(int(data["seed"])),
+        n_points=int(data["n_points"]),
+        n_clusters=int(data["n_clusters"]),
+        n_features=int(data["n_features"]),
+    )
+
+
+def _draw_g2(data: Mapping[str, Any]) -> LabelledPoints:
+    """Two Gaussians."""
+    rng = np.random.default_rng(int(data["seed"]))
+    return draw_g2(rng, n_features=int(data["n_features"]), deviation=float(data["deviation"]))
+
+
+def _draw_max_cover(data: Mapping[str, Any]) -> LabelledPoints:
+    """64 clipped Gaussians."""
+    return draw_max_cover_mixture(np.random.default_rng(int(data["seed"])), n_points=int(data["n_points"]))
+
+
+_DRAWN: Mapping[str, Callable[[Mapping[str, Any]], LabelledPoints]] = MappingProxyType(
+    {"synth": _draw_synth, "time_synth": _draw_time_synth, "g2": _draw_g2, "max_cover": _draw_max_cover}
+)

@@ -1,0 +1,262 @@
+"""From Hydra overrides to the configurations of all runs of a sweep, each complete and checked before the first is run.
+
+Hydra composes one configuration per job, which takes longer than many a job here. So it composes once for each choice
+of groups, and plain values that nothing else refers to are put into copies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from simulations.configuration import job_key, require_valid
+from simulations.datasets import require_source
+
+CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
+EXPERIMENT = "experiment"
+_INTERPOLATION = re.compile(r"\$\{([^}]*)\}")
+_LINK = re.compile(r"\$\{([a-z_.]+)\}")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All runs of one command.
+
+    Parameters
+    ----------
+    name : str or None
+        Of the experiment in ``conf/experiment``, if there is one.
+    settings : tuple of mapping
+        One resolved configuration for each run, none twice.
+    common : mapping
+        The configuration without what the runs differ in: ``output``, ``workers``, and ``sweep`` with the figures.
+    """
+
+    name: str | None
+    settings: tuple[Mapping[str, Any], ...]
+    common: Mapping[str, Any]
+
+
+def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
+    """Compose every configuration that overrides ask for.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        As on Hydra's command line: ``algorithm=fastlloyd,glloyd``, ``seed=range(0,5)``, ``+experiment=NAME``.
+    folder : Path
+        With ``config.yaml`` and its groups.
+
+    Returns
+    -------
+    Sweep
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        One sentence: an unknown group, key, choice or value with the nearest valid one, or a missing data file.
+
+    Examples
+    --------
+    >>> sweep = expand(["algorithm=fastlloyd,lloyd", "data=iris", "seed=range(0,3)"])
+    >>> len(sweep.settings), sweep.settings[-1]["algorithm"]["name"], sweep.settings[-1]["seed"]
+    (6, 'lloyd', 2)
+    """
+    given = _parsed([_with_plus(one) for one in overrides])
+    name = _experiment(given, folder)
+    with _hydra(folder):
+        common = _composed([one for one in given.values() if not one.is_sweep_override()], folder).resolved
+        grids = common["sweep"]["grids"] or [{}]
+        found: dict[str, Mapping[str, Any]] = {}
+        for grid in grids:
+            asked = _parsed([f"{key}={value}" for key, value in grid.items()])
+            for settings in _points(asked | given, folder):
+                # Copies share what they do not change, so a check costs more than a copy: equal jobs are checked once.
+                found.setdefault(job_key(settings), settings)
+    for settings in found.values():
+        require_valid(settings)
+    for data in {repr(one["data"]): one["data"] for one in found.values()}.values():
+        require_source(data)
+    return Sweep(name, tuple(found.values()), common)
+
+
+def _points(asked: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str, Any]]:
+    """All points of one grid: composed for groups and for keys that others refer to, copied for the rest."""
+    groups = set(_groups(folder))
+    referred = _referred(folder)
+    fixed, moving = [], []
+    for key, override in asked.items():
+        bare = _bare(key)
+        copied = override.is_sweep_override() and bare not in groups and bare not in referred
+        (moving if copied else fixed).append(override)
+    names = [_bare(override.get_key_element()) for override in moving]
+    values = [list(override.sweep_iterator()) for override in moving]
+    for choice in itertools.product(*(_each(override) for override in fixed)):
+        template = _composed(_parsed(list(choice)).values(), folder)
+        for name in names:
+            _require_key(template.resolved, name)
+        for combination in itertools.product(*values):
+            yield template.changed(dict(zip(names, combination, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Template:
+    """A composed configuration, and which of its leaves are another one's value."""
+
+    resolved: Mapping[str, Any]
+    links: Mapping[str, str]
+
+    def changed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A copy with other leaves, and what is linked to them; the rest is shared."""
+        linked = {
+            leaf: values[target] for leaf, target in self.links.items() if target in values and leaf not in values
+        }
+        return _changed(self.resolved, {**values, **linked})
+
+
+def _each(override: Override) -> list[str]:
+    """An override's single values as overrides."""
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _changed(template: Mapping[str, Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy with other leaves; what is not changed is shared."""
+    copy = dict(template)
+    for name, value in values.items():
+        *groups, leaf = name.split(".")
+        inner = copy
+        for group in groups:
+            inner[group] = dict(inner[group])
+            inner = inner[group]
+        inner[leaf] = deepcopy(value)
+    return copy
+
+
+def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
+    """Overrides by key; the last one of a key wins."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        for override in parsed:
+            if override.value_type in (ValueType.GLOB_CHOICE_SWEEP, ValueType.INTERVAL_SWEEP):
+                raise ConfigurationError(
+                    f"{override.input_line!r} has no finite list of values: give choices or range(start,stop)."
+                )
+    except HydraException as error:
+        raise ConfigurationError(f"an override cannot be read: {str(error).splitlines()[0]}") from error
+    return {_bare(override.get_key_element()): override for override in parsed}
+
+
+def _composed(overrides: Iterable[Override], folder: Path) -> _Template:
+    """Compose with Hydra and resolve; what is unknown is refused with the nearest name."""
+    given = list(overrides)
+    groups = _groups(folder)
+    chosen = [one for one in given if _bare(one.get_key_element()) in groups]
+    for one in chosen:
+        _require_choice(one, groups)
+    try:
+        composed = compose("config", _lines(given))
+        resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        raw = OmegaConf.to_container(composed, resolve=False)
+    except (HydraException, OmegaConfBaseException) as error:
+        # Only now is it worth a second composition to find what Hydra did not know.
+        plain = OmegaConf.to_container(compose("config", _lines(chosen)), resolve=False)
+        for one in given:
+            if one not in chosen:
+                _require_key(plain, _bare(one.get_key_element()), groups)
+        raise ConfigurationError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
+    leaves = dict(_leaves(raw, ""))
+    links = {name: match[1] for name, value in leaves.items() if (match := _LINK.fullmatch(str(value)))}
+    return _Template({str(key): value for key, value in resolved.items()}, links)
+
+
+def _lines(overrides: Iterable[Override]) -> list[str]:
+    """Overrides as Hydra takes them."""
+    return [f"{one.get_key_element()}={one.get_value_element_as_str()}" for one in overrides]
+
+
+def _require_choice(override: Override, groups: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an option that a group does not have."""
+    group, value = _bare(override.get_key_element()), str(override.value())
+    if value not in groups[group]:
+        raise ConfigurationError(f"{group} is {value!r}, which conf/{group} has not: {nearest(value, groups[group])}")
+
+
+def _require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Refuse a key that the configuration does not have."""
+    inner: Any = config
+    for part in name.split("."):
+        if not isinstance(inner, Mapping) or part not in inner:
+            known = (*dict(_leaves(config, "")), *(groups or ()))
+            raise ConfigurationError(f"there is no key {name!r} in this configuration: {nearest(name, known)}")
+        inner = inner[part]
+
+
+def _leaves(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Leaves by dotted names."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _groups(folder: Path) -> dict[str, list[str]]:
+    """The configuration groups and their options."""
+    return {
+        group.name: sorted(option.stem for option in group.glob("*.yaml"))
+        for group in sorted(folder.iterdir())
+        if group.is_dir()
+    }
+
+
+def _referred(folder: Path) -> set[str]:
+    """Keys that some interpolation names, unless it is the whole value: their changes reach other keys."""
+    lines = "\n".join(path.read_text() for path in folder.rglob("*.yaml"))
+    whole = re.compile(r":\s*" + _LINK.pattern + r"\s*(?:#.*)?$", re.MULTILINE)
+    inside = " ".join(_INTERPOLATION.findall(whole.sub("", lines)))
+    return set(re.findall(r"[a-z_]+(?:\.[a-z_]+)*", inside))
+
+
+def _with_plus(override: str) -> str:
+    """An experiment is appended, with or without Hydra's plus sign."""
+    return f"+{override}" if override.startswith(f"{EXPERIMENT}=") else override
+
+
+def _experiment(given: Mapping[str, Override], folder: Path) -> str | None:
+    """Name of the experiment; only one at a time."""
+    if EXPERIMENT not in given:
+        return None
+    override = given[EXPERIMENT]
+    if override.is_sweep_override():
+        raise ConfigurationError(f"{override.input_line!r} names several experiments: run one at a time.")
+    _require_choice(override, _groups(folder))
+    return str(override.value())
+
+
+def _bare(key: str) -> str:
+    """A key without Hydra's signs."""
+    return key.lstrip("+~").split("@")[0]
+
+
+@contextmanager
+def _hydra(folder: Path) -> Iterator[None]:
+    """Hydra's global state for the duration."""
+    with initialize_config_dir(str(folder), version_base=None):
+        yield

@@ -1,0 +1,223 @@
+"""Run the jobs of a sweep in worker processes: resumable, in spite of failing jobs, with time left."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import flwr_dpkmeans
+from simulations.configuration import flat, job_key
+from simulations.expansion import Sweep
+from simulations.job import log_quietly, run_job
+from simulations.table import Journal, only_sweep, write_table
+
+logger = logging.getLogger("simulations")
+
+Row = dict[str, Any]
+Runner = Callable[[Mapping[str, Any]], Row]
+
+_LARGEST_CHUNK = 25
+_CHUNKS_PER_WORKER = 12
+_IN_FLIGHT = 3
+"""Chunks per worker that are handed out at a time."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep left.
+
+    Parameters
+    ----------
+    table : Path
+        One row per run.
+    n_run, n_reused, n_failed : int
+        Runs that were made now; that were finished before; rows that say why a run failed.
+    """
+
+    table: Path
+    n_run: int
+    n_reused: int
+    n_failed: int
+
+
+def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job) -> SweepResult:
+    """Run what is not finished yet and write the table.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        From `simulations.expansion.expand`.
+    folder : Path
+        Of journal and table. The same command with the same folder continues where it stopped.
+    workers : int
+        Processes, each with one thread; 0 runs everything in this one.
+    run : callable
+        Runs one configuration; it can be sent to a process.
+
+    Returns
+    -------
+    SweepResult
+
+    Raises
+    ------
+    ConfigurationError
+        If another sweep is at work in the folder.
+    """
+    with only_sweep(folder):
+        journal = Journal(folder)
+        before = {key: row for key, row in journal.finished().items() if row.get("status") == "done"}
+        keys = [job_key(settings) for settings in sweep.settings]
+        rest = [settings for settings, key in zip(sweep.settings, keys, strict=True) if key not in before]
+        reused = [before[key] for key in keys if key in before]
+        _warn_of_other_code(reused)
+        found: dict[str, Row] = {}
+        try:
+            with _progress() as progress:
+                bar = progress.add_task(sweep.name or "runs", total=len(rest))
+                for rows in _finished(rest, workers, run):
+                    journal.add(rows)
+                    found |= {row["job"]: row for row in rows}
+                    progress.advance(bar, len(rows))
+        finally:
+            merged = before | found
+            rows = [
+                merged[key] | _labels(settings, sweep.name)
+                for settings, key in zip(sweep.settings, keys, strict=True)
+                if key in merged
+            ]
+            figures = sweep.common["sweep"]["figures"]
+            table = write_table(folder, rows, experiment=sweep.name, figures=figures) if rows else folder
+    n_failed = sum(row["status"] != "done" for row in rows)
+    return SweepResult(table, len(found), len(reused), n_failed)
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Hash of the package's and the simulations' sources, kept with each row."""
+    digest = hashlib.sha256()
+    for root in (Path(flwr_dpkmeans.__file__).parent, Path(__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _labels(settings: Mapping[str, Any], experiment: str | None) -> Row:
+    """Columns that change no result, from the sweep that asks now."""
+    return {"experiment": experiment, "variant": settings.get("variant")}
+
+
+def _warn_of_other_code(rows: Sequence[Row]) -> None:
+    """Say if finished runs were made by other sources than today's."""
+    other = sum(row.get("code") != code_version() for row in rows)
+    if other:
+        logger.warning(
+            "%d of %d runs were finished before by another version of the code and are taken as they are: delete the "
+            "journal to run them again.",
+            other,
+            len(rows),
+        )
+
+
+def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) -> Iterator[list[Row]]:
+    """Rows of runs as they finish, in chunks."""
+    if workers == 0:
+        for one in settings:
+            yield _run_chunk([one], run)
+        return
+    # Runs on the same data follow each other, so that a worker loads them once.
+    ordered = sorted(settings, key=lambda one: repr((one["data"], one["n_clients"])))
+    size = max(1, min(_LARGEST_CHUNK, len(ordered) // (workers * _CHUNKS_PER_WORKER)))
+    waiting = deque(ordered[start : start + size] for start in range(0, len(ordered), size))
+    while waiting:
+        suspects: list[Sequence[Mapping[str, Any]]] = []
+        yield from _in_pool(waiting, suspects, workers, run)
+        # One of these ended its process: each gets a process of its own.
+        for one in (one for chunk in suspects for one in chunk):
+            yield _alone(one, run)
+
+
+def _in_pool(
+    waiting: deque[Sequence[Mapping[str, Any]]],
+    suspects: list[Sequence[Mapping[str, Any]]],
+    workers: int,
+    run: Runner,
+) -> Iterator[list[Row]]:
+    """Rows until nothing waits or a worker process dies; what was under way then is suspect."""
+    with _pool(workers) as pool:
+        under_way: dict[Future[list[Row]], Sequence[Mapping[str, Any]]] = {}
+        while waiting or under_way:
+            try:
+                while waiting and len(under_way) < _IN_FLIGHT * workers:
+                    chunk = waiting[0]
+                    under_way[pool.submit(_run_chunk, chunk, run)] = waiting.popleft()
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in done:
+                    rows = future.result()
+                    del under_way[future]
+                    yield rows
+            except BrokenProcessPool:
+                for future, chunk in under_way.items():
+                    if future.done() and future.exception() is None:
+                        yield future.result()
+                    else:
+                        suspects.append(chunk)
+                return
+
+
+def _alone(settings: Mapping[str, Any], run: Runner) -> list[Row]:
+    """One run in a process of its own; if that dies, a row that says so."""
+    try:
+        with _pool(1) as pool:
+            return pool.submit(_run_chunk, [settings], run).result()
+    except BrokenProcessPool:
+        reason = "the process of this run ended abruptly, perhaps for lack of memory"
+        return [flat(settings) | {"job": job_key(settings), "status": "failed", "reason": reason}]
+
+
+def _run_chunk(chunk: Sequence[Mapping[str, Any]], run: Runner) -> list[Row]:
+    """Run some configurations one after the other."""
+    return [run(settings) | {"code": code_version()} for settings in chunk]
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    """Worker processes that share nothing with this one, so no random stream either."""
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare_worker)
+
+
+def _prepare_worker() -> None:
+    """Limit BLAS and OpenMP to one thread for the life of a worker; the libraries must be loaded before."""
+    import sklearn.cluster  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    log_quietly()
+    threadpool_limits(1)
+
+
+def _progress() -> Progress:
+    """A bar with time left, on stderr."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def default_workers(asked: int | None) -> int:
+    """Number of processes: as asked, or one per core."""
+    return (os.cpu_count() or 1) if asked is None else asked
