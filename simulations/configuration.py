@@ -13,13 +13,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.planning import require_supported
+from simulations.datasets import gives_server_points
 
 Scalar = str | int | float | bool
 
@@ -113,9 +116,11 @@ def require_valid(settings: Mapping[str, Any]) -> None:
             )
         central_config(settings, _UNSCALED)
     else:
-        config = strategy_from_run_config(run_config_of(settings) | {"bounds": "-1,1"}).config
-        needs = algorithm_entry(name).server_data is ServerData.NEEDED
-        require_supported(config, has_server_data=needs or settings["data"]["server"] is not None)
+        has_server_data = gives_server_points(settings)
+        # Any points will do: only whether there are some decides here.
+        points = np.zeros((1, 1)) if has_server_data else None
+        config = strategy_from_run_config(run_config_of(settings) | {"bounds": "-1,1"}, server_points=points).config
+        require_supported(config, has_server_data=has_server_data)
 
 
 def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:

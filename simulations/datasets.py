@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,10 @@ RANGE = "range"
 """Spelling of bounds that are the rows' own range: not private, for figures of papers that scale so."""
 OWN = "own"
 """Spelling of server points that come with the data, given to every algorithm that can use some."""
+HELD_OUT = "held_out"
+"""Spelling of server points that are rows of the data, which no client then has, and uniform ones."""
+_HELD_OUT_ROWS, _HELD_OUT_PART = 20, 0.1
+"""Rows for each cluster that are held out, and the largest part of all rows."""
 _SPREAD = ("census", "stack_overflow")
 """Sources whose rows belong to one client each."""
 
@@ -160,6 +164,25 @@ def own_range(points: Array) -> Bounds:
     return Bounds(tuple(np.where(flat, low - 0.5, low).tolist()), tuple(np.where(flat, high + 0.5, high).tolist()))
 
 
+def gives_server_points(settings: Mapping[str, Any]) -> bool:
+    """Whether a run gets points of the server's: where it needs them, or can use them and is to, or a path says so.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration.
+
+    Returns
+    -------
+    bool
+    """
+    name, given = settings["algorithm"]["name"], settings["data"]["server"]
+    use = ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
+    if given in (OWN, HELD_OUT):
+        return use is not ServerData.NONE
+    return given is not None or use is ServerData.NEEDED
+
+
 def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None:
     """The server's points in one run: those that a path names, or the data's own where the algorithm uses some.
 
@@ -179,10 +202,8 @@ def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None
     ConfigurationError
         If the algorithm needs some and there are none.
     """
-    name, given = settings["algorithm"]["name"], settings["data"]["server"]
-    use = ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
-    own = given is None or given == OWN
-    if own and (use is ServerData.NONE or (given is None and use is not ServerData.NEEDED)):
+    name = settings["algorithm"]["name"]
+    if not gives_server_points(settings):
         return None
     if data.server_points is None:
         raise ConfigurationError(
@@ -286,6 +307,12 @@ def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int) ->
     """Load once in a row of jobs."""
     data = dict(frozen)
     require_source(data)
+    found = _read(data, column, n_clients)
+    return _held_out(data, found) if data["server"] == HELD_OUT else found
+
+
+def _read(data: Mapping[str, Any], column: str, n_clients: int) -> DataSet:
+    """The rows as their source gives them."""
     source = data["source"]
     if source == MIXTURE:
         return _mixture(data, n_clients)
@@ -317,7 +344,7 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
 
 def _server_points(data: Mapping[str, Any]) -> Array | None:
     """The server's own points as the configuration names them."""
-    return None if data["server"] in (None, OWN) else load_server_points(data["server"])
+    return None if data["server"] in (None, OWN, HELD_OUT) else load_server_points(data["server"])
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
@@ -330,6 +357,28 @@ def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
         missing = int(data["missing_components"])
         server = draw_gaussian_mixture(rng, n_clients=1, points_per_client=0, missing_components=missing).server_points
     return DataSet(points, None, mixture.means(), server, MIXTURE_BOUNDS, sizes=(rows,) * n_clients)
+
+
+def _held_out(data: Mapping[str, Any], found: DataSet) -> DataSet:
+    """Make some rows the server's own, with half as many uniform points, as in the mixture of FedDP-KMeans."""
+    if found.sizes is not None:
+        raise ConfigurationError(
+            f"data.server is {HELD_OUT!r}, but the rows of {data['source']!r} belong to clients: use data.server={OWN}."
+        )
+    rng = np.random.default_rng([_HELD_OUT_ROWS, int(data.get("seed", 0))])
+    wanted = _HELD_OUT_ROWS * (data["n_clusters"] if isinstance(data["n_clusters"], int) else 10)
+    count = max(1, min(wanted, int(_HELD_OUT_PART * len(found.points))))
+    chosen = np.zeros(len(found.points), dtype=bool)
+    chosen[rng.choice(len(chosen), count, replace=False)] = True
+    box = own_range(found.points)
+    uniform = rng.uniform(box.lower, box.upper, (count // 2, found.points.shape[1]))
+    return replace(
+        found,
+        points=found.points[~chosen],
+        labels=None if found.labels is None else found.labels[~chosen],
+        partition_values=None if found.partition_values is None else found.partition_values[~chosen],
+        server_points=np.concatenate([found.points[chosen], uniform]),
+    )
 
 
 def _spread(found: FederatedData) -> DataSet:

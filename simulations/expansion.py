@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.configuration import job_key, require_valid
 from simulations.datasets import require_source
 
@@ -44,11 +44,14 @@ class Sweep:
         One resolved configuration for each run, none twice.
     common : mapping
         The configuration without what the runs differ in: ``output``, ``workers``, and ``sweep`` with the figures.
+    missing : tuple of str
+        Data sets that the experiment names and whose files are not there.
     """
 
     name: str | None
     settings: tuple[Mapping[str, Any], ...]
     common: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
 
 
 def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
@@ -80,18 +83,67 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     name = _experiment(given, folder)
     with _hydra(folder):
         common = _composed([one for one in given.values() if not one.is_sweep_override()], folder).resolved
-        grids = common["sweep"]["grids"] or [{}]
+        grids = [_parsed([f"{key}={value}" for key, value in grid.items()]) for grid in common["sweep"]["grids"]]
         found: dict[str, Mapping[str, Any]] = {}
-        for grid in grids:
-            asked = _parsed([f"{key}={value}" for key, value in grid.items()])
-            for settings in _points(asked | given, folder):
-                # Copies share what they do not change, so a check costs more than a copy: equal jobs are checked once.
+        for asked in narrowed(grids, given) or [given]:
+            for settings in _points(asked, folder):
                 found.setdefault(job_key(settings), settings)
-    for settings in found.values():
-        require_valid(settings)
-    for data in {repr(one["data"]): one["data"] for one in found.values()}.values():
-        require_source(data)
-    return Sweep(name, tuple(found.values()), common)
+    settings, missing = _with_their_data(tuple(found.values()), may_miss=name is not None and "data" not in given)
+    for one in settings:
+        require_valid(one)
+    return Sweep(name, settings, common, missing)
+
+
+def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Override]) -> list[dict[str, Override]]:
+    """Change an experiment's sweeps as the command line says.
+
+    Parameters
+    ----------
+    grids : sequence of mapping
+        Overrides by key, one mapping for each sweep.
+    given : mapping
+        Of the command line. Most keys replace those of every sweep. Of ``algorithm`` and ``data`` each sweep keeps the
+        values that are asked for; a value that no sweep has is added to the sweeps without options of their own for
+        that group.
+
+    Returns
+    -------
+    list of dict
+        Sweeps that have something left.
+    """
+    changed = [{**grid, **given} for grid in grids]
+    for group in ("algorithm", "data"):
+        if group not in given:
+            continue
+        asked = _values(given[group])
+        everywhere = {value for grid in grids if group in grid for value in _values(grid[group])}
+        for place, grid in enumerate(grids):
+            own = any(key.startswith(f"{group}.") for key in grid)
+            listed = _values(grid[group]) if group in grid else []
+            kept = [value for value in asked if value in listed or (value not in everywhere and not own)]
+            changed[place] = {**changed[place], **_parsed([f"{group}={','.join(kept)}"])} if kept else {}
+    return [grid for grid in changed if grid]
+
+
+def _values(override: Override) -> list[str]:
+    """Names that a choice of groups lists."""
+    return [line.split("=", 1)[1] for line in _each(override)]
+
+
+def _with_their_data(
+    settings: tuple[Mapping[str, Any], ...], *, may_miss: bool
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Runs whose data are there; an experiment goes on without data sets whose files nobody has put there."""
+    missing: dict[str, DataError] = {}
+    for data in {repr(one["data"]): one["data"] for one in settings}.values():
+        try:
+            require_source(data)
+        except DataError as error:
+            missing[str(data["name"])] = error
+    left = tuple(one for one in settings if str(one["data"]["name"]) not in missing)
+    if missing and not (may_miss and left):
+        raise next(iter(missing.values()))
+    return left, tuple(missing)
 
 
 def _points(asked: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str, Any]]:

@@ -81,6 +81,11 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     """A sweep: table and figures in a folder that the same command finds again."""
     given = sweep.common["output"]
     digest = hashlib.sha256(repr(sorted(overrides)).encode()).hexdigest()[:8]
+    if sweep.missing:
+        print(
+            f"left out, as their files are not in data_dir={sweep.common['data_dir']}: {', '.join(sweep.missing)}",
+            file=sys.stderr,
+        )
     folder = Path(given or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
     result = run_sweep(sweep, folder, workers=default_workers(sweep.common["workers"]))
     print(

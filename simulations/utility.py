@@ -16,7 +16,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from flwr_dpkmeans.results.metrics import area_under
 
 METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -147,18 +148,6 @@ def find_source(name: str, folders: Sequence[str]) -> str:
             if (Path(folder) / f"{name}{suffix}").is_file():
                 source = str(Path(folder) / f"{name}{suffix}")
     return source
-
-
-def area_under(epsilons: Sequence[float], costs: Sequence[float]) -> float:
-    """Area under cost over epsilon by the trapezoidal rule (FastLloyd, equation 26).
-
-    Examples
-    --------
-    >>> area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0])
-    3.5
-    """
-    points = sorted(zip(epsilons, costs, strict=True))
-    return math.fsum(0.5 * (b + a) * (y - x) for (x, a), (y, b) in pairwise(points))
 
 
 def _jobs(options: argparse.Namespace) -> list[Job]:

@@ -58,9 +58,9 @@ class EvaluationResult:
     cells_noise : float
         On each of them.
     accuracy, purity : Measured or None
-        With labels: share of rows whose class is that of their cluster, for the best one-to-one matching of clusters and
-        classes, and for each cluster's largest class. Both choose the largest of noisy numbers, so where a cell is as
-        small as its noise they are too high.
+        With labels: share of rows whose class is that of their cluster, for the best one-to-one matching of clusters
+        and classes, and for each cluster's largest class. Both choose the largest of noisy numbers, so where a cell is
+        as small as its noise they are too high.
     matching : tuple of (cluster, class)
         The one-to-one matching.
     """

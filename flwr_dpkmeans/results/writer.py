@@ -88,7 +88,9 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
     )
     return [
         write_whole(folder / CENTROIDS_FILE, archive.getvalue()),
-        *write_report(folder, result.report, metrics_of(result.report, result.counts, result.movements, result.evaluation)),
+        *write_report(
+            folder, result.report, metrics_of(result.report, result.counts, result.movements, result.evaluation)
+        ),
         write_whole(folder / PICTURE_FILE, draw_summary(result)),
     ]
 

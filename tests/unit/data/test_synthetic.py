@@ -159,12 +159,12 @@ def test_moments_have_the_stated_shape() -> None:
 
 def test_directions_are_uniform() -> None:
     shifts = []
-    for seed in range(400):
+    for seed in range(200):
         moments = draw_cluster_moments(rng(seed), n_clusters=2, n_features=3, separation=0.2)
         shift = moments.means[1] - moments.means[0]
         shifts.append(shift / np.linalg.norm(shift))
-    # Coordinates of a uniform direction have mean 0 and variance 1/3: standard errors 0.029 and 0.015.
-    assert np.abs(np.mean(shifts, axis=0)).max() < 0.1
+    # Coordinates of a uniform direction have mean 0 and variance 1/3: standard errors 0.041 and 0.021.
+    assert np.abs(np.mean(shifts, axis=0)).max() < 0.12
     assert np.abs(np.var(shifts, axis=0) - 1 / 3).max() < 0.06
 
 

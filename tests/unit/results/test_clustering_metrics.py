@@ -219,6 +219,14 @@ def test_optimum_is_the_best_of_all_starts() -> None:
         assert sorted(found.ravel().tolist()) == [0.5, 10.5, 100.5]
 
 
+def test_optimum_takes_all_restarts() -> None:
+    points = rng(8).random((300, 2))
+    costs = [metric("nicv", points, optimal_centroids(points, 15, n_init=n, seed=0)) for n in (1, 20)]
+    assert costs[1] < 0.99 * costs[0]
+    alike = KMeans(15, n_init=20, random_state=0, tol=0.0).fit(points)
+    assert costs[1] == pytest.approx(alike.inertia_ / 300, rel=1e-9)
+
+
 def test_optimum_runs_until_nothing_moves() -> None:
     points = rng(8).random((2000, 2))
     found = optimal_centroids(points, 20, n_init=1, seed=0)
