@@ -20,6 +20,7 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.metrics import clustering_metrics, optimal_centroids
@@ -46,7 +47,7 @@ class Outcome:
     seconds : float
         Of clustering alone.
     cost_curve : ndarray or None
-        With a number of clusters that the run chose.
+        With a number of clusters that the run chose: cost over k, in squared units of the data.
     evaluation : mapping
         Columns that an evaluation in the run gave.
     """
@@ -191,7 +192,11 @@ def _in_process(settings: Mapping[str, Any], data: DataSet) -> Outcome:
     start = time.perf_counter()
     found = fit(replace(config, masking=bool(settings["engine"]["masking"])), parts, server_points)
     seconds = time.perf_counter() - start
-    return Outcome(found.centers, found.privacy, len(found.movements), seconds, found.cost_curve)
+    curve = found.cost_curve
+    if curve is not None:
+        box = config.bounds if found.bounds is None else found.bounds
+        curve = in_squared_units(curve, replace(config, bounds=box))
+    return Outcome(found.centers, found.privacy, len(found.movements), seconds, curve)
 
 
 def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
