@@ -83,7 +83,7 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     name = _experiment(given, folder)
     with _hydra(folder):
         common = _composed([one for one in given.values() if not one.is_sweep_override()], folder).resolved
-        grids = [_parsed([f"{key}={value}" for key, value in grid.items()]) for grid in common["sweep"]["grids"]]
+        grids = [_parsed([f"{key}={_text(value)}" for key, value in grid.items()]) for grid in common["sweep"]["grids"]]
         found: dict[str, Mapping[str, Any]] = {}
         for asked in narrowed(grids, given) or [given]:
             for settings in _points(asked, folder):
@@ -123,6 +123,11 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
             kept = [value for value in asked if value in listed or (value not in everywhere and not own)]
             changed[place] = {**changed[place], **_parsed([f"{group}={','.join(kept)}"])} if kept else {}
     return [grid for grid in changed if grid]
+
+
+def _text(value: Any) -> str:
+    """A value of an experiment's file as an override has it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _values(override: Override) -> list[str]:

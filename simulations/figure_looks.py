@@ -59,7 +59,7 @@ METHODS: Mapping[str, Look] = MappingProxyType(
         "max_cover": Look("max cover", "#8C6D00", "X", DASHED),
         "k_fed": Look("k-FED (not private)", "#999999", "d", DASH_DOT),
         "lloyd": Look("Lloyd (not private)", "#000000", "p", DASHED),
-        "optimal": Look("optimum (not private)", "#555555", "*", DOTTED),
+        "optimal": Look("central k-means (not private)", "#555555", "*", DOTTED),
     }
 )
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")
