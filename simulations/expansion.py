@@ -28,6 +28,8 @@ from simulations.datasets import require_source
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
 EXPERIMENT = "experiment"
+_COMMON = (EXPERIMENT, "output", "workers", "data_dir")
+"""Keys that say something of a sweep as a whole."""
 _INTERPOLATION = re.compile(r"\$\{([^}]*)\}")
 _LINK = re.compile(r"\$\{([a-z_.]+)\}")
 
@@ -82,7 +84,7 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     given = _parsed([_with_plus(one) for one in overrides])
     name = _experiment(given, folder)
     with _hydra(folder):
-        common = _composed([one for one in given.values() if not one.is_sweep_override()], folder).resolved
+        common = _composed([one for key, one in given.items() if key in _COMMON], folder).resolved
         grids = [_parsed([f"{key}={_text(value)}" for key, value in grid.items()]) for grid in common["sweep"]["grids"]]
         found: dict[str, Mapping[str, Any]] = {}
         for asked in narrowed(grids, given) or [given]:

@@ -16,12 +16,11 @@ from threadpoolctl import threadpool_limits
 from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.privacy.samplers import NoiseKind
-from simulations import feddp_cost, feddp_utility, mixture_runs, pareto
+from simulations import feddp_cost, feddp_utility, mixture_runs, run
 from simulations.mixture_runs import PAPER, Fit, Setting
-from simulations.pareto_figure import front_of
+from simulations.table import read_table
 
 SMALL = ("--clients", "5", "--rows", "200")
-HEADER = "unit,n_clients,rows_per_client,missing,method,epsilon,budget_shares,n_rounds,seeds,mean_cost,se,on_front\n"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -34,7 +33,6 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return [function(job) for job in jobs]
 
     monkeypatch.setattr(feddp_utility, "run_jobs", run_jobs)
-    monkeypatch.setattr(pareto, "run_jobs", run_jobs)
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -128,78 +126,35 @@ def test_a_broken_reference_is_one_sentence(content: str, tmp_path: Path, capsys
     assert not output.exists()
 
 
-def test_pareto_of_every_method_and_its_figure_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--seeds", "2", "--epsilons", "4", "--rounds", "0", "1", "--baseline-rounds", "1", "2", *SMALL]
-    assert pareto.main([*arguments, "--output", str(tmp_path)]) == 0
-    rows = table(tmp_path / "feddp_pareto.csv")
-    assert list(dict.fromkeys(row["method"] for row in rows)) == list(pareto.METHODS)
-    # Splits x 2 rounds; max cover has neither splits nor rounds.
-    numbers = {"feddp_kmeans": 6, "fastlloyd": 2, "max_cover": 1, "k_fed": 1, "optimal": 1}
-    for method in pareto.METHODS:
-        own = [row for row in rows if row["method"] == method]
-        assert len(own) == numbers.get(method, 4), method
-        assert {row["seeds"] for row in own} == {"2"}
-        assert all((row["epsilon"] == "") == (method in pareto.NOT_PRIVATE) for row in own)
-        assert [row["on_front"] for row in own].count("1") >= 1
-    assert all(float(row["epsilon"]) <= 4.0 for row in rows if row["epsilon"])
-    best = min(float(row["mean_cost"]) for row in rows)
-    assert float(next(row for row in rows if row["method"] == "optimal")["mean_cost"]) == best
-    image, text = (tmp_path / "feddp_pareto.png").read_bytes(), (tmp_path / "feddp_pareto.pdf").read_bytes()
-    assert image.startswith(PNG)
-    assert text.startswith(b"%PDF-")
-    first = capsys.readouterr().out
-
-    again = tmp_path / "again"
-    assert pareto.main(["--plot-only", str(tmp_path / "feddp_pareto.csv"), "--output", str(again)]) == 0
-    assert (again / "feddp_pareto.png").read_bytes() == image
-    assert (again / "feddp_pareto.pdf").read_bytes() == text
-    assert not (again / "feddp_pareto.csv").exists()
-    assert capsys.readouterr().out == first
+def test_the_papers_fronts_of_every_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["n_clients=5", "data.rows_per_client=200", "privacy.epsilon=4", "seed=0"]
+    assert run.main(["+experiment=feddp_fig1", *small, "workers=0", f"output={tmp_path}"]) == 0
+    rows, experiment, figures = read_table(tmp_path)
+    assert experiment == "feddp_fig1"
+    assert [figure["kind"] for figure in figures] == ["pareto", "shares"]
+    numbers = rows["algorithm.name"].value_counts().to_dict()
+    # Splits x rounds; the others have neither splits nor rounds, ProxyLloyd runs with and without server points.
+    assert numbers == {
+        "feddp_kmeans": 18,
+        "server_kmeans++": 8,
+        "server_lloyd": 8,
+        "sphere_packing": 8,
+        "fastlloyd": 5,
+        "proxy_lloyd": 2,
+        **dict.fromkeys(("glloyd", "sulloyd", "max_cover", "optimal", "k_fed"), 1),
+    }
+    assert (rows["status"] == "done").all()
+    private = rows[~rows["algorithm.name"].isin(["optimal", "k_fed"])]
+    assert (private["epsilon"] <= 4.0).all()
+    assert rows[rows["algorithm.name"].isin(["optimal", "k_fed"])]["epsilon"].isna().all()
+    assert rows["algorithm.name"][rows["cost_per_point"].idxmin()] == "optimal"
+    assert (tmp_path / "figures" / "feddp_fig1.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "figures" / "feddp_fig1.pdf").read_bytes().startswith(b"%PDF-")
+    assert str(tmp_path / "table.parquet") in capsys.readouterr().out
 
 
-def test_the_figure_shows_what_the_table_says(tmp_path: Path) -> None:
-    lines = ["record,100,1000,0,feddp_kmeans,1.0,,0,2,50.0,0.1,1\n", "record,100,1000,0,k_fed,,,,2,49.0,0.1,1\n"]
-    path = tmp_path / "table.csv"
-    images = []
-    for content in (lines, lines[:1], [lines[0].replace("50.0", "51.0"), lines[1]]):
-        path.write_text(HEADER + "".join(content))
-        assert pareto.main(["--plot-only", str(path), "--output", str(tmp_path)]) == 0
-        images.append((tmp_path / "feddp_pareto.png").read_bytes())
-    assert len(set(images)) == 3
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "unit,method\nrecord,k_fed\n", "unit,n_clients\n", "\x00", HEADER + "record,100,1000,0,k_fed,,,,2,,0.1,1\n"],
-    ids=["empty", "columns", "no rows", "zero", "no cost"],
-)
-def test_a_broken_table_is_one_sentence(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(content)
-    assert pareto.main(["--plot-only", str(path), "--output", str(tmp_path / "out")]) == 2
-    assert f"DataError: {path} " in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_front_keeps_what_nothing_beats() -> None:
-    places = [(0.0799999, 5.0), (0.0799998, 5.5), (0.16, 5.0), (0.32, 4.0), (0.65, 4.5), (1.3, 3.0)]
-    rows = [{"epsilon": epsilon, "mean_cost": cost} for epsilon, cost in places]
-    assert [row["epsilon"] for row in front_of(rows[::-1])] == [0.0799999, 0.32, 1.3]
-    assert front_of([{"epsilon": None, "mean_cost": 1.0}]) == [{"epsilon": None, "mean_cost": 1.0}]
-
-
-def test_client_level_leaves_out_what_protects_records_only(tmp_path: Path) -> None:
-    arguments = ["--unit", "client", "--seeds", "1", "--epsilons", "4", "--rounds", "0", "--baseline-rounds", "1"]
-    assert pareto.main([*arguments, "--clients", "20", "--rows", "20", "--output", str(tmp_path)]) == 0
-    rows = table(tmp_path / "feddp_pareto.csv")
-    expected = [method for method in pareto.METHODS if method not in ("fastlloyd", "max_cover")]
-    assert list(dict.fromkeys(row["method"] for row in rows)) == expected
-    assert {row["unit"] for row in rows} == {"client"}
-
-
-@pytest.mark.parametrize("command", [feddp_utility.main, pareto.main])
-def test_no_seed_is_refused(command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["--seeds", "0", "--output", str(tmp_path / "out")]) == 2
+def test_no_seed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert feddp_utility.main(["--seeds", "0", "--output", str(tmp_path / "out")]) == 2
     assert "seeds is 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
