@@ -295,6 +295,12 @@ def require_source(data: Mapping[str, Any]) -> None:
             f"the data file {str(Path(data['path']).absolute())!r} does not exist: give its path with data.path=..., "
             "or the folder of all data files with data_dir=..."
         )
+    server = data["server"]
+    if server not in (None, OWN, HELD_OUT, *BUNDLED) and not Path(server).expanduser().exists():
+        raise DataError(
+            f"data.server is {str(server)!r}, and there is no such file: give the path of one, a bundled name, "
+            f"data.server={OWN} or data.server={HELD_OUT}."
+        )
 
 
 def _frozen(data: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -318,8 +324,7 @@ def _read(data: Mapping[str, Any], column: str, n_clients: int) -> DataSet:
         return _mixture(data, n_clients)
     if source in _DRAWN:
         drawn = _DRAWN[source](data)
-        bounds = None if data["bounds"] == RANGE else parse_bounds(data["bounds"])
-        return DataSet(drawn.points, drawn.labels, drawn.means, _server_points(data), bounds)
+        return DataSet(drawn.points, drawn.labels, drawn.means, _server_points(data))
     if source in _SPREAD:
         return _spread(_census(data) if source == "census" else _stack_overflow(data))
     return _table(data, column)

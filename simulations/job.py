@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -22,42 +22,15 @@ from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inpro
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
-from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.metrics import clustering_metrics, optimal_centroids
 from simulations.configuration import NOT_PRIVATE, central_config, flat, job_key, require_valid, run_config_of
 from simulations.datasets import DataSet, bounds_of, load_data_set, reference_box, server_points_of, split
+from simulations.outcome import Outcome
 
 Array = NDArray[np.float64]
 
 OPTIMUM_STARTS = 10
 """k-means++ starts of the non-private optimum, beside the true means where they are known."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run found, whatever the engine.
-
-    Parameters
-    ----------
-    centers : ndarray, (k, d)
-        In the data's units.
-    privacy : PrivacyReport
-    n_iterations : int
-        Lloyd rounds.
-    seconds : float
-        Of clustering alone.
-    cost_curve : ndarray or None
-        With a number of clusters that the run chose: cost over k, in squared units of the data.
-    evaluation : mapping
-        Columns that an evaluation in the run gave.
-    """
-
-    centers: Array
-    privacy: PrivacyReport
-    n_iterations: int
-    seconds: float
-    cost_curve: Array | None = None
-    evaluation: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +118,7 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
         "seconds": outcome.seconds,
         "cost_per_point": cost_per_point(data.points, outcome.centers),
         "cost_curve": None if outcome.cost_curve is None else outcome.cost_curve.tolist(),
-        **outcome.evaluation,
+        **outcome.columns,
     }
     wanted = tuple(dict.fromkeys(("nicv", *settings["metrics"])))
     reference = None
@@ -212,8 +185,16 @@ def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
     return Outcome(model.cluster_centers_, model.privacy_, model.n_iter_, seconds)
 
 
+def _on_ray(settings: Mapping[str, Any], data: DataSet) -> Outcome:
+    """Flower's Ray simulation."""
+    from simulations.ray_job import run_ray_job
+
+    _, server_points, run_config = _prepared(settings, data)
+    return run_ray_job(settings, data, run_config, server_points)
+
+
 _ENGINES: Mapping[str, Callable[[Mapping[str, Any], DataSet], Outcome]] = MappingProxyType(
-    {"inprocess": _in_process, "direct": _in_process}
+    {"inprocess": _in_process, "direct": _in_process, "ray": _on_ray}
 )
 
 

@@ -22,11 +22,14 @@ from omegaconf import DictConfig
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.expansion import CONFIGURATION, Sweep, expand
+from simulations.figure_specs import parse_specs
 from simulations.job import log_quietly, result_row, run_settings
 from simulations.sweep import default_workers, run_sweep
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
+_HYDRAS = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+"""Options with which Hydra shows something and runs nothing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,9 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stderr; 130 if stopped by the keyboard.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if any(one.startswith("-") and one not in _MANY for one in given):
+    options = [one.split("=")[0] for one in given if one.startswith("-") and one not in _MANY]
+    if set(options) & set(_HYDRAS):
         _hydras_own()
         return 0
+    if options:
+        print(f"ConfigurationError: there is no option {options[0]!r} here: look at --help.", file=sys.stderr)
+        return 2
     overrides = [one for one in given if one not in _MANY]
     log_quietly()
     try:
@@ -80,14 +87,19 @@ def _one(settings: Mapping[str, Any]) -> int:
 def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     """A sweep: table and figures in a folder that the same command finds again."""
     given = sweep.common["output"]
-    digest = hashlib.sha256(repr(sorted(overrides)).encode()).hexdigest()[:8]
+    named = sorted(one for one in overrides if not one.startswith("workers="))
+    digest = hashlib.sha256(repr(named).encode()).hexdigest()[:8]
+    parse_specs(sweep.common["sweep"]["figures"])
     if sweep.missing:
         print(
             f"left out, as their files are not in data_dir={sweep.common['data_dir']}: {', '.join(sweep.missing)}",
             file=sys.stderr,
         )
     folder = Path(given or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
-    result = run_sweep(sweep, folder, workers=default_workers(sweep.common["workers"]))
+    # One Ray run takes all cores by itself.
+    on_ray = any(one["engine"]["name"] == "ray" for one in sweep.settings)
+    workers = default_workers(1 if on_ray and sweep.common["workers"] is None else sweep.common["workers"])
+    result = run_sweep(sweep, folder, workers=workers)
     print(
         f"{result.n_run} runs ({result.n_reused} were finished before, {result.n_failed} failed): {result.table}",
         file=sys.stderr,
@@ -106,7 +118,7 @@ def _hydras_own() -> None:
 
     @hydra.main(version_base=None, config_path=str(CONFIGURATION), config_name="config")
     def entry(_: DictConfig) -> None:
-        raise ConfigurationError("this option is not for runs: leave it out.")
+        """Never called: each of these options shows something instead."""
 
     entry()
 
