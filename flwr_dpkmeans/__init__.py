@@ -18,6 +18,7 @@ package or module   what it is for
 ``planning``        drafts it before data are touched (``plan_defaults``: what is not declared; ``plan_checks``: limits)
 ``agreement``       how a client checks a plan that it received
 ``reporting``       from a plan and what happened to a report
+``evaluation``      from a released evaluation to metrics with their noise
 ``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report
 ``secagg``          masked sums over Z_2^64 without I/O
 ``kmeans``          numerics on clean arrays

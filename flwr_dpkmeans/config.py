@@ -270,13 +270,13 @@ class KMeansConfig:
         """Refuse shares that leave the algorithm nothing, and an exact evaluation that would miss clients."""
         if self.reserved_share(counts=True) >= 1.0:
             raise ConfigurationError(
-                f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, but "
-                "they must leave the algorithm a part of the budget: give smaller ones."
+                f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, "
+                "but they must leave the algorithm a part of the budget: give smaller ones."
             )
         if self.evaluation is Evaluation.EXACT and self.client_sampling_rate < 1.0:
             raise ConfigurationError(
-                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients sit "
-                "out: choose evaluation='private' or leave the rate at 1."
+                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients "
+                "sit out: choose evaluation='private' or leave the rate at 1."
             )
 
     def _require_no_distances(self) -> None:
@@ -321,7 +321,7 @@ _REALS: tuple[tuple[str, float, float, str], ...] = (
     ("count_share", 0.0, 0.5, "0.02"),
     ("bounds_share", 0.0, 0.5, "0.05"),
     ("evaluation_share", 0.0, 0.5, "0.05"),
-    ("evaluation_radius", 0.0, math.inf, "0.5"),
+    ("evaluation_radius", 1e-6, 1e6, "0.5"),
     ("lloyd_share", 0.0, 1.0, "0.3"),
     ("weight_threshold", -5e-324, math.inf, "1.5"),
     ("margin", 0.0, math.inf, "1.0"),

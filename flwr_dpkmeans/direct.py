@@ -128,8 +128,8 @@ def run_direct(
         cohort.open_round(index)
         shown = state.view(step.reads)
         for position, points in enumerate(scaled):
-            arrays = step.arrays_of(points, shown, None if labels is None else labels[position])
-            cohort.take(position, _contribution(plan, arrays, index, position))
+            own = step.arrays_of(points, shown, None if labels is None else labels[position])
+            cohort.take(position, _contribution(plan, own, index, position))
         state = step.advance(state, cohort.released(index))
         record(index, state.movements[-1] if state.movements else None)
     return DirectResult(state, tuple(steps), tuple(attempts), plan)

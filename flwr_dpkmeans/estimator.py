@@ -421,7 +421,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         labels, _ = self._nearest(X)
         return np.asarray(labels, dtype=np.int64)
 
-    def fit_predict(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[NDArray[np.int64]]:
+    def fit_predict(
+        self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any
+    ) -> list[NDArray[np.int64]]:
         """Fit and predict: one array of labels for each client."""
         del kwargs
         parts = _listed(X)
@@ -444,7 +446,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
         return np.asarray(np.stack(columns, axis=1))
 
-    def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[NDArray[np.float64]]:
+    def fit_transform(
+        self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any
+    ) -> list[NDArray[np.float64]]:
         """Fit and transform: one array of distances for each client."""
         del kwargs
         parts = _listed(X)
@@ -596,13 +600,13 @@ def _validated_labels(
         return None
     if y is None:
         raise DataError(
-            f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or leave "
-            "n_classes out."
+            f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
+            "leave n_classes out."
         )
     if config.n_classes == 0:
         raise ConfigurationError(
-            "labels were given for the evaluation, but n_classes does not say how many classes there are, which must be "
-            "public: give n_classes=3, or leave y out."
+            "labels were given for the evaluation, but n_classes does not say how many classes there are, which must "
+            "be public: give n_classes=3, or leave y out."
         )
     if not isinstance(y, Iterable) or isinstance(y, str | bytes) or len(listed := list(y)) != len(parts):
         raise DataError(f"y must have one array of labels for each of the {len(parts)} clients: pass a list of arrays.")

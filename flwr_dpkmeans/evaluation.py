@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def read_evaluation(plan: Plan, state: ClusterState) -> EvaluationResult | None:
         cells_noise=cell_noise,
         accuracy=_share(cells, matching, cell_noise, units, source) if labelled else None,
         purity=_share(cells, leading, cell_noise, units, source) if labelled else None,
-        matching=tuple(matching),
+        matching=matching,
     )
 
 
@@ -105,9 +106,7 @@ def _known_units(plan: Plan) -> Measured | None:
     return Measured(float(plan.n_examples), counted[0] if counted else 0.0)
 
 
-def _share(
-    cells: Array, chosen: list[tuple[int, int]] | tuple[tuple[int, int], ...], noise: float, units: Measured, source: str
-) -> Measured:
+def _share(cells: Array, chosen: Sequence[tuple[int, int]], noise: float, units: Measured, source: str) -> Measured:
     """Rows in the chosen cells over all rows; where these are the table's total, the two share noise."""
     found = math.fsum(float(cells[cell]) for cell in chosen)
     variance = len(chosen) * noise**2

@@ -23,9 +23,11 @@ from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
 from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
 from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
-from flwr_dpkmeans.privacy.accounting import GaussianRelease
+from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -252,7 +254,19 @@ def _evaluation(plan: Plan) -> tuple[Block, ...]:
         return ()
     laplace = entry.noise is NoiseShape.LAPLACE and config.evaluation is Evaluation.PRIVATE
     whole = whole_multiplier(config, counts=entry.counts(config.unit), laplace=laplace, delta=plan.delta)
-    return evaluation_blocks(config, whole)
+    multiplier = whole / math.sqrt(config.evaluation_share)
+    if config.client_sampling_rate < 1.0:
+        multiplier = _sampled_multiplier(multiplier, config.client_sampling_rate, plan.delta)
+    return evaluation_blocks(config, multiplier)
+
+
+@lru_cache(maxsize=64)
+def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
+    """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
+    epsilon = compose_epsilon([GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
+    return calibrate_scale(
+        lambda scale: [SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
+    )
 
 
 @lru_cache(maxsize=64)

@@ -141,7 +141,7 @@ def whole_multiplier(config: KMeansConfig, *, counts: bool, laplace: bool, delta
     --------
     >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)))
     >>> round(whole_multiplier(config, counts=True, laplace=False, delta=1e-6), 3)
-    4.22
+    4.225
     """
     if not laplace:
         return gaussian_noise_multiplier(config.epsilon, delta)

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
-from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.events import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    SampledGaussianRelease,
+)
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
@@ -149,7 +155,14 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     float
         ``inf`` if any of them released an exact sum.
     """
-    return price(plan.events([index for index, _ in attempts]), plan.delta)
+    events = plan.events([index for index, _ in attempts])
+    cost = price(events, plan.delta)
+    evaluated = plan.is_final and plan.config.evaluation is Evaluation.PRIVATE
+    if evaluated and events and all(isinstance(event, LaplaceRelease) for event in events):
+        # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
+        # this the cost would fall in the last round.
+        cost = min(cost, price((*events, *plan.events([plan.last_round])), plan.delta))
+    return cost
 
 
 def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.config import Evaluation, KMeansConfig
+from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.planning import require_supported
-from simulations.datasets import gives_server_points
+from simulations.datasets import RANGE, gives_server_points
 
 Scalar = str | int | float | bool
 
@@ -45,6 +49,21 @@ NOT_PRIVATE = ("lloyd", "optimal", "k_fed")
 """Algorithms to which epsilon means nothing."""
 _NOT_OF_THE_RUN = ("output", "workers", "data_dir", "sweep", "variant")
 """Keys that change no result."""
+_INTEGERS: Mapping[str, int] = MappingProxyType(
+    {
+        "seed": 0,
+        "n_clients": 1,
+        "sample_size": 2,
+        "partition.seed": 0,
+        "data.seed": 0,
+        "data.n_points": 1,
+        "data.n_features": 1,
+        "data.rows_per_client": 1,
+        "data.missing_components": 0,
+    }
+)
+"""Keys that hold integers, where there are such keys, and the least of each."""
+_TOO_LARGE = 2**63
 _UNSCALED = Bounds((-1.0,), (1.0,))
 
 
@@ -94,9 +113,10 @@ def require_valid(settings: Mapping[str, Any]) -> None:
         One sentence, with the nearest valid name where there is one.
     """
     engine, name = settings["engine"], settings["algorithm"]["name"]
+    _require_plain(settings)
     if engine["name"] not in ENGINES:
         raise ConfigurationError(f"engine.name is {engine['name']!r}: {nearest(engine['name'], ENGINES)}")
-    if not engine.get("masking", True) and engine["name"] != "direct":
+    if not engine["masking"] and engine["name"] != "direct":
         raise ConfigurationError(
             f"engine.masking is false, but engine {engine['name']!r} always masks: choose engine=direct for "
             "experiments without masks."
@@ -105,6 +125,11 @@ def require_valid(settings: Mapping[str, Any]) -> None:
         if metric not in METRICS:
             raise ConfigurationError(f"metrics has {metric!r}: {nearest(metric, METRICS)}")
     if name in NOT_FEDERATED:
+        if settings["evaluation"] != "none":
+            raise ConfigurationError(
+                f"evaluation is {settings['evaluation']!r}, but {name!r} runs on all rows in one place, without "
+                "rounds: leave it out and look at the metrics."
+            )
         if engine["name"] == "ray":
             raise ConfigurationError(
                 f"{name!r} needs all rows in one place and cannot run on Ray: use engine=inprocess."
@@ -119,8 +144,57 @@ def require_valid(settings: Mapping[str, Any]) -> None:
         has_server_data = gives_server_points(settings)
         # Any points will do: only whether there are some decides here.
         points = np.zeros((1, 1)) if has_server_data else None
-        config = strategy_from_run_config(run_config_of(settings) | {"bounds": "-1,1"}, server_points=points).config
+        config = federated_config(run_config_of(settings) | {"bounds": "-1,1"}, points)
         require_supported(config, has_server_data=has_server_data)
+
+
+def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None) -> KMeansConfig:
+    """Build the configuration that `flwr run` would build in a simulation.
+
+    Parameters
+    ----------
+    run_config : mapping
+        Hyphenated keys; bounds may be an object.
+    server_points : ndarray, (m, d), or None
+        The server's own.
+
+    Returns
+    -------
+    KMeansConfig
+
+    Raises
+    ------
+    ConfigurationError
+        As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
+    """
+    exact = run_config.get("evaluation") == Evaluation.EXACT.value
+    # Outside Flower's own simulation that is refused; here all rows are the caller's.
+    asked = {**run_config, "evaluation": Evaluation.PRIVATE.value} if exact else run_config
+    config = strategy_from_run_config(asked, server_points=server_points).config
+    return replace(config, evaluation=Evaluation.EXACT) if exact else config
+
+
+def _require_plain(settings: Mapping[str, Any]) -> None:
+    """Refuse values of a wrong type or range that only this package's simulations read."""
+    for name, least in _INTEGERS.items():
+        group, _, leaf = name.rpartition(".")
+        inner = settings[group] if group else settings
+        value = inner.get(leaf, least)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _TOO_LARGE:
+            raise ConfigurationError(
+                f"{name} is {value!r}, but it must be an integer of at least {least}: give {least}."
+            )
+    if not isinstance(settings["engine"]["masking"], bool):
+        raise ConfigurationError(
+            f"engine.masking is {settings['engine']['masking']!r}, but it must be true or false: give one."
+        )
+    if not isinstance(settings["metrics"], list | tuple):
+        raise ConfigurationError(
+            f"metrics is {settings['metrics']!r}, but it must be a list: give such as metrics=[nicv,silhouette]."
+        )
+    given = settings["data"]["bounds"]
+    if given not in (None, RANGE, "private"):
+        parse_bounds(given)
 
 
 def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
@@ -178,8 +252,17 @@ def job_key(settings: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN}
     if kept["algorithm"]["name"] in NOT_PRIVATE:
         kept["privacy"] = {name: value for name, value in kept["privacy"].items() if name != "epsilon"}
-    named = (__version__, kept, [_fingerprint(path) for path in _files(kept["data"])])
+    named = (__version__, _one_spelling(kept), [_fingerprint(path) for path in _files(kept["data"])])
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _one_spelling(value: Any) -> Any:
+    """The same number in the same words: 1 and 1.0 are one epsilon."""
+    if isinstance(value, Mapping):
+        return {name: _one_spelling(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_one_spelling(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -201,11 +284,13 @@ def _scalar(value: Any) -> Scalar:
 def _files(data: Mapping[str, Any]) -> list[Path]:
     """Files that the group ``data`` names."""
     named = [data.get("path"), data["bounds"], data["server"]]
-    paths = [Path(str(one)).expanduser() for one in named if one is not None and one not in BUNDLED]
-    return [path for path in paths if path.is_file()]
+    paths = [Path(one).expanduser() for one in named if isinstance(one, str) and one not in BUNDLED]
+    inside = [inner for path in paths if path.is_dir() for inner in sorted(path.iterdir())]
+    return [path for path in (*paths, *inside) if path.is_file()]
 
 
 @lru_cache(maxsize=64)
 def _fingerprint(path: Path) -> str:
     """Hash of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.metrics import clustering_metrics, optimal_centroids
-from simulations.configuration import NOT_PRIVATE, central_config, flat, job_key, require_valid, run_config_of
-from simulations.datasets import DataSet, bounds_of, load_data_set, reference_box, server_points_of, split
+from simulations.configuration import NOT_PRIVATE, flat, job_key
+from simulations.datasets import DataSet, reference_box
+from simulations.engines import run_settings
 from simulations.outcome import Outcome
 
 Array = NDArray[np.float64]
@@ -61,32 +54,6 @@ def result_row(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> 
     """The row of a finished run: the configuration's leaves, then what was found."""
     row = flat(settings) | {"job": job_key(settings), "status": "done", "reason": None}
     return row | measured(settings, outcome, data)
-
-
-def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
-    """Cluster as configured.
-
-    Parameters
-    ----------
-    settings : mapping
-        Resolved configuration.
-
-    Returns
-    -------
-    Outcome
-    DataSet
-        What was clustered.
-
-    Raises
-    ------
-    DPKMeansError
-        One sentence.
-    """
-    require_valid(settings)
-    data = load_data_set(settings)
-    if settings["algorithm"]["name"] in NOT_FEDERATED:
-        return _central(settings, data), data
-    return _ENGINES[settings["engine"]["name"]](settings, data), data
 
 
 def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:
@@ -140,62 +107,6 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
 def _known_labels(data: DataSet, wanted: Sequence[str]) -> NDArray[np.generic] | None:
     """Labels, only where a metric asks for them."""
     return data.labels if {"accuracy", "purity"} & set(wanted) else None
-
-
-def _prepared(settings: Mapping[str, Any], data: DataSet) -> tuple[list[Array], Array | None, dict[str, Any]]:
-    """Clients' rows, the server's points and the run configuration with what is public of the data."""
-    server_points = server_points_of(settings, data)
-    bounds = bounds_of(settings, data, server_points)
-    parts = [data.points[rows] for rows in split(settings, data)]
-    run_config: dict[str, Any] = run_config_of(settings)
-    run_config["n-features"] = data.points.shape[1]
-    if settings["privacy"]["unit"] == "record" and bounds != "private":
-        run_config["n-examples"] = len(data.points)
-    if bounds is not None:
-        run_config["bounds"] = bounds
-    return parts, server_points, run_config
-
-
-def _in_process(settings: Mapping[str, Any], data: DataSet) -> Outcome:
-    """Flower's messages in this process, or the same rounds without them."""
-    parts, server_points, run_config = _prepared(settings, data)
-    config = strategy_from_run_config(run_config, server_points=server_points).config
-    direct = settings["engine"]["name"] == "direct"
-    fit: Callable[..., FittedFederation] = fit_direct if direct else fit_inprocess
-    start = time.perf_counter()
-    found = fit(replace(config, masking=bool(settings["engine"]["masking"])), parts, server_points)
-    seconds = time.perf_counter() - start
-    curve = found.cost_curve
-    if curve is not None:
-        box = config.bounds if found.bounds is None else found.bounds
-        curve = in_squared_units(curve, replace(config, bounds=box))
-    return Outcome(found.centers, found.privacy, len(found.movements), seconds, curve)
-
-
-def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
-    """A baseline on all rows in one place."""
-    bounds = bounds_of(settings, data, None)
-    if not isinstance(bounds, Bounds):
-        bounds = reference_box(settings, data)
-    parts = [data.points[rows] for rows in split(settings, data)]
-    model = FederatedKMeans(**central_config(settings, bounds))
-    start = time.perf_counter()
-    model.fit(parts)
-    seconds = time.perf_counter() - start
-    return Outcome(model.cluster_centers_, model.privacy_, model.n_iter_, seconds)
-
-
-def _on_ray(settings: Mapping[str, Any], data: DataSet) -> Outcome:
-    """Flower's Ray simulation."""
-    from simulations.ray_job import run_ray_job
-
-    _, server_points, run_config = _prepared(settings, data)
-    return run_ray_job(settings, data, run_config, server_points)
-
-
-_ENGINES: Mapping[str, Callable[[Mapping[str, Any], DataSet], Outcome]] = MappingProxyType(
-    {"inprocess": _in_process, "direct": _in_process, "ray": _on_ray}
-)
 
 
 class _Key:

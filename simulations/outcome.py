@@ -38,3 +38,19 @@ class Outcome:
     seconds: float
     cost_curve: NDArray[np.float64] | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def evaluation_columns(found: Mapping[str, Any]) -> dict[str, float | None]:
+    """Columns of a table from an evaluation within a run, as ``metrics.json`` has it.
+
+    Examples
+    --------
+    >>> evaluation_columns({"cost": {"value": 0.5, "noise": 0.01}, "clipped": {"value": 0.0, "noise": 0.0}})
+    {'evaluation_cost': 0.5, 'evaluation_cost_noise': 0.01, 'evaluation_clipped': 0.0, 'evaluation_clipped_noise': 0.0}
+    """
+    columns = {}
+    for name in ("cost", "clipped", "accuracy", "purity"):
+        if found.get(name) is not None:
+            columns[f"evaluation_{name}"] = found[name]["value"]
+            columns[f"evaluation_{name}_noise"] = found[name]["noise"]
+    return columns

@@ -13,19 +13,25 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.mixtures import MIXTURE
-from simulations.datasets import DataSet, bounds_of
-from simulations.outcome import Outcome
+from simulations.datasets import DataSet
+from simulations.outcome import Outcome, evaluation_columns
 from simulations.ray_engine import run_on_ray
 from simulations.ray_settings import RayBackend, Scalar
 
 Array = NDArray[np.float64]
 
-_COLUMN = "column"
-"""Array of the data file that rows are spread by."""
+_COLUMN, _LABELS = "column", "labels"
+"""Arrays of the data file that rows are spread by, and that an evaluation compares with."""
 
 
 def run_ray_job(
-    settings: Mapping[str, Any], data: DataSet, run_config: Mapping[str, Any], server_points: Array | None
+    settings: Mapping[str, Any],
+    data: DataSet,
+    run_config: Mapping[str, Any],
+    *,
+    bounds: Bounds | str | None,
+    server_points: Array | None,
+    labels: NDArray[np.int64] | None,
 ) -> Outcome:
     """Run one configuration through `flwr run`.
 
@@ -37,8 +43,12 @@ def run_ray_job(
         What is clustered.
     run_config : mapping
         Keys of `flwr run`, without data, bounds and server data.
+    bounds : Bounds, "private" or None
+        None: they follow from the server's points.
     server_points : ndarray, (m, d), or None
         The server's own.
+    labels : ndarray, (n,), or None
+        Classes counted from 0, for an evaluation.
 
     Returns
     -------
@@ -52,11 +62,10 @@ def run_ray_job(
     """
     with tempfile.TemporaryDirectory(prefix="flwr-dpkmeans-ray-") as name:
         folder = Path(name)
-        values = {key: value for key, value in run_config.items() if key != "bounds"}
-        values |= _data_keys(settings, data, folder)
+        values = {**run_config, **_data_keys(settings, data, labels, folder)}
         if values["data"] == MIXTURE and settings["data"]["server"] is None:
             server_points = None  # The app draws the mixture's own for algorithms that need them.
-        values |= _bounds_keys(bounds_of(settings, data, server_points), folder)
+        values |= _bounds_keys(bounds, folder)
         if server_points is not None:
             np.save(folder / "server.npy", server_points)
             values["server-data"] = str(folder / "server.npy")
@@ -68,11 +77,13 @@ def run_ray_job(
             int(found.metrics.get("n_iterations", 0)),
             found.seconds,
             None if costs is None else np.asarray(costs, dtype=np.float64),
-            {"peak_bytes": found.peak_bytes},
+            {"peak_bytes": found.peak_bytes, **evaluation_columns(found.metrics.get("evaluation", {}))},
         )
 
 
-def _data_keys(settings: Mapping[str, Any], data: DataSet, folder: Path) -> dict[str, Scalar]:
+def _data_keys(
+    settings: Mapping[str, Any], data: DataSet, labels: NDArray[np.int64] | None, folder: Path
+) -> dict[str, Scalar]:
     """Name bundled and generated data; write other rows as a file."""
     group = settings["data"]
     if group["source"] == MIXTURE and group["server"] is None:
@@ -91,6 +102,9 @@ def _data_keys(settings: Mapping[str, Any], data: DataSet, folder: Path) -> dict
     elif data.partition_values is not None:
         arrays[_COLUMN] = np.asarray(data.partition_values)
         keys["partition-column"] = _COLUMN
+    if labels is not None:
+        arrays[_LABELS] = labels
+        keys["label-column"] = _LABELS
     np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
     return keys
 

@@ -21,9 +21,10 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
+from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
-from simulations.job import log_quietly, result_row, run_settings
+from simulations.job import log_quietly, result_row
 from simulations.sweep import default_workers, run_sweep
 
 _MANY = ("-m", "--multirun")

@@ -28,7 +28,7 @@ CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_co
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
 """Names of the released arrays, and of the extras that hold them in the state."""
 _PARTS = {CLIPPED_COST: 0.45, ROWS_BEYOND: 0.1, CELL_COUNTS: 0.45}
-"""Of the evaluation's share. The cost is one number, but small beside its bound; accuracy adds the noise of k cells, but
+"""Of the evaluation's share. The cost is one number, but small beside its bound; accuracy has the noise of k cells, but
 is of the size of 1: both want the same. How many rows were clipped need not be known to more than some percent."""
 
 
@@ -64,15 +64,14 @@ def clip_distance(config: KMeansConfig, n_features: int) -> float:
     return float(f"{math.sqrt(n_features) / k ** (1.0 / n_features):.12g}")
 
 
-def evaluation_blocks(config: KMeansConfig, whole: float) -> tuple[Block, ...]:
+def evaluation_blocks(config: KMeansConfig, multiplier: float) -> tuple[Block, ...]:
     """Describe the arrays of an evaluation.
 
     Parameters
     ----------
     config : KMeansConfig
-        Its `evaluation_share` is that of the squared-GDP budget.
-    whole : float
-        Noise multiplier of a release that takes the whole budget.
+    multiplier : float
+        Noise multiplier of all arrays together.
 
     Returns
     -------
@@ -83,18 +82,14 @@ def evaluation_blocks(config: KMeansConfig, whole: float) -> tuple[Block, ...]:
     --------
     >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)), evaluation=Evaluation.PRIVATE, n_classes=2)
     >>> [(block.name, block.shape, round(block.noise_multiplier, 1)) for block in evaluation_blocks(config, 1.0)]
-    [('clipped_cost', (1,), 6.7), ('rows_beyond', (1,), 14.1), ('cell_counts', (3, 2), 6.7)]
+    [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 2), 1.5)]
     """
     shapes = {CELL_COUNTS: (config.n_clusters, max(1, config.n_classes))}
     sensitivity = Sensitivity(Norm.L2, 1.0, config.unit)
     if config.evaluation is Evaluation.EXACT:
         return tuple(Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.NONE, 0.0, 1.0) for name in _PARTS)
-    rate, square = config.client_sampling_rate, config.evaluation_share / whole**2
-    if rate < 1.0:
-        # mu^2 = p^2 (e^(1 / multiplier^2) - 1) for one round over a sample of rate p (Bu, Dong, Long, Su 2020).
-        square = math.log1p(square / rate**2)
     return tuple(
-        Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.GAUSSIAN, 1.0 / math.sqrt(square * part), 1.0)
+        Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.GAUSSIAN, multiplier / math.sqrt(part), 1.0)
         for name, part in _PARTS.items()
     )
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from flwr.app import Context
+from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+from flwr_dpkmeans.data.bundled import BUNDLED, TARGET_COLUMN, load_source
+from flwr_dpkmeans.data.loaded import load_source_once
 from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
-from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.data.tables import Table, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.logs import show_logs
-from flwr_dpkmeans.flower.node import is_simulation, output_folder
+from flwr_dpkmeans.flower.node import is_simulation, result_folder
 
 
 def load_client(context: Context) -> KMeansClient:
@@ -24,8 +27,8 @@ def load_client(context: Context) -> KMeansClient:
     ----------
     context : Context
         Node configuration: ``data-path`` (a deployment's own file); in simulation Flower sets ``partition-id`` and
-        ``num-partitions``. Run configuration: ``data``, ``label-column``, and in simulation ``partition``,
-        ``partition-seed``, ``partition-column``, ``partition-alpha``, ``partition-sizes``,
+        ``num-partitions``. Run configuration: ``data``, ``label-column``, ``evaluation``, ``n-classes``, and in
+        simulation ``partition``, ``partition-seed``, ``partition-column``, ``partition-alpha``, ``partition-sizes``,
         ``mixture-rows-per-client``.
 
     Returns
@@ -46,13 +49,16 @@ def load_client(context: Context) -> KMeansClient:
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))
     described = None if node.get("data-path") else BUNDLED.get(source)
+    labels: NDArray[np.int64] | None = None
     if node.get("data-path"):
-        table = load_source(str(node["data-path"]), label_column=str(run.get("label-column", "")))
+        source = str(node["data-path"])
+        table = load_source(source, label_column=str(run.get("label-column", "")))
+        labels = _labels(source, run, len(table.points))
     elif is_simulation() and source == MIXTURE:
         points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
         table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])))
     elif is_simulation() or described is not None:
-        table = _own_part(source, run, node)
+        table, labels = _own_part(source, run, node)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -60,9 +66,10 @@ def load_client(context: Context) -> KMeansClient:
         )
     return KMeansClient(
         table.points,
-        output_dir=output_folder(context),
+        output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         feature_names=table.feature_names,
+        labels=labels,
     )
 
 
@@ -91,15 +98,26 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
-    """The rows of one virtual node; all of them where nothing says that there are others."""
-    table = load_source(
+def _labels(source: str, run: Mapping[str, Any], n_rows: int) -> NDArray[np.int64] | None:
+    """Labels for an evaluation: the label column of a file, or the target of bundled data; None if nobody asks."""
+    n_classes = int(run.get("n-classes", 0))
+    column = str(run.get("label-column", "")) or (TARGET_COLUMN if source in BUNDLED else "")
+    if str(run.get("evaluation", "none")) == "none" or n_classes == 0 or not column:
+        return None
+    values = load_source_once(source, partition_column=column).partition_values
+    return validate_labels(values, n_rows, n_classes)
+
+
+def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, NDArray[np.int64] | None]:
+    """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
+    table = load_source_once(
         source,
         label_column=str(run.get("label-column", "")),
         partition_column=str(run.get("partition-column", "")),
     )
+    labels = _labels(source, run, len(table.points))
     if "partition-id" not in node:
-        return table
+        return table, labels
     kind = str(run.get("partition", Partition.IID.value))
     rows = partition_indices(
         len(table.points),
@@ -111,4 +129,4 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> T
         alpha=float(run.get("partition-alpha", 0.5)),
         sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
     )
-    return Table(table.points[rows], table.feature_names)
+    return Table(table.points[rows], table.feature_names), None if labels is None else labels[rows]

@@ -104,7 +104,7 @@ def fit_inprocess(
     FittedFederation
         As one of the clients knows it: under ``oblivious`` the server has no result.
     """
-    clients = [KMeansClient(part, labels=own) for part, own in zip(parts, labels or [None] * len(parts), strict=True)]
+    clients = [KMeansClient(part, labels=None if labels is None else labels[i]) for i, part in enumerate(parts)]
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config, server_points=server_points, on_step=lambda step: logger.debug("%s", step)
@@ -185,8 +185,8 @@ def fit_in_one_place(
     del server_points, labels
     if config.evaluation is not Evaluation.NONE:
         raise ConfigurationError(
-            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, without "
-            "rounds: leave evaluation out and measure the result there."
+            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
+            "without rounds: leave evaluation out and measure the result there."
         )
     if config.private_bounds:
         raise ConfigurationError(

@@ -21,9 +21,7 @@ _EMPTY_TENSOR = "_empty"
 _OK = 0
 
 
-def describe(
-    message: Message, context: Context, call_next: NextCall
-) -> tuple[int, tuple[str, ...], int | None]:
+def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...], int | None]:
     """Ask the wrapped client for its table's width, its columns' names if it knows them, and its number of classes."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
     metrics: Any = reply.get("fitres.metrics") or {}

@@ -32,7 +32,7 @@ from flwr_dpkmeans.flower.approval import (
 )
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
-from flwr_dpkmeans.flower.node import NodeSettings, node_settings
+from flwr_dpkmeans.flower.node import NodeSettings, node_settings, stream_number
 from flwr_dpkmeans.flower.records import (
     KeysReply,
     Stage,
@@ -205,7 +205,7 @@ def _contribute(
     encoded = encode(flat, plan.fraction_bits)
     if plan.config.client_sampling_rate < 1.0:
         # Where the client's own coin says no, zeros go. The work is the same, so that neither time nor a failure tells.
-        encoded = encode(flat * takes_part(plan, context.node_id, index, request.attempt), plan.fraction_bits)
+        encoded = encode(flat * takes_part(plan, stream_number(context), index, request.attempt), plan.fraction_bits)
     shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
     vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
     protocol, reply = answer(
@@ -356,4 +356,4 @@ def _digest(memory: ClientMemory) -> bytes:
 
 def _noise(plan: Plan, context: Context, request: SumRequest) -> NoiseSource:
     """This client's noise for its share; a seeded run derives a stream of its own for every aggregation."""
-    return make_noise_source(plan, "client", context.node_id, request.round_index, request.attempt)
+    return make_noise_source(plan, "client", stream_number(context), request.round_index, request.attempt)

@@ -6,17 +6,26 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 
+from flwr_dpkmeans.direct import FIRST_NODE_ID
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.ledger import FileLedger, Ledger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGER_FILE = "ledger.jsonl"
+
+
+class OutputFiles(StrEnum):
+    """Which virtual clients write their result into files."""
+
+    ALL = "all"
+    FIRST = "first"
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,30 @@ def output_folder(context: Context) -> Path:
         return Path(str(own)).expanduser().absolute()
     root = str(context.run_config.get("output", "")) if is_simulation() else ""
     return run_folder(root, context.run_id) / f"client-{context.node_id}"
+
+
+def result_folder(context: Context) -> Path | None:
+    """Folder for one client's result; None for a virtual client that is not to write one.
+
+    All virtual clients of a run end with the same result, and a picture takes half a second. A deployed node always
+    writes: the server may not decide that.
+    """
+    first_only = str(context.run_config.get("output-files", OutputFiles.ALL)) == OutputFiles.FIRST
+    if is_simulation() and first_only and context.node_config.get("partition-id", 0) != 0:
+        return None
+    return output_folder(context)
+
+
+def stream_number(context: Context) -> int:
+    """Number of this node's streams of seeded noise and coins, which protect nobody; secure noise has none.
+
+    Flower draws new node ids for every simulation, so a virtual client is counted by its partition, as the clients of
+    the other engines are: equal seeds give equal results.
+    """
+    partition = context.node_config.get("partition-id")
+    if is_simulation() and isinstance(partition, int):
+        return FIRST_NODE_ID + partition
+    return context.node_id
 
 
 def run_folder(output: str, run_id: int) -> Path:

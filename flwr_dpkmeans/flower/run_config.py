@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
@@ -18,7 +18,7 @@ from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.app_data import mixture_of
-from flwr_dpkmeans.flower.node import is_simulated_server
+from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 
 _STRATEGY_KEYS = (
@@ -72,6 +72,7 @@ _APP_KEYS = (
     "max-clusters",
     "num-clients",
     "output",
+    "output-files",
     "join-timeout",
     "round-timeout",
     "run-timeout",
@@ -120,6 +121,12 @@ def strategy_from_run_config(
     _require_source("data", str(run_config.get("data", "")))
     _require_source("server-data", str(run_config.get("server-data", "")))
     _require_partition(run_config)
+    _require_output_files(run_config.get("output-files", OutputFiles.ALL.value))
+    if run_config.get("evaluation") == Evaluation.EXACT.value and not is_simulated_server():
+        raise ConfigurationError(
+            "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
+            "evaluation='private'."
+        )
     if server_points is None:
         server_points = _server_points(run_config)
     values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
@@ -219,6 +226,13 @@ def _require_source(key: str, source: str) -> None:
             f"{key} is {source!r}, but it must be a bundled data set, 'mixture' or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, names)}"
         )
+
+
+def _require_output_files(given: Any) -> None:
+    """Refuse a choice of result files that is not known."""
+    kinds = [kind.value for kind in OutputFiles]
+    if given not in kinds:
+        raise ConfigurationError(f"output-files is {given!r}, which is not known here: {nearest(given, kinds)}")
 
 
 def _require_partition(run_config: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.logs import show_logs
-from flwr_dpkmeans.flower.node import run_folder
+from flwr_dpkmeans.flower.node import OutputFiles, run_folder
 from flwr_dpkmeans.flower.result_files import CURVE_FILE, write_run
 from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
@@ -42,13 +42,14 @@ def main(grid: Grid, context: Context) -> None:
         strategy = strategy_from_run_config(context.run_config)
         result = strategy.start(grid=grid)
         folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-        report_result(strategy, result, folder)
+        first_only = context.run_config.get("output-files") == OutputFiles.FIRST
+        report_result(strategy, result, folder, first_only=first_only)
     except DPKMeansError as error:
         logger.error("%s: %s", type(error).__name__, error)
         raise SystemExit(1) from error
 
 
-def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -> None:
+def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *, first_only: bool = False) -> None:
     """Write what the server may know and print the absolute paths of all files."""
     report = strategy.run.report
     logger.info("%s", report)
@@ -74,7 +75,8 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path) -
     for path in paths:
         logger.info("  %s", path)
     for node in result.node_ids:
-        _log_client_files(folder, node, confirmed=node in result.confirmed)
+        if not first_only or (folder / f"client-{node}" / CENTROIDS_FILE).is_file():
+            _log_client_files(folder, node, confirmed=node in result.confirmed)
 
 
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:

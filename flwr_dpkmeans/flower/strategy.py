@@ -21,9 +21,11 @@ from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_c
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
+from flwr_dpkmeans.flower.node import is_simulated_server
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
+from flwr_dpkmeans.flower.waves import IN_FLIGHT, send_in_waves
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step
@@ -377,7 +379,10 @@ class PrivateKMeans(Strategy):
         left = deadline - time.monotonic()
         if left <= 0:
             raise CohortError(f"the run took longer than {self.timeouts.run:g} s: raise the run timeout.")
-        return list(grid.send_and_receive(messages, timeout=min(self.timeouts.round, left)))
+        timeout = min(self.timeouts.round, left)
+        if is_simulated_server() and len(messages) > IN_FLIGHT:
+            return send_in_waves(grid, messages, timeout)
+        return list(grid.send_and_receive(messages, timeout=timeout))
 
     def _arrays(self) -> ArrayRecord | None:
         """Centroids in the caller's units, where the server may know them."""

@@ -19,7 +19,7 @@ PICTURE_FILE = "plan.png"
 _QUICK_SEEDS = 5
 _CONFIG_OPTIONS = (
     *("n_clusters", "bounds", "bounds_domain", "epsilon", "delta", "unit", "trust"),
-    *("max_silent", "max_retries", "max_iter", "examples_per_client", "random_state"),
+    *("max_silent", "max_retries", "max_iter", "examples_per_client", "random_state", "evaluation"),
 )
 
 
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="fraction above the optimal cost (0.1)")
     add("--spread", type=float, default=DEFAULT_SPREAD, help="clusters' deviation over half the bounds' range (0.15)")
     add("--private-count", action="store_true", help="N is a guess that the run counts privately")
+    add("--evaluation", help="none (default) or private: one more round with its share of the budget")
     for name in ("--max-iter", "--max-silent", "--max-retries", "--examples-per-client", "--random-state"):
         add(name, type=int, help="as in a run")
     add("--seeds", type=int, default=DEFAULT_SEEDS, help=f"synthetic data sets per point ({DEFAULT_SEEDS})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from flwr_dpkmeans.results.writer import RunResult
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 _MOST_COLUMNS = 8
+_MOST_CHARACTERS = 130
 _DPI = 110
 
 
@@ -45,8 +47,8 @@ def draw_summary(result: RunResult) -> bytes:
     left, right = lower.subplots(1, 2)
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
-    measured = "" if result.evaluation is None else f"\n{result.evaluation}"
-    figure.suptitle(_title(result.report) + measured, fontsize=11)
+    measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
+    figure.suptitle("\n".join([_title(result.report), *measured]), fontsize=11)
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()

@@ -80,11 +80,13 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
     from flwr_dpkmeans.results.picture import draw_summary
 
     archive = io.BytesIO()
+    arrays: dict[str, Any] = {} if result.scaled is None else {"scaled": result.scaled}
     np.savez(
         archive,
         centroids=result.centroids,
         counts=result.counts,
         feature_names=np.asarray(result.feature_names, dtype=np.str_),
+        **arrays,
     )
     return [
         write_whole(folder / CENTROIDS_FILE, archive.getvalue()),

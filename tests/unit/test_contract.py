@@ -141,6 +141,27 @@ def test_supported_combinations_fit_within_their_budget(case: Case) -> None:
     assert km.predict(mixture().clients[0]).shape == (40,)
 
 
+@pytest.mark.parametrize("case", FITS, ids="-".join)
+def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
+    algorithm, trust, _, _ = case
+    km = estimator(case, evaluation="private", n_classes=3, evaluation_share=0.1)
+    km.fit(list(mixture().clients), list(mixture().labels))
+    report, found = km.privacy_, km.evaluation_
+    assert found is not None
+    numbers = [found.cost, found.clipped, found.accuracy, found.purity]
+    assert all(number is not None and np.isfinite(number.value) and number.noise > 0.0 for number in numbers)
+    assert len(found.cells) == len(found.counts) == len(km.cluster_centers_)
+    lines = [line for line in report.releases if line.round_name == "evaluation"]
+    assert {(line.trust, line.noise) for line in lines} == {(trust, "gaussian")}
+    assert km.history_[-1]["name"] == "evaluation"
+    if algorithm == "lloyd":
+        assert report.epsilon == math.inf
+    else:
+        # Laplace noise is split off by basic composition, which leaves something over.
+        least = 0.85 if algorithm == "sulloyd" else 0.98
+        assert least * EPSILON <= report.epsilon <= EPSILON * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(algorithm: str) -> None:
     (trust, *_) = SUPPORTED[algorithm, "record", "gaussian"]

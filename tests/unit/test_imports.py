@@ -33,7 +33,7 @@ ALLOWED = {
         *("plan", "plan_checks", "plan_defaults", "preliminary", "algorithms", "trust", "rounds", "privacy"),
         *("secagg", "config", "server_facts"),
     },
-    "agreement": {"plan", "planning", "algorithms", "rounds", "trust", "privacy", "secagg"},
+    "agreement": {"plan", "planning", "algorithms", "rounds", "trust", "privacy", "secagg", "config"},
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
@@ -41,6 +41,7 @@ ALLOWED = {
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
+    "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),
         *("config_checks", "data", "results", "flower"),

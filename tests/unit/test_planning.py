@@ -514,6 +514,7 @@ PLANS = {
     },
     "declared width": {"n_features": 2},
     "large cohort": {"n_clients": 40},
+    "evaluated": {"evaluation": "private", "n_classes": 3, "evaluation_radius": 0.5},
 }
 # What the sender may choose freely: nothing in the plan follows from it. The digest in every reply covers it.
 FREE = {
@@ -541,7 +542,11 @@ UNUSED = {
     },
     "declared width": {"config.alpha", "config.count_share", "config.bounds_share"},
     "large cohort": {"config.alpha", "config.count_share", "config.bounds_share"},
+    "evaluated": {"config.alpha", "config.count_share", "config.bounds_share"},
 }
+for name, unused in UNUSED.items():
+    if name != "evaluated":
+        unused |= {"config.evaluation_share", "config.n_classes"}
 
 
 def built(name: str) -> Plan:

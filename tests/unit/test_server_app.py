@@ -695,3 +695,54 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
         "ConfigurationError: epsilon is -1.0, but it must be a finite number greater than 0: give 1.0.",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+# -- labels for an evaluation -------------------------------------------------------------------------------------
+
+
+def labels_of(client: Any) -> list[int] | None:
+    return None if client._labels is None else client._labels.tolist()
+
+
+def test_labels_of_bundled_data_go_with_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {
+        "data": "iris",
+        "evaluation": "private",
+        "n-classes": 3,
+        "partition": "by_value",
+        "partition-column": "target",
+    }
+    for index in range(3):
+        client = load_client(context({"partition-id": index, "num-partitions": 3}, run))
+        assert labels_of(client) == [index] * 50
+    for other in ({"evaluation": "none"}, {"n-classes": 0}):
+        assert labels_of(load_client(context({"partition-id": 0, "num-partitions": 3}, run | other))) is None
+    with pytest.raises(DataError, match="labels go from 0 to 2, but they must be from 0 to 1"):
+        load_client(context({"partition-id": 0, "num-partitions": 3}, run | {"n-classes": 2}))
+
+
+def test_labels_of_a_file_are_in_its_label_column(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,kind,name\n1,2,0,x\n3,4,2,y\n5,6,1,z\n")
+    own = {"data-path": str(path)}
+    run = {"label-column": "kind", "evaluation": "private", "n-classes": 3}
+    client = load_client(context(own, run))
+    assert labels_of(client) == [0, 2, 1]
+    assert rows(client).tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    assert labels_of(load_client(context(own, run | {"label-column": ""}))) is None
+    with pytest.raises(DataError, match="labels must be whole numbers"):
+        load_client(context(own, run | {"label-column": "name"}))
+
+
+def test_an_exact_evaluation_is_refused_outside_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(evaluation="exact").evaluation.value == "exact"
+    monkeypatch.setattr("flwr_dpkmeans.flower.run_config.is_simulated_server", lambda: False)
+    with pytest.raises(ConfigurationError, match="simulation only: choose evaluation='private'"):
+        configured(evaluation="exact", **{"num-clients": 3, "bounds": "0,1"})
+    assert configured(**{"evaluation": "private", "num-clients": 3, "bounds": "0,1"}).evaluation.value == "private"
+
+
+def test_evaluation_options_are_taken_over() -> None:
+    config = configured(evaluation="private", **{"evaluation-share": 0.1, "n-classes": 10, "evaluation-radius": 0.5})
+    assert (config.evaluation_share, config.n_classes, config.evaluation_radius) == (0.1, 10, 0.5)
+    assert configured().evaluation_radius is None

@@ -1,0 +1,144 @@
+"""The evaluation round by hand: what a client adds, what the arrays' noise is, and what a result may come with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.algorithms import parse_run
+from flwr_dpkmeans.algorithms.evaluation import (
+    CELL_COUNTS,
+    CLIPPED_COST,
+    ROWS_BEYOND,
+    admits_evaluation,
+    clip_distance,
+    evaluation_blocks,
+    result_extras,
+)
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import build_algorithm, draft_plan
+from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+
+ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
+LABELS = np.array([0, 1, 0, 2, 7])
+STATE = ClusterState(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
+
+
+def config_of(**values: Any) -> KMeansConfig:
+    settings: dict[str, Any] = {
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "sphere_packing",
+        "n_examples": 100,
+        "delta": 1e-6,
+        "evaluation": "private",
+        "evaluation_radius": 0.5,
+    }
+    return parse_run(**(settings | values))
+
+
+def plan_of(**values: Any) -> Plan:
+    return draft_plan(config_of(**values), run_id=1, n_clients=5, seed=0, n_features=2)
+
+
+def last_round(**values: Any) -> PrivateSum:
+    return build_algorithm(plan_of(**values)).rounds[-1]
+
+
+def test_one_client_by_hand() -> None:
+    """Squared distances 1/16, 1/4, 0, 1/4 and 1/16, in squared clip distances of 1/4; none lies beyond."""
+    cost, beyond, cells = last_round(n_classes=3).arrays_of(ROWS, STATE, LABELS)
+    assert cost.tolist() == [0.25 + 1.0 + 0.0 + 1.0 + 0.25]
+    assert beyond.tolist() == [0.0]
+    # The last row's class is not one of the three.
+    assert cells.tolist() == [[2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_rows_beyond_the_clip_distance_count_as_if_they_were_there() -> None:
+    cost, beyond, cells = last_round(evaluation_radius=0.25).arrays_of(ROWS, STATE)
+    assert cost.tolist() == [1.0 + 1.0 + 0.0 + 1.0 + 1.0]
+    assert beyond.tolist() == [2.0]
+    assert cells.tolist() == [[3.0], [2.0]]
+
+
+def test_a_client_adds_means_over_its_rows() -> None:
+    step = last_round(unit="client", n_classes=3, evaluation_radius=0.25)
+    cost, beyond, cells = step.arrays_of(ROWS[:4], STATE, LABELS[:4])
+    assert (cost.tolist(), beyond.tolist()) == ([0.75], [0.5])
+    assert cells.tolist() == [[0.5, 0.25, 0.0], [0.0, 0.0, 0.25]]
+    assert all(not array.any() for array in step.arrays_of(ROWS[:0], STATE, LABELS[:0]))
+
+
+def test_without_labels_nothing_is_in_a_cell_of_classes() -> None:
+    assert not last_round(n_classes=3).arrays_of(ROWS, STATE)[2].any()
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_an_exact_evaluation_clips_nothing(unit: str) -> None:
+    step = last_round(evaluation="exact", evaluation_radius=None, unit=unit)
+    corners = np.array([[-1.0, -1.0], [1.0, 1.0], [0.3, 0.0]])
+    cost, beyond, _ = step.arrays_of(np.rint(corners * 2**16) / 2**16, ClusterState(np.ones((1, 2)), np.zeros(1)))
+    square = clip_distance(config_of(evaluation="exact", evaluation_radius=None), 2) ** 2
+    assert not beyond.any()
+    assert cost[0] * square == pytest.approx((8.0 + 0.49 + 1.0) / (3 if unit == "client" else 1), abs=2e-4)
+
+
+def test_the_result_keeps_its_centroids_and_what_else_there_was() -> None:
+    plan = plan_of()
+    step = build_algorithm(plan).rounds[-1]
+    assert (step.name, plan.rounds[-1].name, step.radius) == ("evaluation", "evaluation", 0.5)
+    assert [block.shape for block in step.blocks] == [(1,), (1,), (2, 1)]
+    from flwr_dpkmeans.privacy.mechanisms import NoisedVector, release
+
+    released = release(NoisedVector(np.arange(4, dtype=np.uint64) << np.uint64(16), ()), step.blocks, 16)
+    state = ClusterState(STATE.centroids, np.ones(2), (0.5,), {"seed": np.zeros(1)})
+    after = step.advance(state, released)
+    assert after.centroids is state.centroids
+    assert (after.counts.tolist(), after.movements) == ([1.0, 1.0], (0.5,))
+    assert set(after.extras) == {"seed", CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS}
+    assert after.extras[CELL_COUNTS].tolist() == [[2.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "n_features", "expected"),
+    [
+        ({"n_clusters": 4}, 2, math.sqrt(2.0) / 2.0),
+        ({"n_clusters": 1}, 3, math.sqrt(3.0)),
+        ({"n_clusters": 16, "evaluation_radius": 0.125}, 2, 0.125),
+    ],
+)
+def test_default_clip_distance_is_half_the_diagonal_of_a_cell(
+    values: dict[str, Any], n_features: int, expected: float
+) -> None:
+    assert clip_distance(config_of(**({"evaluation_radius": None} | values)), n_features) == pytest.approx(expected)
+
+
+def test_where_k_is_chosen_one_cell_is_the_box() -> None:
+    config = config_of(evaluation_radius=None, n_clusters=20, choose_n_clusters=True)
+    assert clip_distance(config, 4) == 2.0
+
+
+def test_shares_of_the_noise_add_up() -> None:
+    blocks = evaluation_blocks(config_of(), 4.0)
+    assert math.fsum(block.noise_multiplier**-2 for block in blocks) == pytest.approx(1.0 / 16.0)
+    assert all(block.sensitivity.bound == 1.0 for block in blocks)
+
+
+def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:
+    config = config_of(n_classes=3)
+    extras = {CLIPPED_COST: np.zeros(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.zeros((2, 3))}
+    assert set(result_extras(config)) == {"cost_curve", *extras}
+    assert result_extras(config_of(evaluation="none")) == ("cost_curve",)
+
+    def admitted(**changes: Any) -> bool:
+        found = {name: array for name, array in (extras | changes).items() if array is not None}
+        return admits_evaluation(config, ClusterState(STATE.centroids, STATE.counts, (), found))
+
+    assert admitted()
+    assert not admitted(cell_counts=np.zeros((2, 2)))
+    assert not admitted(clipped_cost=None)
+    assert not admitted(clipped_cost=np.array([2.0**-20]))

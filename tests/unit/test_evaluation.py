@@ -1,0 +1,389 @@
+"""From a released evaluation to metrics, and where a caller meets them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import ALGORITHMS, parse_run
+from flwr_dpkmeans.algorithms.evaluation import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.evaluation import read_evaluation
+from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.planner.estimate import centroid_noise
+from flwr_dpkmeans.planner.traffic import deployment_of
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.reporting import is_private_plan
+from flwr_dpkmeans.results.evaluation import EvaluationResult
+from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, write_results
+from flwr_dpkmeans.rounds.state import ClusterState
+
+Floats = NDArray[np.float64]
+MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
+
+
+def plan_of(**values: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "n_clusters": 3,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "glloyd",
+        "n_examples": 100,
+        "delta": 1e-6,
+        "max_iter": 2,
+        "evaluation": "private",
+        "evaluation_radius": 0.5,
+    }
+    counted = values.pop("counted", None)
+    plan = draft_plan(parse_run(**(settings | values)), run_id=1, n_clients=5, seed=0, n_features=2, n_examples=counted)
+    assert plan.is_final
+    return plan
+
+
+def found(plan: Plan, cost: float, beyond: float, cells: list[list[float]]) -> EvaluationResult:
+    extras = {CLIPPED_COST: np.array([cost]), ROWS_BEYOND: np.array([beyond]), CELL_COUNTS: np.array(cells)}
+    k = len(cells)
+    result = read_evaluation(plan, ClusterState(np.zeros((k, 2)), np.zeros(k), (), extras))
+    assert result is not None
+    return result
+
+
+# -- post-processing ----------------------------------------------------------------------------------------------
+
+
+def test_metrics_by_hand() -> None:
+    plan = plan_of(n_classes=3, bounds=((0.0,), (4.0,)), n_examples=100)
+    result = found(plan, 40.0, 10.0, [[20.0, 30.0, 0.0], [24.0, 1.0, 5.0], [6.0, 4.0, 10.0]])
+    noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
+    assert (result.n_units.value, result.n_units.noise, result.n_units_source) == (100.0, 0.0, "known")
+    assert (result.cost.value, result.cost.noise) == pytest.approx((0.1, 0.0025 * noise[CLIPPED_COST]))
+    assert result.cost_in_units is not None
+    assert result.cost_in_units.value == pytest.approx(0.4)
+    assert result.cost_in_units.noise == pytest.approx(4.0 * result.cost.noise)
+    assert (result.clipped.value, result.clipped.noise) == pytest.approx((0.1, noise[ROWS_BEYOND] / 100.0))
+    assert result.counts == (50.0, 30.0, 20.0)
+    assert result.counts_noise == pytest.approx(noise[CELL_COUNTS] * math.sqrt(3.0))
+    assert result.accuracy is not None
+    assert result.purity is not None
+    assert result.matching == ((0, 1), (1, 0), (2, 2))
+    assert (result.accuracy.value, result.purity.value) == pytest.approx((0.64, 0.64))
+    assert result.accuracy.noise == pytest.approx(noise[CELL_COUNTS] * math.sqrt(3.0) / 100.0)
+
+
+def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
+    result = found(plan_of(n_classes=2), 1.0, 0.0, [[50.0, 0.0], [30.0, 5.0], [0.0, 15.0]])
+    assert result.accuracy is not None
+    assert result.purity is not None
+    assert (result.accuracy.value, result.purity.value) == pytest.approx((0.65, 0.95))
+    assert result.matching == ((0, 0), (2, 1))
+
+
+def test_without_classes_there_is_no_accuracy_and_with_unequal_widths_no_unit() -> None:
+    result = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0))), 1.0, 0.0, [[50.0], [30.0], [20.0]])
+    assert (result.accuracy, result.purity, result.cost_in_units) == (None, None, None)
+    assert result.counts_noise == result.cells_noise
+
+
+def test_a_total_that_says_something_else_than_what_is_known_is_used() -> None:
+    plan = plan_of(epsilon=50.0, n_examples=100_000)
+    few = found(plan, 100.0, 0.0, [[400.0], [300.0], [300.0]])
+    assert (few.n_units.value, few.n_units_source) == (1000.0, "released")
+    assert few.cost.value == pytest.approx(0.025)
+    # Part of the noise is the divisor's.
+    assert few.cost.noise > 0.25 * plan.rounds[-1].blocks[0].noise_scale / 1000.0
+    assert found(plan, 100.0, 0.0, [[99_999.8], [0.0], [0.0]]).n_units_source == "known"
+
+
+def test_the_divisor_is_the_total_where_nothing_is_known() -> None:
+    plan = plan_of(algorithm="sphere_packing", n_examples=None)
+    result = found(plan, 10.0, 0.0, [[40.0], [-2.0], [12.0]])
+    assert (result.n_units.value, result.n_units_source) == (50.0, "released")
+    assert result.n_units.noise == pytest.approx(math.sqrt(3.0) * result.cells_noise)
+    # Nothing is divided by zero or less.
+    assert found(plan, 10.0, 0.0, [[-40.0], [-2.0], [12.0]]).n_units.value == 1.0
+
+
+def test_a_private_count_is_a_divisor_with_noise() -> None:
+    plan = plan_of(n_examples=None, counted=1000, count_share=0.3)
+    (count,) = plan.preliminary[0].blocks
+    result = found(plan, 10.0, 0.0, [[400.0], [300.0], [300.0]])
+    assert result.n_units.value == 1000.0
+    assert result.n_units.noise == pytest.approx(count.noise_scale * plan.shares.excess)
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(1.0, 0.0), (0.5, math.sqrt(1.25))])
+def test_clients_are_counted_by_their_cohort(rate: float, noise: float) -> None:
+    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]])
+    assert result.averaged_over == "clients"
+    assert (result.n_units.value, result.n_units.noise) == pytest.approx((5.0 * rate, noise))
+
+
+def test_clusters_that_were_not_chosen_are_left_out() -> None:
+    plan = plan_of()
+    extras = {CLIPPED_COST: np.ones(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.array([[60.0], [38.0], [77.0]])}
+    result = read_evaluation(plan, ClusterState(np.zeros((2, 2)), np.zeros(2), (), extras))
+    assert result is not None
+    assert result.counts == (60.0, 38.0)
+
+
+def test_all_shares_add_noise() -> None:
+    plan = plan_of(trust="distributed")
+    result = found(plan, 1.0, 0.0, [[50.0], [30.0], [20.0]])
+    assert result.cells_noise == pytest.approx(plan.rounds[-1].blocks[2].noise_scale * math.sqrt(5 / 4))
+
+
+def test_a_plan_without_evaluation_has_none_and_one_with_it_needs_its_state() -> None:
+    state = ClusterState(np.zeros((3, 2)), np.zeros(3))
+    assert read_evaluation(plan_of(evaluation="none"), state) is None
+    with pytest.raises(PlanError, match="the state has no evaluation"):
+        read_evaluation(plan_of(), state)
+
+
+# -- the plan -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sphere_packing", "proxy_lloyd"])
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_the_total_is_exactly_epsilon(algorithm: str, share: float) -> None:
+    plan = plan_of(algorithm=algorithm, n_examples=1000, evaluation_share=share)
+    assert 0.999 <= plan.epsilon <= 1.0
+    squares = [math.fsum(block.noise_multiplier**-2 for block in planned.blocks) for planned in plan.rounds]
+    assert squares[-1] / math.fsum(squares) == pytest.approx(share, rel=1e-3)
+    alone = plan_of(algorithm=algorithm, n_examples=1000, evaluation="none")
+    assert len(plan.rounds) == len(alone.rounds) + 1
+    for block, other in zip(plan.rounds[0].blocks, alone.rounds[0].blocks, strict=True):
+        assert block.noise_multiplier == pytest.approx(other.noise_multiplier / math.sqrt(1.0 - share), rel=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.3])
+def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -> None:
+    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    plan = plan_of(evaluation_share=0.2, **values)
+    assert 0.99 <= plan.epsilon <= 1.0
+    # Alone it costs what an evaluation over all clients would.
+    everybody = plan_of(evaluation_share=0.2, **(values | {"client_sampling_rate": 1.0}))
+    cost = compose_epsilon(everybody.events([everybody.last_round]), plan.delta)
+    assert compose_epsilon(plan.events([plan.last_round]), plan.delta) == pytest.approx(cost, rel=1e-3)
+    assert plan.rounds[-1].blocks[0].noise_multiplier < everybody.rounds[-1].blocks[0].noise_multiplier
+    alone = plan_of(evaluation="none", **values)
+    ratio = plan.rounds[0].blocks[0].noise_multiplier / alone.rounds[0].blocks[0].noise_multiplier
+    assert 1.0 < ratio < 1.0 / math.sqrt(1.0 - 0.4)
+
+
+def test_laplace_rounds_get_what_is_left_of_epsilon() -> None:
+    plan = plan_of(algorithm="sulloyd", trust="central", evaluation_share=0.1, n_examples=None, counted=900)
+    per_round = math.fsum(1.0 / block.noise_multiplier for block in plan.rounds[0].blocks)
+    assert 2.0 * per_round == pytest.approx(1.0 - 0.12)
+    gaussian = compose_epsilon(plan.events((0, plan.last_round)), plan.delta)
+    assert 0.99 * 0.12 < gaussian <= 0.12
+    assert plan.epsilon <= 1.0
+
+
+def test_an_exact_evaluation_takes_nothing_and_is_not_private() -> None:
+    plan, alone = plan_of(evaluation="exact"), plan_of(evaluation="none")
+    assert plan.rounds[:-1] == alone.rounds
+    assert math.isinf(plan.epsilon)
+
+
+def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan() -> None:
+    """A node that wants privacy refuses the plan while rows are still to be counted."""
+    values = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd"}
+    for evaluation, private in (("private", True), ("exact", False)):
+        config = parse_run(**values, evaluation=evaluation)
+        plan = draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2)
+        assert not plan.is_final
+        assert is_private_plan(plan) is private
+
+
+def test_the_planner_knows_of_it() -> None:
+    options = {"n_clusters": 1, "bounds": (-1, 1), "epsilon": 1.0}
+    plain = PlanningRequest(1000, 1, 5, options).draft("glloyd")
+    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private", "n_classes": 1}).draft("glloyd")
+    assert deployment_of(evaluated).n_round_trips == deployment_of(plain).n_round_trips + 1
+    before, after = centroid_noise(plain), centroid_noise(evaluated)
+    assert before is not None
+    assert after is not None
+    # The evaluation's table has the shape of sums where there is one cluster in one dimension.
+    assert after.sums_std == pytest.approx(before.sums_std / math.sqrt(0.95), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"evaluation": "privat"}, "evaluation is 'privat', which is not known: did you mean 'private'"),
+        ({"evaluation_share": 0.5}, "evaluation_share is 0.5, but it must be a finite number between 0 and 0.5"),
+        ({"n_classes": -1}, "n_classes is -1, but it must be an integer of at least 0"),
+        # Their squares would leave the range of a float, and the statistic its bound.
+        (
+            {"evaluation_radius": 1e-200},
+            "evaluation_radius is 1e-200, but it must be a finite number between 1e-06 and",
+        ),
+        ({"evaluation_radius": 1e200}, "evaluation_radius is 1e+200, but it must be a finite number between 1e-06 and"),
+        (
+            {
+                "evaluation_share": 0.45,
+                "bounds_share": 0.45,
+                "count_share": 0.2,
+                "private_bounds": True,
+                "n_examples": None,
+            },
+            "together are 1.1, but they must leave the algorithm a part of the budget",
+        ),
+        (
+            {"evaluation": "exact", "unit": "client", "client_sampling_rate": 0.5, "algorithm": "sphere_packing"},
+            "evaluation is 'exact', but client_sampling_rate is 0.5",
+        ),
+    ],
+)
+def test_bad_values_have_one_sentence(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan_of(**values)
+    assert text in str(caught.value)
+
+
+# -- the estimator ------------------------------------------------------------------------------------------------
+
+
+def parts_and_labels(sizes: tuple[int, ...] = (400, 0, 350, 250)) -> tuple[list[Floats], list[NDArray[np.int64]]]:
+    generator = np.random.default_rng(0)
+    labels = [generator.integers(0, 3, size) for size in sizes]
+    return [MIDDLES[own] + 0.1 * generator.standard_normal((len(own), 2)) for own in labels], labels
+
+
+def estimator(**values: Any) -> FederatedKMeans:
+    settings: dict[str, Any] = {
+        "n_clusters": 3,
+        "epsilon": 8.0,
+        "evaluation": "private",
+        "n_classes": 3,
+        "noise": "seeded",
+        "random_state": 4,
+        "engine": "direct",
+    }
+    return FederatedKMeans(**(settings | values))
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+def test_both_engines_give_the_same_evaluation(trust: str) -> None:
+    parts, labels = parts_and_labels()
+    first = estimator(trust=trust).fit(parts, labels).evaluation_
+    assert first == estimator(trust=trust, engine="inprocess").fit(parts, labels).evaluation_
+    assert first is not None
+    assert first.accuracy is not None
+    assert abs(first.accuracy.value - 1.0) < 5.0 * first.accuracy.noise < 0.3
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_an_exact_evaluation_is_that_of_all_rows(unit: str) -> None:
+    parts, labels = parts_and_labels((400, 350, 250))
+    km = estimator(evaluation="exact", unit=unit, epsilon=50.0).fit(parts, labels)
+    result = km.evaluation_
+    assert result is not None
+    exact = [cost_per_point(part, km.cluster_centers_) for part in parts]
+    weights = [len(part) for part in parts] if unit == "record" else None
+    assert result.cost.value == pytest.approx(np.average(exact, weights=weights), abs=3e-4)
+    assert (result.cost.noise, result.clipped.value) == (0.0, 0.0)
+    assert math.isinf(km.privacy_.epsilon)
+    assert not km.privacy_.is_private
+    assert "The evaluation is exact: sums over all rows are released without noise." in km.privacy_.warnings
+    # The algorithm's own rounds had noise.
+    assert not any("adds no noise" in warning for warning in km.privacy_.warnings)
+    assert [line.noise for line in km.privacy_.releases if line.round_name == "evaluation"] == ["none"] * 3
+
+
+def test_rounds_history_and_report_stay_right() -> None:
+    parts, labels = parts_and_labels()
+    km = estimator(algorithm="glloyd", max_iter=3, noise="secure").fit(parts, labels)
+    assert km.n_iter_ == 3
+    assert [(entry["round"], entry["name"]) for entry in km.history_] == [
+        (1, "lloyd-1"),
+        (2, "lloyd-2"),
+        (3, "lloyd-3"),
+        (4, "evaluation"),
+    ]
+    assert [entry["movement"] is None for entry in km.history_] == [False, False, False, True]
+    report = km.privacy_
+    assert report.is_private
+    assert 0.999 * 8.0 <= report.epsilon <= 8.0
+    lines = [line for line in report.releases if line.round_name == "evaluation"]
+    assert [line.array for line in lines] == ["clipped_cost", "rows_beyond", "cell_counts"]
+    assert all("(evaluation)" in line.theorem for line in lines)
+    assert "rows_beyond" in str(report)
+    assert any("The number of label classes, 3, is public knowledge" in sentence for sentence in report.assumptions)
+    # A cluster's count is still the algorithm's own.
+    assert not np.allclose(km.cluster_counts_, km.evaluation_.counts)  # type: ignore[union-attr]
+
+
+def test_files_and_picture_have_it(tmp_path: Path) -> None:
+    parts, labels = parts_and_labels()
+    km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
+    moves = tuple(entry["movement"] for entry in km.history_[:-1])
+    result = RunResult(km.cluster_centers_, km.cluster_counts_, moves, km.privacy_, evaluation=km.evaluation_)
+    write_results(tmp_path, result)
+    metrics = json.loads((tmp_path / METRICS_FILE).read_text())
+    assert km.evaluation_ is not None
+    assert metrics["evaluation"] == json.loads(json.dumps(km.evaluation_.to_dict()))
+    assert metrics["evaluation"]["accuracy"]["value"] == km.evaluation_.accuracy.value  # type: ignore[union-attr]
+    assert [entry.get("movement") for entry in metrics["rounds"]] == [*moves, None]
+    assert metrics["n_iterations"] == 2
+    assert str(km.evaluation_).startswith("private evaluation: cost per row ")
+
+
+def test_without_an_evaluation_labels_are_left_alone() -> None:
+    parts, _ = parts_and_labels()
+    km = estimator(evaluation="none", algorithm="glloyd")
+    assert km.fit(parts, "what ever").evaluation_ is None  # type: ignore[arg-type]
+    assert estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_.accuracy is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "text"),
+    [
+        ({}, None, "n_classes is 3, but no labels were given"),
+        ({"n_classes": 0}, [[0], [1], [2]], "n_classes does not say how many classes there are"),
+        ({}, [[0] * 4, [1] * 3], "y must have one array of labels for each of the 3 clients"),
+        ({}, 5, "y must have one array of labels for each of the 3 clients"),
+        ({}, [[0] * 4, [1] * 3, [2]], "y[2]: labels have shape (1,), but the table has 2 rows"),
+        ({}, [[0] * 4, [1, 1, 3], [2, 2]], "y[1]: labels go from 0 to 3, but they must be from 0 to 2"),
+        ({}, [[0] * 4, [1, -1, 2], [2, 2]], "y[1]: labels go from -1 to 2, but they must be from 0 to 2"),
+        ({}, [[0.5] * 4, [1, 1, 2], [2, 2]], "y[0]: labels must be whole numbers"),
+        ({"algorithm": "optimal", "n_classes": 0}, None, "evaluation is 'private', but 'optimal' runs on all rows"),
+    ],
+)
+def test_bad_labels_have_one_sentence(values: dict[str, Any], labels: Any, text: str) -> None:
+    parts = [np.zeros((4, 2)), np.zeros((3, 2)), np.ones((2, 2))]
+    with pytest.raises((ConfigurationError, DataError)) as caught:
+        estimator(**values).fit(parts, labels)
+    sentence = str(caught.value)
+    assert text in sentence
+    assert sentence.endswith(".")
+    assert sentence.count(": ") <= 2
+
+
+def test_choose_k_spends_everything_on_the_choice() -> None:
+    generator = np.random.default_rng(0)
+    parts = [np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)]
+    km = estimator(algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), max_clusters=4, n_init=2)
+    releases = km.choose_k(parts).privacy.releases
+    assert {line.round_name for line in releases} == {"outer-product", "weights"}
+
+
+def test_every_algorithm_has_a_theorem_for_it() -> None:
+    from flwr_dpkmeans.reporting import theorem
+
+    for unit in ("record", "client"):
+        name = next(name for name, entry in ALGORITHMS.items() if unit in {u.value for u in entry.units})
+        plan = plan_of(algorithm=name if unit == "record" else "sphere_packing", unit=unit)
+        assert all("evaluation" in theorem(block) for block in plan.rounds[-1].blocks)
+        assert all(replace(block, noise_multiplier=1.0).noise_scale == 1.0 for block in plan.rounds[-1].blocks)

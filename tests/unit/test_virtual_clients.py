@@ -1,0 +1,57 @@
+"""What a virtual client does otherwise than a deployed one: its number in seeded streams, and its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import node, run_config
+from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.node import result_folder, stream_number
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+
+
+def context(node_config: dict[str, Any], **run: Any) -> Context:
+    return Context(
+        run_id=3, node_id=987, node_config=node_config, state=RecordDict(), run_config={"output": "/out"} | run
+    )
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "is_simulation", lambda: True)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_virtual_clients_count_by_partition_as_the_other_engines_nodes_do() -> None:
+    assert stream_number(context({"partition-id": 0, "num-partitions": 9})) == FIRST_NODE_ID
+    assert stream_number(context({"partition-id": 4, "num-partitions": 9})) == FIRST_NODE_ID + 4
+    assert stream_number(context({})) == 987
+
+
+def test_a_deployed_nodes_number_is_its_id_whatever_it_is_configured_with() -> None:
+    assert stream_number(context({"partition-id": 4})) == 987
+
+
+@pytest.mark.usefixtures("simulated")
+def test_only_the_first_partition_writes_if_asked() -> None:
+    first, other = {"partition-id": 0}, {"partition-id": 1}
+    assert result_folder(context(other)) == Path("/out/client-987")
+    assert result_folder(context(first, **{"output-files": "first"})) == Path("/out/client-987")
+    assert result_folder(context(other, **{"output-files": "first"})) is None
+
+
+def test_a_server_cannot_keep_a_deployed_node_from_writing_its_result() -> None:
+    folder = result_folder(context({"partition-id": 1, "output": "/own"}, **{"output-files": "first"}))
+    assert folder == Path("/own")
+
+
+def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_config, "is_simulated_server", lambda: True)
+    config = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3, "output-files": "frist"}
+    with pytest.raises(ConfigurationError, match=r"output-files is 'frist', .* did you mean 'first'"):
+        strategy_from_run_config(config)
