@@ -1,15 +1,15 @@
-"""`flwr run` in a home, on a port and with a SuperLink of its own, which is stopped by its process id."""
+"""`flwr run` in a home, on a port and with a SuperLink of its own, which is stopped with all that it started."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from simulations.ray_processes import end_marked
 
 PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 300.0
@@ -54,17 +54,8 @@ class LocalSuperLink:
         )
 
     def stop(self) -> None:
-        """End the SuperLink that the first run started: the one process whose command names this home."""
-        for process in Path("/proc").iterdir():
-            if not process.name.isdigit():
-                continue
-            try:
-                command = (process / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if str(self.home) in command and "flower-superlink" in command:
-                os.kill(int(process.name), signal.SIGTERM)
-                _wait_until_gone(process)
+        """End the SuperLink that the first run started, and whatever it started."""
+        assert end_marked(self.home / ".flwr") == []
 
     def _environment(self) -> dict[str, str]:
         """The own environment with another home, another port and no installation at run time."""
@@ -80,11 +71,3 @@ class LocalSuperLink:
         environment.pop("PYTHONPATH", None)
         return environment
 
-
-def _wait_until_gone(process: Path) -> None:
-    """Wait up to 20 s for a process to end, then insist."""
-    deadline = time.monotonic() + 20.0
-    while process.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    if process.exists():
-        os.kill(int(process.name), signal.SIGKILL)

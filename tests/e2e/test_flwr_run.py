@@ -83,17 +83,30 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
 
 
 def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: LocalSuperLink, tmp_path: Path) -> None:
-    config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central'"
+    config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central' evaluation='private' n-classes=10"
     completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "NOT PRIVATE" in completed.stdout
-    points = load_bundled("digits").points
+    digits = load_bundled("digits", partition_column="target")
+    points, labels = digits.points, np.asarray(digits.partition_values)
+    rows = [partition_indices(len(points), 2, part, seed=0) for part in range(2)]
     # The same parts: each client rounds its own sum of residuals in radii, so the last digits depend on who has a row.
     own = FederatedKMeans(
-        n_clusters=10, epsilon=1.0, noise="seeded", random_state=7, trust="oblivious", bounds=(0.0, 16.0)
-    ).fit([points[partition_indices(len(points), 2, part, seed=0)] for part in range(2)])
+        n_clusters=10,
+        epsilon=1.0,
+        noise="seeded",
+        random_state=7,
+        trust="oblivious",
+        bounds=(0.0, 16.0),
+        evaluation="private",
+        n_classes=10,
+    ).fit([points[part] for part in rows], [labels[part] for part in rows])
     on_ray = np.load(tmp_path / "out" / "server" / "centroids.npz")["centroids"]
     np.testing.assert_array_equal(on_ray, own.cluster_centers_)
+    assert own.evaluation_ is not None
+    evaluated = json.loads((tmp_path / "out" / "server" / "metrics.json").read_text())["evaluation"]
+    assert evaluated == own.evaluation_.to_dict()
+    assert str(own.evaluation_) in completed.stdout
 
 
 def test_feddp_kmeans_chooses_k_on_the_generated_mixture(superlink: LocalSuperLink, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""The Ray engine: equal to the engines in one process, says why a run failed, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.data.mixtures import MixtureClients
+from flwr_dpkmeans.errors import DPKMeansError, PeerError
+from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
+from simulations.ray_processes import marked_processes
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def superlink() -> Iterator[RaySuperLink]:
+    """One SuperLink for all runs; nothing of it is left, whatever they did."""
+    with RaySuperLink(RayBackend(timeout=300.0, max_bytes=8_000_000_000)) as link:
+        yield link
+        home = link.home
+    assert marked_processes(home) == []
+    assert not home.exists()
+
+
+def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
+    superlink: RaySuperLink, tmp_path: Path
+) -> None:
+    # Shares of noise and coins of sampling are the clients' own, so both engines must number their streams alike.
+    config = {"data": "mixture", "algorithm": "feddp_kmeans", "n-clusters": 3, "unit": "client", "n-init": 2}
+    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "max-silent": 1}
+    config |= {"trust": "distributed", "noise": "seeded", "random-state": 1, "epsilon": 8.0, "examples-per-client": 20}
+    found = run_on_ray(config, n_nodes=6, folder=tmp_path, superlink=superlink)
+    mixture = MixtureClients(4, 20)
+    own = FederatedKMeans(
+        3,
+        algorithm="feddp_kmeans",
+        unit="client",
+        n_init=2,
+        client_sampling_rate=0.5,
+        max_silent=1,
+        trust="distributed",
+        noise="seeded",
+        random_state=1,
+        epsilon=8.0,
+        examples_per_client=20,
+        bounds=None,
+        server_data=mixture.server_points(),
+        engine="direct",
+    ).fit([mixture.client_points(client) for client in range(6)])
+    np.testing.assert_array_equal(found.centroids, own.cluster_centers_)
+    np.testing.assert_array_equal(found.counts, own.cluster_counts_)
+    assert found.privacy.epsilon == own.privacy_.epsilon
+    assert np.abs(found.scaled).max() <= 1.0
+    # One client of six writes; all end with the same.
+    assert len(list(tmp_path.glob("ray-results/client-*/centroids.npz"))) == 1
+    assert found.peak_bytes > 10**8
+
+
+def test_a_failed_run_gives_the_clients_own_reason(superlink: RaySuperLink, tmp_path: Path) -> None:
+    config = {"data": str(tmp_path / "none.csv"), "bounds": "0,1", "algorithm": "proxy_lloyd", "n-clusters": 3}
+    with pytest.raises(PeerError, match=r"none\.csv"):
+        run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=superlink)
+
+
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    config = {"data": "iris", "algorithm": "proxy_lloyd", "n-clusters": 3}
+    with RaySuperLink(RayBackend(timeout=4.0)) as link:
+        with pytest.raises(DPKMeansError, match="took longer than 4 s"):
+            run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=link)
+        assert marked_processes(link.home) == []
+
+
+def test_the_guard_ends_what_a_killed_process_left(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from simulations.ray_engine import *\n"
+        "link = RaySuperLink(RayBackend()); print(link.home, flush=True); link._ensure_started()\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=root, env=dict(os.environ), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        home = Path(process.stdout.readline().strip())
+        assert process.stdout.readline().strip() == "up"
+        assert marked_processes(home)
+        process.kill()
+    deadline = time.monotonic() + 20.0
+    while (marked_processes(home) or home.exists()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert marked_processes(home) == []
+    assert not home.exists()
