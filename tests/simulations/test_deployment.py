@@ -1,0 +1,128 @@
+"""Processes of a deployment on loopback end with their block, and the relay counts what goes through."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flwr_dpkmeans.errors import ConfigurationError
+from simulations import deployment
+from simulations.deployment import DeploymentError, deployed
+from simulations.ray_processes import is_supported
+from simulations.relay import HOST, Traffic, relayed
+
+linux = pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")
+
+
+def script(folder: Path, body: str) -> str:
+    """A program that stands for Flower's."""
+    path = folder / "program"
+    path.write_text(f"#!{sys.executable}\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A server that sends back everything, twice; its port."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                while chunk := connection.recv(4096):
+                    connection.sendall(2 * chunk)
+
+    with socket.create_server((HOST, 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
+    with relayed(echo) as relay:
+        for size in (10, 3000):
+            with socket.create_connection((HOST, relay.port), timeout=5.0) as connection:
+                connection.sendall(b"x" * size)
+                connection.shutdown(socket.SHUT_WR)
+                received = b""
+                while chunk := connection.recv(4096):
+                    received += chunk
+            assert received == b"x" * (2 * size)
+        assert relay.traffic == Traffic(3010, 6020)
+        assert (relay.traffic - Traffic(10, 20)).total == 9000
+        port = relay.port
+    with pytest.raises(OSError):
+        socket.create_connection((HOST, port), timeout=1.0)
+
+
+def test_a_connection_is_refused_where_nobody_listens() -> None:
+    (port,) = deployment._free_ports(1)
+    with relayed(port) as relay, socket.create_connection((HOST, relay.port), timeout=5.0) as connection:
+        assert connection.recv(1) == b""
+        assert relay.traffic == Traffic()
+
+
+def test_node_settings_are_toml() -> None:
+    settings: dict[str, str | int | float | bool] = {
+        "data-path": "/a b/rows.npy",
+        "partition-id": 3,
+        "flag": True,
+        "share": 0.5,
+    }
+    assert deployment._node_config(settings) == "data-path='/a b/rows.npy' partition-id=3 flag=true share=0.5"
+    with pytest.raises(ConfigurationError, match="data-path"):
+        deployment._node_config({"data-path": "it's"})
+
+
+def test_a_superlink_that_ends_is_reported_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(tmp_path, "print('the port is taken'); raise SystemExit(3)")
+    monkeypatch.setattr(deployment, "_program", lambda name: program)
+    with pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"), deployed(tmp_path, []):
+        pass
+
+
+@linux
+def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As Flower's SuperLink does with its SuperExec: a child in a session of its own.
+    program = script(
+        tmp_path,
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
+        "time.sleep(60)",
+    )
+    monkeypatch.setattr(deployment, "_program", lambda name: program)
+    monkeypatch.setattr(deployment, "_is_healthy", lambda port: (tmp_path / "child").is_file())
+
+    def interrupted() -> None:
+        with deployed(tmp_path, []):
+            os.kill(int((tmp_path / "child").read_text()), 0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    child = int((tmp_path / "child").read_text())
+    # An ended child of somebody else's may stay as a zombie, which has no command line.
+    command = Path(f"/proc/{child}/cmdline")
+    assert not command.exists() or command.read_bytes() == b""
+    assert not (tmp_path / "superlink" / ".flwr").exists()
+    assert (tmp_path / "superlink" / "log").is_file()
+
+
+def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(tmp_path, "print('no such run-config key'); raise SystemExit(1)")
+    monkeypatch.setattr(deployment, "_program", lambda name: program)
+    with relayed(1) as relay:
+        there = deployment.Deployment(tmp_path, 1, relay)
+        with pytest.raises(DeploymentError, match=r"ended with 1 .*no such run-config key"):
+            there.run("k=1")
