@@ -252,7 +252,12 @@ def job_key(settings: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN}
     if kept["algorithm"]["name"] in NOT_PRIVATE:
         kept["privacy"] = {name: value for name, value in kept["privacy"].items() if name != "epsilon"}
-    named = (__version__, _one_spelling(kept), [_fingerprint(path) for path in _files(kept["data"])])
+    # Resources change no result, nor does the place of a data file whose content counts.
+    kept["engine"] = {name: kept["engine"].get(name) for name in ("name", "masking")}
+    files = _files(kept["data"])
+    if files:
+        kept["data"] = {name: value for name, value in kept["data"].items() if name != "path"}
+    named = (__version__, _one_spelling(kept), [_fingerprint(path) for path in files])
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

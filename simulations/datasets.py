@@ -135,7 +135,9 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
                 f"clients already: give n_clients={len(data.sizes)}."
             )
         return [np.arange(start, end) for start, end in pairwise(np.cumsum((0, *data.sizes)))]
-    sizes = parse_sizes(partition["sizes"]) if partition["kind"] == "fixed_sizes" else None
+    given = partition["sizes"]
+    text = ",".join(str(one) for one in given) if isinstance(given, list | tuple) else given
+    sizes = parse_sizes(text) if partition["kind"] == "fixed_sizes" else None
     return [
         partition_indices(
             len(data.points),
@@ -245,7 +247,7 @@ def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array |
         return None
     if data.bounds is None:
         raise ConfigurationError(
-            "data.bounds is null, but no public ones come with these data: give such as data.bounds='0,100', private "
+            "data.bounds is null, but no public ones come with these data: give such as data.bounds=[0,100], private "
             "ones with data.bounds=private, or data.bounds=range for figures that nobody has to be protected in."
         )
     return data.bounds.for_features(data.points.shape[1])

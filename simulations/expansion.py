@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,9 @@ CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
 EXPERIMENT = "experiment"
 _COMMON = (EXPERIMENT, "output", "workers", "data_dir")
 """Keys that say something of a sweep as a whole."""
-_INTERPOLATION = re.compile(r"\$\{([^}]*)\}")
-_LINK = re.compile(r"\$\{([a-z_.]+)\}")
+_OF_ALL_DATA = ("data.name", "data.n_clusters", "data.bounds", "data.label_column", "data.server")
+"""Keys that every option of conf/data has, so a sweep that sets them takes any other data set as well."""
+_LINK = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,17 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     given = _parsed([_with_plus(one) for one in overrides])
     name = _experiment(given, folder)
     with _hydra(folder):
-        common = _composed([one for key, one in given.items() if key in _COMMON], folder).resolved
+        common = _composed(_of_all_runs(given), folder).resolved
         grids = [_parsed([f"{key}={_text(value)}" for key, value in grid.items()]) for grid in common["sweep"]["grids"]]
         found: dict[str, Mapping[str, Any]] = {}
         for asked in narrowed(grids, given) or [given]:
-            for settings in _points(asked, folder):
-                found.setdefault(job_key(settings), settings)
+            for point in _points(asked, folder):
+                found.setdefault(job_key(point), point)
     settings, missing = _with_their_data(tuple(found.values()), may_miss=name is not None and "data" not in given)
     for one in settings:
         require_valid(one)
-    return Sweep(name, settings, common, missing)
+    # Without an experiment even a folder that is named after the data is right.
+    return Sweep(name, settings, common if grids else settings[0], missing)
 
 
 def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Override]) -> list[dict[str, Override]]:
@@ -112,19 +114,45 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
     -------
     list of dict
         Sweeps that have something left.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value that is asked for fits no sweep.
     """
-    changed = [{**grid, **given} for grid in grids]
+    left: list[dict[str, Override]] = [{**grid, **given} for grid in grids]
+    original = list(grids)
     for group in ("algorithm", "data"):
-        if group not in given:
+        if group not in given or not grids:
             continue
         asked = _values(given[group])
         everywhere = {value for grid in grids if group in grid for value in _values(grid[group])}
-        for place, grid in enumerate(grids):
-            own = any(key.startswith(f"{group}.") for key in grid)
-            listed = _values(grid[group]) if group in grid else []
-            kept = [value for value in asked if value in listed or (value not in everywhere and not own)]
-            changed[place] = {**changed[place], **_parsed([f"{group}={','.join(kept)}"])} if kept else {}
-    return [grid for grid in changed if grid]
+        kept = [_kept(group, asked, grid, everywhere) for grid in original]
+        for value in asked:
+            if not any(value in names for names in kept):
+                raise ConfigurationError(
+                    f"{group}={value} fits no sweep of this experiment, since each sets options of its own {group}: "
+                    "leave it out, or sweep with -m without the experiment."
+                )
+        chosen = [place for place, names in enumerate(kept) if names]
+        left = [{**left[place], **_parsed([f"{group}={','.join(kept[place])}"])} for place in chosen]
+        original = [original[place] for place in chosen]
+    return left
+
+
+def _kept(group: str, asked: Sequence[str], grid: Mapping[str, Override], everywhere: set[str]) -> list[str]:
+    """What one sweep keeps of the choices that are asked for."""
+    own = any(key.startswith(f"{group}.") and key not in _OF_ALL_DATA for key in grid)
+    listed = _values(grid[group]) if group in grid else []
+    return [value for value in asked if value in listed or (value not in everywhere and not own)]
+
+
+def _of_all_runs(given: Mapping[str, Override]) -> list[Override]:
+    """Overrides that say what the runs have in common."""
+    for key, override in given.items():
+        if key in _COMMON and key != "data_dir" and override.is_sweep_override():
+            raise ConfigurationError(f"{override.input_line!r} has several values: a sweep has one {key}.")
+    return [one for key, one in given.items() if key in _COMMON and not one.is_sweep_override()]
 
 
 def _text(value: Any) -> str:
@@ -134,7 +162,13 @@ def _text(value: Any) -> str:
 
 def _values(override: Override) -> list[str]:
     """Names that a choice of groups lists."""
-    return [line.split("=", 1)[1] for line in _each(override)]
+    return [str(value) for value in _plain_values(override)]
+
+
+def _plain_values(override: Override) -> list[Any]:
+    """An override's single values, as Hydra would set them."""
+    key = _bare(override.get_key_element())
+    return [_parsed([line])[key].value() for line in _each(override)]
 
 
 def _with_their_data(
@@ -156,20 +190,29 @@ def _with_their_data(
 def _points(asked: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str, Any]]:
     """All points of one grid: composed for groups and for keys that others refer to, copied for the rest."""
     groups = set(_groups(folder))
-    referred = _referred(folder)
-    fixed, moving = [], []
+    tokens = _tokens(folder, asked.values())
+    fixed: list[Override] = []
+    moving: dict[str, list[Any]] = {}
+    first: list[str] = []
     for key, override in asked.items():
-        bare = _bare(key)
-        copied = override.is_sweep_override() and bare not in groups and bare not in referred
-        (moving if copied else fixed).append(override)
-    names = [_bare(override.get_key_element()) for override in moving]
-    values = [list(override.sweep_iterator()) for override in moving]
+        values = _plain_values(override) if override.is_sweep_override() and key not in groups else []
+        if not values or _is_referred(key, tokens) or not all(_is_plain(value) for value in values):
+            fixed.append(override)
+        else:
+            moving[key] = values
+            first.append(_each(override)[0])
     for choice in itertools.product(*(_each(override) for override in fixed)):
-        template = _composed(_parsed(list(choice)).values(), folder)
-        for name in names:
-            _require_key(template.resolved, name)
-        for combination in itertools.product(*values):
-            yield template.changed(dict(zip(names, combination, strict=True)))
+        # With the first of each value: some keys have none of their own, and Hydra refuses keys that it does not know.
+        template = _composed(_parsed([*choice, *first]).values(), folder)
+        for combination in itertools.product(*moving.values()):
+            yield template.changed(dict(zip(moving, combination, strict=True)))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value can be put into a copy: neither resolved nor merged by Hydra."""
+    if isinstance(value, list):
+        return all(_is_plain(one) for one in value)
+    return not isinstance(value, dict) and not (isinstance(value, str) and ("${" in value or value == "???"))
 
 
 @dataclass(frozen=True)
@@ -181,10 +224,14 @@ class _Template:
 
     def changed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A copy with other leaves, and what is linked to them; the rest is shared."""
-        linked = {
-            leaf: values[target] for leaf, target in self.links.items() if target in values and leaf not in values
-        }
-        return _changed(self.resolved, {**values, **linked})
+        linked = {leaf: values[source] for leaf in self.links if (source := self._source(leaf, values)) in values}
+        return _changed(self.resolved, {**linked, **values})
+
+    def _source(self, leaf: str, values: Mapping[str, Any]) -> str:
+        """Where a leaf's value comes from, through links to links."""
+        while leaf in self.links and leaf not in values:
+            leaf = self.links[leaf]
+        return leaf
 
 
 def _each(override: Override) -> list[str]:
@@ -217,6 +264,17 @@ def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
                 raise ConfigurationError(
                     f"{override.input_line!r} has no finite list of values: give choices or range(start,stop)."
                 )
+            if override.is_delete():
+                raise ConfigurationError(
+                    f"{override.input_line!r} takes a key away, but runs need all of them: give it another value."
+                )
+            if override.is_sweep_override() and not any(True for _ in override.sweep_string_iterator()):
+                raise ConfigurationError(f"{override.input_line!r} has no value: give at least one.")
+            if _bare(override.get_key_element()).split(".")[0].split("/")[0] == "hydra":
+                raise ConfigurationError(
+                    f"{override.input_line!r} changes nothing here: the folder of results is output=..., the number "
+                    "of processes workers=..."
+                )
     except HydraException as error:
         raise ConfigurationError(f"an override cannot be read: {str(error).splitlines()[0]}") from error
     return {_bare(override.get_key_element()): override for override in parsed}
@@ -235,13 +293,15 @@ def _composed(overrides: Iterable[Override], folder: Path) -> _Template:
         raw = OmegaConf.to_container(composed, resolve=False)
     except (HydraException, OmegaConfBaseException) as error:
         # Only now is it worth a second composition to find what Hydra did not know.
-        plain = OmegaConf.to_container(compose("config", _lines(chosen)), resolve=False)
-        for one in given:
-            if one not in chosen:
-                _require_key(plain, _bare(one.get_key_element()), groups)
+        with suppress(HydraException, OmegaConfBaseException):
+            plain = OmegaConf.to_container(compose("config", _lines(chosen)), resolve=False)
+            for one in given:
+                if one not in chosen:
+                    _require_key(plain, _bare(one.get_key_element()), groups)
         raise ConfigurationError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     leaves = dict(_leaves(raw, ""))
     links = {name: match[1] for name, value in leaves.items() if (match := _LINK.fullmatch(str(value)))}
+    assert isinstance(resolved, dict)
     return _Template({str(key): value for key, value in resolved.items()}, links)
 
 
@@ -285,17 +345,32 @@ def _groups(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def _referred(folder: Path) -> set[str]:
-    """Keys that some interpolation names, unless it is the whole value: their changes reach other keys."""
-    lines = "\n".join(path.read_text() for path in folder.rglob("*.yaml"))
-    whole = re.compile(r":\s*" + _LINK.pattern + r"\s*(?:#.*)?$", re.MULTILINE)
-    inside = " ".join(_INTERPOLATION.findall(whole.sub("", lines)))
-    return set(re.findall(r"[a-z_]+(?:\.[a-z_]+)*", inside))
+def _tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
+    """Names inside interpolations, unless one name is the whole value: their changes reach other keys."""
+    whole = re.compile(r"[:=]\s*" + _LINK.pattern + r"\s*(?:#.*)?$", re.MULTILINE)
+    texts = [path.read_text() for path in folder.rglob("*.yaml")]
+    groups = _groups(folder)
+    lines = whole.sub(
+        lambda found: found[0] if found[1] in groups else "",
+        "\n".join([*texts, *(override.input_line or "" for override in overrides)]),
+    )
+    # From each "${" to the end of its line: more than it names, which costs time only.
+    inside = " ".join(line.partition("${")[2] for line in lines.splitlines())
+    return {token.strip(".") for token in re.findall(r"[\w.]+", inside)}
+
+
+def _is_referred(key: str, tokens: set[str]) -> bool:
+    """Whether some interpolation names a key, a group around it, or its end (as seen from within its group)."""
+    parts = key.split(".")
+    around = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+    ends = {".".join(parts[start:]) for start in range(1, len(parts))}
+    return bool((around | ends) & tokens)
 
 
 def _with_plus(override: str) -> str:
-    """An experiment is appended, with or without Hydra's plus sign."""
-    return f"+{override}" if override.startswith(f"{EXPERIMENT}=") else override
+    """Keys that there are need none of Hydra's plus signs; an experiment is appended by one."""
+    bare = override.lstrip("+")
+    return f"+{bare}" if bare.startswith(f"{EXPERIMENT}=") else bare
 
 
 def _experiment(given: Mapping[str, Override], folder: Path) -> str | None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
+import signal
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
 import flwr_dpkmeans
+from flwr_dpkmeans.errors import ConfigurationError
 from simulations.configuration import flat, job_key
 from simulations.expansion import Sweep
 from simulations.job import log_quietly, run_job
@@ -31,6 +39,8 @@ Runner = Callable[[Mapping[str, Any]], Row]
 
 _LARGEST_CHUNK = 25
 _CHUNKS_PER_WORKER = 12
+_CHUNK_SECONDS = 20.0
+"""A chunk's rows reach the journal together, so a kill loses no more than this time of each worker, and one run."""
 _IN_FLIGHT = 3
 """Chunks per worker that are handed out at a time."""
 
@@ -135,18 +145,22 @@ def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) 
     """Rows of runs as they finish, in chunks."""
     if workers == 0:
         for one in settings:
-            yield _run_chunk([one], run)
+            with threadpool_limits(1):
+                rows = _run_chunk([one], run)
+            yield rows
         return
     # Runs on the same data follow each other, so that a worker loads them once.
     ordered = sorted(settings, key=lambda one: repr((one["data"], one["n_clients"])))
     size = max(1, min(_LARGEST_CHUNK, len(ordered) // (workers * _CHUNKS_PER_WORKER)))
-    waiting = deque(ordered[start : start + size] for start in range(0, len(ordered), size))
+    waiting: deque[Sequence[Mapping[str, Any]]] = deque(
+        ordered[start : start + size] for start in range(0, len(ordered), size)
+    )
     while waiting:
         suspects: list[Sequence[Mapping[str, Any]]] = []
         yield from _in_pool(waiting, suspects, workers, run)
-        # One of these ended its process: each gets a process of its own.
-        for one in (one for chunk in suspects for one in chunk):
-            yield _alone(one, run)
+        # One of these ended its process.
+        for chunk in suspects:
+            yield from _apart(chunk, run)
 
 
 def _in_pool(
@@ -162,11 +176,13 @@ def _in_pool(
             try:
                 while waiting and len(under_way) < _IN_FLIGHT * workers:
                     chunk = waiting[0]
-                    under_way[pool.submit(_run_chunk, chunk, run)] = waiting.popleft()
+                    under_way[pool.submit(_run_chunk, chunk, run, _CHUNK_SECONDS)] = waiting.popleft()
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in done:
                     rows = future.result()
-                    del under_way[future]
+                    chunk = under_way.pop(future)
+                    if rest := chunk[len(rows) :]:
+                        waiting.appendleft(rest)
                     yield rows
             except BrokenProcessPool:
                 for future, chunk in under_way.items():
@@ -177,33 +193,68 @@ def _in_pool(
                 return
 
 
-def _alone(settings: Mapping[str, Any], run: Runner) -> list[Row]:
-    """One run in a process of its own; if that dies, a row that says so."""
+def _apart(chunk: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[Row]]:
+    """Runs in a process of their own; if it dies, each half in one, until a single run gets a row that says so."""
     try:
         with _pool(1) as pool:
-            return pool.submit(_run_chunk, [settings], run).result()
+            rows = pool.submit(_run_chunk, chunk, run).result()
     except BrokenProcessPool:
+        if len(chunk) > 1:
+            middle = len(chunk) // 2
+            yield from _apart(chunk[:middle], run)
+            yield from _apart(chunk[middle:], run)
+            return
         reason = "the process of this run ended abruptly, perhaps for lack of memory"
-        return [flat(settings) | {"job": job_key(settings), "status": "failed", "reason": reason}]
+        row = flat(chunk[0]) | {"job": job_key(chunk[0]), "status": "failed", "reason": reason, "code": code_version()}
+        rows = [row]
+    yield rows
 
 
-def _run_chunk(chunk: Sequence[Mapping[str, Any]], run: Runner) -> list[Row]:
-    """Run some configurations one after the other."""
-    return [run(settings) | {"code": code_version()} for settings in chunk]
+def _run_chunk(chunk: Sequence[Mapping[str, Any]], run: Runner, seconds: float = math.inf) -> list[Row]:
+    """Run configurations one after the other until the time is up; at least one."""
+    rows: list[Row] = []
+    end = time.monotonic() + seconds
+    for settings in chunk:
+        rows.append(run(settings) | {"code": code_version()})
+        if time.monotonic() > end:
+            break
+    return rows
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Worker processes that share nothing with this one, so no random stream either."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare_worker)
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that share nothing with this one, so no random stream either, and that end with it."""
+    context = get_context("spawn")
+    watched, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker, initargs=(watched,))
+    try:
+        yield pool
+    except BaseException:
+        # Whatever is under way is run again next time, so nobody has to wait for it.
+        held.close()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        held.close()
+        watched.close()
 
 
-def _prepare_worker() -> None:
+def _prepare_worker(watched: Connection) -> None:
     """Limit BLAS and OpenMP to one thread for the life of a worker; the libraries must be loaded before."""
     import sklearn.cluster  # noqa: F401
-    from threadpoolctl import threadpool_limits
 
+    # Ctrl-C reaches all processes of a terminal; the sweep's own ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_sweep, args=(watched,), daemon=True).start()
     log_quietly()
     threadpool_limits(1)
+
+
+def _end_with_sweep(watched: Connection) -> None:
+    """End this process when the sweep's is stopped or killed, which closes the other end of the pipe."""
+    with suppress(EOFError, OSError):
+        watched.recv_bytes()
+    os._exit(1)
 
 
 def _progress() -> Progress:
@@ -215,9 +266,13 @@ def _progress() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        # Chunks may take minutes: over the default of 30 s there would be no speed to tell a time left from.
+        speed_estimate_period=3600.0,
     )
 
 
 def default_workers(asked: int | None) -> int:
     """Number of processes: as asked, or one per core."""
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 0):
+        raise ConfigurationError(f"workers is {asked!r}, but it must be an integer of at least 0: give 2, or null.")
     return (os.cpu_count() or 1) if asked is None else asked

@@ -10,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
 from flwr_dpkmeans.results.writer import write_whole
 
 TABLE_FILE = "table.parquet"
@@ -39,9 +39,17 @@ def only_sweep(folder: Path) -> Iterator[None]:
     ------
     ConfigurationError
         If another process is at work in it.
+    LocalMisuseError
+        If it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK_FILE).open("w") as lock:
+    with ExitStack() as opened:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context((folder / _LOCK_FILE).open("w"))
+        except OSError as error:
+            raise LocalMisuseError(
+                f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose another by output=..."
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -165,7 +173,7 @@ def _column(values: Sequence[Any]) -> pa.Array:
     """A column of one type; mixed ones (a k of 10 and "auto") as text."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         numbers = all(
             value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
         )

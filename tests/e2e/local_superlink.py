@@ -70,4 +70,3 @@ class LocalSuperLink:
         }
         environment.pop("PYTHONPATH", None)
         return environment
-
