@@ -26,7 +26,8 @@ from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.planning import require_supported
-from simulations.datasets import RANGE, gives_server_points
+from simulations.datasets import RANGE
+from simulations.federation import gives_server_points
 
 Scalar = str | int | float | bool
 

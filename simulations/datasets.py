@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
 from flwr_dpkmeans.data.census import load_census
 from flwr_dpkmeans.data.federated import FederatedData
@@ -26,7 +24,6 @@ from flwr_dpkmeans.data.mixtures import (
     draw_gaussian_mixture,
     draw_max_cover_mixture,
 )
-from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.data.stack_overflow import load_stack_overflow
 from flwr_dpkmeans.data.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
@@ -107,52 +104,6 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
     return _loaded(_frozen(settings["data"]), str(column), int(settings["n_clients"]))
 
 
-def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]:
-    """Rows of each client.
-
-    Parameters
-    ----------
-    settings : mapping
-        As for `load_data_set`; its group ``partition`` says how.
-    data : DataSet
-        What is split.
-
-    Returns
-    -------
-    list of ndarray of int64
-        As the clients of a Flower run would choose their rows.
-
-    Raises
-    ------
-    ConfigurationError, DataError
-        If the rows cannot be split so.
-    """
-    n_clients, partition = int(settings["n_clients"]), settings["partition"]
-    if data.sizes is not None:
-        if len(data.sizes) != n_clients:
-            raise ConfigurationError(
-                f"n_clients is {n_clients}, but {settings['data']['source']!r} is spread over {len(data.sizes)} "
-                f"clients already: give n_clients={len(data.sizes)}."
-            )
-        return [np.arange(start, end) for start, end in pairwise(np.cumsum((0, *data.sizes)))]
-    given = partition["sizes"]
-    text = ",".join(str(one) for one in given) if isinstance(given, list | tuple) else given
-    sizes = parse_sizes(text) if partition["kind"] == "fixed_sizes" else None
-    return [
-        partition_indices(
-            len(data.points),
-            n_clients,
-            part,
-            seed=int(partition["seed"]),
-            kind=partition["kind"],
-            column_values=data.partition_values,
-            alpha=float(partition["alpha"]),
-            sizes=sizes,
-        )
-        for part in range(n_clients)
-    ]
-
-
 def own_range(points: Array) -> Bounds:
     """Bounds that are the rows' own range (not private); a column of one value gets an extent of its own.
 
@@ -164,114 +115,6 @@ def own_range(points: Array) -> Bounds:
     low, high = points.min(axis=0), points.max(axis=0)
     flat = high <= low
     return Bounds(tuple(np.where(flat, low - 0.5, low).tolist()), tuple(np.where(flat, high + 0.5, high).tolist()))
-
-
-def gives_server_points(settings: Mapping[str, Any]) -> bool:
-    """Whether a run gets points of the server's: where it needs them, or can use them and is to, or a path says so.
-
-    Parameters
-    ----------
-    settings : mapping
-        A resolved configuration.
-
-    Returns
-    -------
-    bool
-    """
-    name, given = settings["algorithm"]["name"], settings["data"]["server"]
-    use = ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
-    if given in (OWN, HELD_OUT):
-        return use is not ServerData.NONE
-    return given is not None or use is ServerData.NEEDED
-
-
-def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None:
-    """The server's points in one run: those that a path names, or the data's own where the algorithm uses some.
-
-    Parameters
-    ----------
-    settings : mapping
-        A resolved configuration.
-    data : DataSet
-        What it loads.
-
-    Returns
-    -------
-    ndarray, (m, d), or None
-
-    Raises
-    ------
-    ConfigurationError
-        If the algorithm needs some and there are none.
-    """
-    name = settings["algorithm"]["name"]
-    if not gives_server_points(settings):
-        return None
-    if data.server_points is None:
-        raise ConfigurationError(
-            f"{name!r} starts from the server's own points, but there are none: give data.server=FILE, or data=mixture."
-        )
-    return data.server_points
-
-
-def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array | None) -> Bounds | str | None:
-    """Bounds as the configuration says: given, private, of the rows, or those that come with the data.
-
-    Parameters
-    ----------
-    settings : mapping
-        A resolved configuration.
-    data : DataSet
-        What it loads.
-    server_points : ndarray, (m, d), or None
-        What the run has of the server's.
-
-    Returns
-    -------
-    Bounds, "private" or None
-        None: they follow from the server's points.
-
-    Raises
-    ------
-    ConfigurationError
-        If none are given and none come with the data.
-    """
-    given = settings["data"]["bounds"]
-    if given == RANGE:
-        return own_range(data.points)
-    if given == "private":
-        return "private"
-    if given is not None:
-        return parse_bounds(given).for_features(data.points.shape[1])
-    if server_points is not None:
-        return None
-    if data.bounds is None:
-        raise ConfigurationError(
-            "data.bounds is null, but no public ones come with these data: give such as data.bounds=[0,100], private "
-            "ones with data.bounds=private, or data.bounds=range for figures that nobody has to be protected in."
-        )
-    return data.bounds.for_features(data.points.shape[1])
-
-
-def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
-    """The box in which all methods on the same data are compared: public bounds, or else the rows' own range.
-
-    Parameters
-    ----------
-    settings : mapping
-        A resolved configuration.
-    data : DataSet
-        What it loads.
-
-    Returns
-    -------
-    Bounds
-        The same for every method, also for one that finds bounds itself or takes them from the server's points.
-    """
-    given, width = settings["data"]["bounds"], data.points.shape[1]
-    if given not in (None, RANGE, "private"):
-        return parse_bounds(given).for_features(width)
-    return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)
 
 
 def require_source(data: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
 from flwr_dpkmeans.flower.units import in_squared_units
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
-from simulations.datasets import DataSet, bounds_of, load_data_set, reference_box, server_points_of, split
+from simulations.datasets import DataSet, load_data_set
+from simulations.federation import bounds_of, reference_box, server_points_of, split
 from simulations.outcome import Outcome, evaluation_columns
 
 Array = NDArray[np.float64]

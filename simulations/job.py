@@ -16,8 +16,9 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.metrics import clustering_metrics, optimal_centroids
 from simulations.configuration import NOT_PRIVATE, flat, job_key
-from simulations.datasets import DataSet, reference_box
+from simulations.datasets import DataSet
 from simulations.engines import run_settings
+from simulations.federation import reference_box
 from simulations.outcome import Outcome
 
 Array = NDArray[np.float64]

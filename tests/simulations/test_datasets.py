@@ -13,16 +13,8 @@ pytest.importorskip("hydra")
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.datasets import (
-    bounds_of,
-    gives_server_points,
-    load_data_set,
-    own_range,
-    reference_box,
-    require_source,
-    server_points_of,
-    split,
-)
+from simulations.datasets import load_data_set, own_range, require_source
+from simulations.federation import bounds_of, gives_server_points, reference_box, server_points_of, split
 
 
 def settings_of(source: str, n_clients: int = 3, **more: Any) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.datasets import load_data_set, reference_box, server_points_of, split
+from simulations.datasets import load_data_set
 from simulations.engines import run_settings
 from simulations.expansion import expand
+from simulations.federation import reference_box, server_points_of, split
 from simulations.job import result_row, run_job
 from simulations.run import main
 from simulations.table import read_table
