@@ -16,6 +16,7 @@ from flwr_dpkmeans.config_checks import (
     as_shares,
     choice,
     require_bounds,
+    require_cells,
     require_integer,
     require_real,
     require_sampling,
@@ -228,6 +229,7 @@ class KMeansConfig:
         require_bounds(self.bounds, self.n_features)
         self._require_no_distances()
         self._require_room()
+        require_cells(self.n_clusters, self.n_classes)
         require_shares(self.budget_shares)
         require_sampling(self.client_sampling_rate, self.unit)
         if self.margin > 1.0:

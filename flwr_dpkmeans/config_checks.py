@@ -12,6 +12,8 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 
 EnumT = TypeVar("EnumT", bound=Enum)
+MOST_CELLS = 100_000
+"""Clusters times classes: every client matches the two and writes the table down."""
 
 
 def as_shares(value: object) -> object:
@@ -32,6 +34,15 @@ def require_shares(shares: object) -> None:
         raise ConfigurationError(
             f"budget_shares are {shares!r}, but they must be four positive numbers (outer product, weights, sums, "
             "counts): give (0.2, 0.2, 0.45, 0.15)."
+        )
+
+
+def require_cells(n_clusters: int, n_classes: int) -> None:
+    """One sentence for a table of clusters and classes that is too large to be matched and written by every client."""
+    if n_clusters * n_classes > MOST_CELLS:
+        raise ConfigurationError(
+            f"{n_clusters} clusters and {n_classes} classes make a table of {n_clusters * n_classes} cells, but it may "
+            f"have at most {MOST_CELLS}: lower n_classes, or leave it out."
         )
 
 

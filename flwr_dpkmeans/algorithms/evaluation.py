@@ -1,9 +1,11 @@
 """Evaluation: one more private sum after the algorithm's last round, which measures the result and does not change it.
 
 Record level: every row adds its squared distance to the nearest centroid, in squared clip distances and at most 1; 1 if
-it lies beyond the clip distance; and 1 to one cell of a table, that of its cluster and its label. Client level: every
-client adds the means of these over its own rows, so that the metrics are averages over clients. Each of the three
-arrays has sensitivity 1, whatever the centroids are.
+it lies beyond the clip distance; and 1 to one cell of a table, that of its cluster and its label; the table's last
+column is of rows without a class. Client level: every client adds the means of these over its own rows, so that the
+metrics are averages over clients. Each of the three arrays has sensitivity 1: what one row, or one client, adds is at
+most 1 whatever the centroids are; that the other rows' parts stay as they are takes centroids on the grid and in the
+box, which clients check (`received.has_exact_centroids`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def clip_distance(config: KMeansConfig, n_features: int) -> float:
 
     By default sqrt(d) / k^(1/d): half the diagonal of one of k equal cubes that fill the box. If k centroids cover the
     box, no row lies beyond; the noise of the released cost is proportional to its square. Where the run chooses k, the
-    whole box is one cube; an exact evaluation has no noise and clips nothing.
+    whole box is one cube. An exact evaluation has no noise to keep low: it takes the box's diagonal and clips nothing
+    as long as the centroids are in the box, which post_processing='none' does not promise.
 
     Parameters
     ----------
@@ -82,9 +85,9 @@ def evaluation_blocks(config: KMeansConfig, multiplier: float) -> tuple[Block, .
     --------
     >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)), evaluation=Evaluation.PRIVATE, n_classes=2)
     >>> [(block.name, block.shape, round(block.noise_multiplier, 1)) for block in evaluation_blocks(config, 1.0)]
-    [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 2), 1.5)]
+    [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 3), 1.5)]
     """
-    shapes = {CELL_COUNTS: (config.n_clusters, max(1, config.n_classes))}
+    shapes = {CELL_COUNTS: (config.n_clusters, config.n_classes + 1)}
     sensitivity = Sensitivity(Norm.L2, 1.0, config.unit)
     if config.evaluation is Evaluation.EXACT:
         return tuple(Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.NONE, 0.0, 1.0) for name in _PARTS)
@@ -145,17 +148,17 @@ def result_extras(config: KMeansConfig) -> tuple[str, ...]:
 
 def admits_evaluation(config: KMeansConfig, state: ClusterState) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
-    shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, max(1, config.n_classes))}
+    shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, config.n_classes + 1)}
     extras = state.extras
     return all(name in extras and extras[name].shape == shapes[name] and is_on_grid(extras[name]) for name in shapes)
 
 
 def _cells(nearest: LabelArray, labels: Labels | None, n_clusters: int, n_classes: int) -> Array:
-    """Rows by cluster and class; a row whose class is not one of them is in no cell."""
-    if n_classes == 0:
-        return np.bincount(nearest, minlength=n_clusters).astype(np.float64)[:, None]
-    if labels is None:
-        return np.zeros((n_clusters, n_classes))
-    known = (labels >= 0) & (labels < n_classes)
-    places = nearest[known].astype(np.int64) * n_classes + labels[known]
-    return np.bincount(places, minlength=n_clusters * n_classes).astype(np.float64).reshape(n_clusters, n_classes)
+    """Rows by cluster and class; the last column has those without a class, or with another one than declared."""
+    width = n_classes + 1
+    classes = np.full(len(nearest), n_classes)
+    if labels is not None:
+        known = (labels >= 0) & (labels < n_classes)
+        classes[known] = labels[known]
+    places = nearest.astype(np.int64) * width + classes
+    return np.bincount(places, minlength=n_clusters * width).astype(np.float64).reshape(n_clusters, width)

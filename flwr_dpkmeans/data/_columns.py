@@ -28,7 +28,7 @@ def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic
     """Return the column that rows are split by: numbers if it holds nothing else, text otherwise."""
     index = find_column(raw, "partition_column", name, path)
     if index is None:
-        return _array_beside_the_points(path, name, raw)
+        return _column_beside_the_points(path, name, raw)
     column = raw.columns[index]
     if column.values is not None and not column.n_unparsable:
         values: NDArray[np.generic] = column.values
@@ -97,15 +97,21 @@ def _parquet_text(path: Path, name: str) -> list[str | None]:
     )
 
 
-def _array_beside_the_points(path: Path, name: str, raw: RawTable) -> NDArray[np.generic]:
-    """Read an array of an archive which has one value for each row of the points."""
-    n_rows = len(raw.columns[0].values) if raw.columns[0].values is not None else 0
+def array_beside_the_points(path: Path, name: str) -> NDArray[np.generic]:
+    """Read an array of an archive as it is; an empty one for Python objects."""
     with np.load(path, allow_pickle=False) as archive:
         try:
-            values: NDArray[Any] | None = archive[name]
+            values: NDArray[Any] = archive[name]
         except ValueError:  # Python objects
-            values = None
-    if values is None or values.shape != (n_rows,) or values.dtype.kind not in "biufUS":
+            values = np.zeros((0, 0))
+    return values
+
+
+def _column_beside_the_points(path: Path, name: str, raw: RawTable) -> NDArray[np.generic]:
+    """Read an array of an archive which has one value for each row of the points."""
+    n_rows = len(raw.columns[0].values) if raw.columns[0].values is not None else 0
+    values = array_beside_the_points(path, name)
+    if values.shape != (n_rows,) or values.dtype.kind not in "biufUS":
         raise DataError(
             f"the partition column {name!r} is an array of {str(path)!r} that is not {n_rows} numbers or texts, but "
             "each row needs one: save it as an array of one value per row."

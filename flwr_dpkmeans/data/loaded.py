@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data.bundled import BUNDLED, TARGET_COLUMN, load_bundled, load_source
+from flwr_dpkmeans.data.labels import as_classes, load_label_values
 from flwr_dpkmeans.data.tables import Table
 
 MOST_TABLES = 2
-"""Tables kept in a process: the points, and the same ones with their labels."""
+"""Tables kept in a process."""
 
 
 def load_source_once(source: str, *, label_column: str = "", partition_column: str = "") -> Table:
@@ -41,6 +45,50 @@ def load_source_once(source: str, *, label_column: str = "", partition_column: s
     True
     """
     return _parsed(source, label_column, partition_column, _stamp(source))
+
+
+def load_labels(source: str, column: str, n_rows: int) -> NDArray[np.int64]:
+    """Load the classes of a table's rows, once in a process, whatever the column holds.
+
+    Parameters
+    ----------
+    source : str
+        A bundled name, whose labels are its target, or a path.
+    column : str
+        Of a file.
+    n_rows : int
+        Rows of the table.
+
+    Returns
+    -------
+    ndarray of int64, (n_rows,)
+        -1 where there is no class (see `as_classes`); shared, so read-only.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read as a table or has no such column.
+
+    Examples
+    --------
+    >>> load_labels("iris", "", 150)[[0, 149]].tolist()
+    [0, 2]
+    """
+    return _labels(source, column, n_rows, _stamp(source))
+
+
+@lru_cache(maxsize=1)
+def _labels(source: str, column: str, n_rows: int, stamp: tuple[str, int, int]) -> NDArray[np.int64]:
+    """Parse; `stamp` is a part of the key only."""
+    del stamp
+    values = (
+        load_label_values(source, column)
+        if source not in BUNDLED
+        else load_bundled(source, partition_column=TARGET_COLUMN).partition_values
+    )
+    labels = as_classes(values, n_rows)
+    labels.flags.writeable = False
+    return labels
 
 
 def _stamp(source: str) -> tuple[str, int, int]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bundled import BUNDLED, TARGET_COLUMN, load_source
-from flwr_dpkmeans.data.loaded import load_source_once
+from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+from flwr_dpkmeans.data.loaded import load_labels, load_source_once
 from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
-from flwr_dpkmeans.data.tables import Table, validate_labels
+from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.logs import show_logs
 from flwr_dpkmeans.flower.node import is_simulation, result_folder
+
+LabelSource = Callable[[], NDArray[np.int64]]
+"""Reads the labels of one node's rows."""
 
 
 def load_client(context: Context) -> KMeansClient:
@@ -26,10 +29,16 @@ def load_client(context: Context) -> KMeansClient:
     Parameters
     ----------
     context : Context
-        Node configuration: ``data-path`` (a deployment's own file); in simulation Flower sets ``partition-id`` and
-        ``num-partitions``. Run configuration: ``data``, ``label-column``, ``evaluation``, ``n-classes``, and in
-        simulation ``partition``, ``partition-seed``, ``partition-column``, ``partition-alpha``, ``partition-sizes``,
-        ``mixture-rows-per-client``.
+        Node configuration: ``data-path`` (a deployment's own file) and ``label-column`` (its column of classes, for an
+        evaluation); in simulation Flower sets ``partition-id`` and ``num-partitions``. Run configuration: ``data``,
+        ``label-column``, and in simulation ``partition``, ``partition-seed``, ``partition-column``,
+        ``partition-alpha``, ``partition-sizes``, ``mixture-rows-per-client``.
+
+    Notes
+    -----
+    Labels are read in an evaluation's round only, which is after the node's policy has approved the plan, and nothing
+    in a label column is an error. In a deployment the run's ``label-column`` only leaves a column out of the
+    clustering, where the node names none itself: the server may not choose what is counted by class.
 
     Returns
     -------
@@ -42,22 +51,23 @@ def load_client(context: Context) -> KMeansClient:
     DataError
         If the data cannot be used.
     """
-    if not is_simulation():
+    simulated = is_simulation(context)
+    if not simulated:
         # A deployed node's operator looks here for the paths; in simulation the server prints them.
         show_logs()
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))
     described = None if node.get("data-path") else BUNDLED.get(source)
-    labels: NDArray[np.int64] | None = None
+    labels: LabelSource | None = None
     if node.get("data-path"):
-        source = str(node["data-path"])
-        table = load_source(source, label_column=str(run.get("label-column", "")))
-        labels = _labels(source, run, len(table.points))
-    elif is_simulation() and source == MIXTURE:
+        source, own = str(node["data-path"]), str(node.get("label-column", ""))
+        table = load_source(source, label_column=own or str(run.get("label-column", "")))
+        labels = _labels(source, own, len(table.points))
+    elif simulated and source == MIXTURE:
         points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
         table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])))
-    elif is_simulation() or described is not None:
+    elif simulated or described is not None:
         table, labels = _own_part(source, run, node)
     else:
         raise ConfigurationError(
@@ -98,29 +108,28 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _labels(source: str, run: Mapping[str, Any], n_rows: int) -> NDArray[np.int64] | None:
-    """Labels for an evaluation: the label column of a file, or the target of bundled data; None if nobody asks."""
-    n_classes = int(run.get("n-classes", 0))
-    column = str(run.get("label-column", "")) or (TARGET_COLUMN if source in BUNDLED else "")
-    if str(run.get("evaluation", "none")) == "none" or n_classes == 0 or not column:
+def _labels(source: str, column: str, n_rows: int, rows: NDArray[np.int64] | None = None) -> LabelSource | None:
+    """What reads the labels when an approved plan's evaluation needs them; None where there are none."""
+    if not column and source not in BUNDLED:
         return None
-    values = load_source_once(source, partition_column=column).partition_values
-    return validate_labels(values, n_rows, n_classes)
+
+    def read() -> NDArray[np.int64]:
+        labels = load_labels(source, column, n_rows)
+        return labels if rows is None else labels[rows]
+
+    return read
 
 
-def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, NDArray[np.int64] | None]:
+def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, LabelSource | None]:
     """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
-    table = load_source_once(
-        source,
-        label_column=str(run.get("label-column", "")),
-        partition_column=str(run.get("partition-column", "")),
-    )
-    labels = _labels(source, run, len(table.points))
+    column = str(run.get("label-column", ""))
+    table = load_source_once(source, label_column=column, partition_column=str(run.get("partition-column", "")))
+    n_rows = len(table.points)
     if "partition-id" not in node:
-        return table, labels
+        return table, _labels(source, column, n_rows)
     kind = str(run.get("partition", Partition.IID.value))
     rows = partition_indices(
-        len(table.points),
+        n_rows,
         int(node["num-partitions"]),
         int(node["partition-id"]),
         seed=int(run.get("partition-seed", 0)),
@@ -129,4 +138,4 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> t
         alpha=float(run.get("partition-alpha", 0.5)),
         sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
     )
-    return Table(table.points[rows], table.feature_names), None if labels is None else labels[rows]
+    return Table(table.points[rows], table.feature_names), _labels(source, column, n_rows, rows)

@@ -6,7 +6,7 @@ from flwr.app import Context
 
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.config import Evaluation
-from flwr_dpkmeans.errors import BudgetError, DataError, LocalMisuseError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
@@ -77,21 +77,13 @@ def require_width(plan: Plan, n_features: int) -> None:
         )
 
 
-def require_labels(plan: Plan, n_classes: int | None) -> None:
-    """Refuse a plan that evaluates against labels where this client has none; more classes stop it on this side."""
+def require_labels(plan: Plan, *, has_labels: bool) -> None:
+    """Refuse a plan that evaluates against labels where this client has none; what they are decides nothing."""
     config = plan.config
-    if config.evaluation is Evaluation.NONE or config.n_classes == 0:
-        return
-    if n_classes is None:
+    if config.evaluation is not Evaluation.NONE and config.n_classes > 0 and not has_labels:
         raise RefusalError(
             f"the plan evaluates against labels of {config.n_classes} classes, but this client has no labels: name "
-            "them on every client, or leave n_classes out."
-        )
-    if n_classes > config.n_classes:
-        # What labels a client has is its own affair, so this sentence stays in its log.
-        raise DataError(
-            f"the largest label is {n_classes - 1}, but the plan has {config.n_classes} classes, which are 0 to "
-            f"{config.n_classes - 1}: code the labels so, or raise n_classes."
+            "them on every client (a deployed node's own label-column), or leave n_classes out."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.evaluation import read_evaluation
@@ -27,7 +28,7 @@ from flwr_dpkmeans.planning import build_algorithm
 from flwr_dpkmeans.preliminary import preliminary_statistic
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.evaluation import EvaluationResult
-from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.rounds.private_sum import ClusterState, Labels, PrivateSum
 
 logger = logging.getLogger("flwr_dpkmeans.client")
 
@@ -59,8 +60,10 @@ class KMeansClient(NumPyClient):
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
         For the picture.
-    labels : array-like of int, (n_examples,), optional
-        Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering.
+    labels : array-like of int, (n_examples,), or callable, optional
+        Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering. A function
+        without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
+        rows whose label is no class from 0 to the plan's last one are counted as rows without a class.
 
     Attributes
     ----------
@@ -91,10 +94,13 @@ class KMeansClient(NumPyClient):
         output_dir: str | Path | None = None,
         image_shape: tuple[int, ...] | None = None,
         feature_names: Sequence[str] = (),
-        labels: ArrayLike | None = None,
+        labels: ArrayLike | Callable[[], ArrayLike] | None = None,
     ) -> None:
         self._points = validate_points(X)
-        self._labels = None if labels is None else validate_labels(labels, len(self._points))
+        # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
+        self._labels: Labels | Callable[[], ArrayLike] | None = (
+            labels if labels is None or callable(labels) else validate_labels(labels, len(self._points))
+        )
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
         self._feature_names = tuple(feature_names)
@@ -126,8 +132,8 @@ class KMeansClient(NumPyClient):
         int
             Always 0: the number of examples is private.
         dict
-            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON and ``n_classes``, one
-            more than the largest label. Only the mod on this machine sees the latter.
+            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON; ``has_labels`` if
+            there are any. That is schema: nothing here depends on a value.
         """
         task = _task(config)
         if task is Task.DESCRIBE:
@@ -135,7 +141,7 @@ class KMeansClient(NumPyClient):
             if self._feature_names:
                 schema["feature_names"] = json.dumps(self._feature_names)
             if self._labels is not None:
-                schema["n_classes"] = int(self._labels.max(initial=-1)) + 1
+                schema["has_labels"] = True
             return [], 0, schema
         plan = _plan(config)
         if task is Task.PRELIMINARY:
@@ -143,7 +149,7 @@ class KMeansClient(NumPyClient):
         algorithm = build_algorithm(plan)
         state = _state(parameters, config)
         step = algorithm.rounds[int(config["round"]) - 1]
-        return list(step.arrays_of(self._grid_points(plan), state, self._labels)), 0, {}
+        return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
@@ -153,7 +159,7 @@ class KMeansClient(NumPyClient):
         parameters : list of ndarray
             Final centroids, counts and movements, in scaled units.
         config : dict
-            ``plan`` (bytes) and ``report`` (JSON).
+            ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the last sum.
 
         Returns
         -------
@@ -167,7 +173,7 @@ class KMeansClient(NumPyClient):
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.bounds_ = plan.bounds
-        self.evaluation_ = read_evaluation(plan, state)
+        self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
         if self._output_dir is not None:
             from flwr_dpkmeans.flower.result_files import write_run
@@ -186,6 +192,20 @@ class KMeansClient(NumPyClient):
             for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
+
+    def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
+        """The labels, where this round looks at them; how many are no class of the plan is said in this log only."""
+        n_classes = plan.config.n_classes
+        if self._labels is None or step.labelled is None or n_classes == 0:
+            return None
+        given = self._labels() if callable(self._labels) else self._labels
+        labels = as_classes(given, len(self._points))
+        unknown = int(np.count_nonzero((labels < 0) | (labels >= n_classes)))
+        if unknown:
+            logger.warning(
+                "the labels of %d of %d rows are none of the classes 0 to %d", unknown, len(labels), n_classes - 1
+            )
+        return labels
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per bounds."""

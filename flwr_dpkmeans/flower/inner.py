@@ -21,16 +21,15 @@ _EMPTY_TENSOR = "_empty"
 _OK = 0
 
 
-def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...], int | None]:
-    """Ask the wrapped client for its table's width, its columns' names if it knows them, and its number of classes."""
+def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...], bool]:
+    """Ask the wrapped client for its table's width, its columns' names if it knows them, and whether it has labels."""
     reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
     metrics: Any = reply.get("fitres.metrics") or {}
     width = metrics.get("n_features")
     if not isinstance(width, int):
         raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
     names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
-    n_classes = metrics.get("n_classes")
-    return width, names, n_classes if isinstance(n_classes, int) else None
+    return width, names, bool(metrics.get("has_labels", False))
 
 
 def ask_statistic(
@@ -55,6 +54,7 @@ def deliver_result(
 ) -> None:
     """Hand the final centroids and the report to the wrapped client."""
     config: dict[str, Any] = {"plan": memory.plan_blob, "report": json.dumps(report.to_dict())}
+    config["n_clients"] = len(memory.protocol.cohort.members)
     config |= _extra_names(memory.clusters)
     _call(message, context, call_next, "evaluate", _parameters(memory.clusters), config)
 

@@ -137,9 +137,9 @@ def _agree(
     if plan.preliminary and (plan.is_final or plan.box is not None):
         raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
     approve_plan(plan, settings, context)
-    n_features, names, n_classes = describe(message, context, call_next)
+    n_features, names, has_labels = describe(message, context, call_next)
     require_width(plan, n_features)
-    require_labels(plan, n_classes)
+    require_labels(plan, has_labels=has_labels)
     require_names(plan, names)
     private_key = generate_private_key()
     agreed = plan_digest(blob)

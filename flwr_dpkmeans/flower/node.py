@@ -50,8 +50,16 @@ class NodeSettings:
     simulated: bool = False
 
 
-def is_simulation() -> bool:
-    """Whether this process is a worker of Flower's Ray simulation, by a sign that no message can forge."""
+def is_simulation(context: Context) -> bool:
+    """Whether this node is a virtual one of Flower's Ray simulation, by signs that no message can forge.
+
+    A deployed client may use Ray for itself, so the partition that Flower gives its virtual nodes must be there too.
+    """
+    return "partition-id" in context.node_config and runs_on_ray()
+
+
+def runs_on_ray() -> bool:
+    """Whether this process has joined a Ray cluster."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 
@@ -70,7 +78,7 @@ def output_folder(context: Context) -> Path:
     own = context.node_config.get("output")
     if own:
         return Path(str(own)).expanduser().absolute()
-    root = str(context.run_config.get("output", "")) if is_simulation() else ""
+    root = str(context.run_config.get("output", "")) if is_simulation(context) else ""
     return run_folder(root, context.run_id) / f"client-{context.node_id}"
 
 
@@ -81,7 +89,7 @@ def result_folder(context: Context) -> Path | None:
     writes: the server may not decide that.
     """
     first_only = str(context.run_config.get("output-files", OutputFiles.ALL)) == OutputFiles.FIRST
-    if is_simulation() and first_only and context.node_config.get("partition-id", 0) != 0:
+    if is_simulation(context) and first_only and context.node_config.get("partition-id", 0) != 0:
         return None
     return output_folder(context)
 
@@ -93,7 +101,7 @@ def stream_number(context: Context) -> int:
     the other engines are: equal seeds give equal results.
     """
     partition = context.node_config.get("partition-id")
-    if is_simulation() and isinstance(partition, int):
+    if is_simulation(context) and isinstance(partition, int):
         return FIRST_NODE_ID + partition
     return context.node_id
 
@@ -112,7 +120,7 @@ def node_settings(context: Context) -> NodeSettings:
     ----------
     context : Context
         Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``data-path``,
-        ``data-id``, ``output``.
+        ``data-id``, ``output``; the data loader of this package's own app reads ``label-column`` as well.
 
     Returns
     -------
@@ -125,7 +133,8 @@ def node_settings(context: Context) -> NodeSettings:
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node that states no policy still gives nothing to runs that protect nobody.
-    policy = ClientPolicy() if is_simulation() else ClientPolicy(allow_non_private=False, require_secure_noise=True)
+    simulated = is_simulation(context)
+    policy = ClientPolicy() if simulated else ClientPolicy(allow_non_private=False, require_secure_noise=True)
     if config.get("policy"):
         path = Path(str(config["policy"])).expanduser()
         if not path.is_file():
@@ -137,12 +146,12 @@ def node_settings(context: Context) -> NodeSettings:
     else:
         ledger = _default_ledger(context, data_id)
         ledger.parent.mkdir(parents=True, exist_ok=True)
-    return NodeSettings(policy, FileLedger(ledger), data_id, is_simulation())
+    return NodeSettings(policy, FileLedger(ledger), data_id, simulated)
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:
     """A simulated client's ledger lies with its results; a deployed node's in the home folder, one per data set."""
-    if is_simulation():
+    if is_simulation(context):
         return output_folder(context) / LEDGER_FILE
     name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
     return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"

@@ -371,7 +371,7 @@ class PrivateKMeans(Strategy):
         result.node_ids = self.run.session.roster.node_ids
         result.steps = tuple(self._steps)
         if self.run.clusters is not None:
-            result.evaluation = read_evaluation(self.run.plan, self.run.clusters)
+            result.evaluation = read_evaluation(self.run.plan, self.run.clusters, len(result.node_ids))
         return result
 
     def _exchange(self, grid: Grid, messages: Sequence[Message], deadline: float) -> list[Message]:

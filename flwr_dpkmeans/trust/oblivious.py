@@ -24,8 +24,8 @@ class Oblivious(TrustModel):
         return (
             "The server adds the noise to a masked sum that it cannot read; only clients see released sums. Holds "
             "against an honest-but-curious server that works with no client, and against any clients as long as the "
-            "server adds the noise. The server knows its noise, so centroids and counts must never be shown to whoever "
-            "runs it: choose 'distributed' for a result that is published."
+            "server adds the noise. The server knows its noise, so centroids, counts and metrics must never be shown "
+            "to whoever runs it: choose 'distributed' for a result that is published."
         )
 
     def broadcast(

@@ -75,6 +75,7 @@ def make_federation(
     policies: dict[int, ClientPolicy] | None = None,
     loaders: dict[int, Callable[..., Any]] | None = None,
     ledgers: dict[int, MemoryLedger] | None = None,
+    run_id: int | None = None,
 ) -> Federation:
     """Build a federation of one node per part; `loaders` replaces ``load_data`` of single nodes."""
     clients, own_ledgers, nodes = {}, {}, []
@@ -86,7 +87,9 @@ def make_federation(
         nodes.append(Node(client_app(load, mod=SecureAggregation(lambda _, settings=settings: settings))))
         clients[node_id], own_ledgers[node_id] = client, ledger
     faults = Faults()
-    return Federation(clients, own_ledgers, InProcessGrid(nodes, run_id=next(_run_ids), faults=faults), faults)
+    return Federation(
+        clients, own_ledgers, InProcessGrid(nodes, run_id=run_id or next(_run_ids), faults=faults), faults
+    )
 
 
 def small_config(**values: Any) -> KMeansConfig:

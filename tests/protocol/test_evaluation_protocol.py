@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +27,13 @@ from protocol_federation import (
 
 from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.flower import app_data
+from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.records import RECORD, Stage, stage_of
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.records import RECORD, Stage, Status, parse_failure, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.plan import price
 from flwr_dpkmeans.privacy.policy import ClientPolicy
@@ -34,6 +42,7 @@ from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
 __all__ = ["truth"]
 
 SIZES = [80, 70, 90, 60]
+BASE: dict[str, Any] = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "random_state": 3, "n_features": 2, "max_iter": 1}
 
 
 def federation(**values: Any) -> Federation:
@@ -183,6 +192,24 @@ def test_a_dropout_in_the_evaluation_is_survived_and_charged() -> None:
     assert abs(result.evaluation.n_units.value - 300) > 5 * result.evaluation.n_units.noise
 
 
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("trust", ["oblivious", "central"])
+def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) -> None:
+    """Too little is missing to be seen through the noise, so the roster has to tell."""
+    running = federation()
+    running.faults.on_request = lambda message: message.metadata.dst_node_id != 3
+    values = {"unit": unit, "n_examples": sum(SIZES) if unit == "record" else None, "algorithm": "sphere_packing"}
+    result = running.start(parse_run(**BASE, **values, epsilon=1.0, evaluation="private", trust=trust, delta=1e-4))
+    found = [running.clients[node].evaluation_ for node in (2, 4, 5)]
+    assert all(other == found[0] for other in found)
+    assert result.evaluation == (None if trust == "oblivious" else found[0])
+    assert found[0] is not None
+    if unit == "record":
+        assert found[0].n_units_source == "released"
+    else:
+        assert (found[0].n_units.value, found[0].n_units_source) == (3.0, "known")
+
+
 def test_laplace_and_gaussian_prices_do_not_fall() -> None:
     running = federation()
     running.start(algorithm="sulloyd", evaluation="private", trust="central", epsilon=2.0, max_iter=7)
@@ -202,12 +229,138 @@ def test_a_client_without_labels_refuses_before_anything_is_charged() -> None:
     assert running.charges() == 0
 
 
-def test_a_label_beyond_the_declared_classes_stops_the_run_but_is_not_told() -> None:
-    running = labelled(n_classes=4)
-    with pytest.raises(RefusalError, match="DataError") as caught:
-        running.start(evaluation="private", n_classes=3)
-    assert "largest label" not in str(caught.value)
+LABELS = {
+    "as declared": lambda n: np.arange(n) % 3,
+    "one of a rare class": lambda n: np.where(np.arange(n) == 5, 41, 0),
+    "negative, missing and in between": lambda n: np.resize([-1.0, math.nan, 0.5, math.inf, 1e30], n),
+    "text": lambda n: np.resize(["b", "a"], n),
+    "another number of them": lambda n: np.arange(n + 1),
+    "objects": lambda n: np.resize(np.array([None, 1, "x"], dtype=object), n),
+}
+"""Labels that a node's file may hold; a server may not tell them apart."""
+
+
+def replies_to_a_plan(monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int) -> list[bytes]:
+    """What the server gets in the key phase; clients' keys, which are random, are the same every time."""
+    keys = itertools.count(1)
+    monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
+    parts = grid_parts(SIZES)
+    clients = [KMeansClient(part, labels=lambda n=n: LABELS[kind](n)) for part, n in zip(parts, SIZES, strict=True)]
+    running = make_federation(parts, loaders={i: lambda _, c=c: c for i, c in enumerate(clients, start=2)}, run_id=77)
+    config = small_config(evaluation="private", n_classes=n_classes)
+    strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
+    with running.grid.running():
+        strategy._open(running.grid)
+        replies = list(running.grid.send_and_receive(strategy.run.keys_messages()))
+    assert all(parse_failure(reply.content)[0] is Status.OK for reply in replies)
     assert running.charges() == 0
+    return [all_bytes(reply) for reply in replies]
+
+
+@pytest.mark.parametrize("n_classes", [1, 3, 41, 42])
+def test_no_reply_tells_a_label(monkeypatch: pytest.MonkeyPatch, n_classes: int) -> None:
+    """A server that sends plan after plan, and no sum request, would not be charged for what it learns."""
+    replies = [replies_to_a_plan(monkeypatch, kind, n_classes) for kind in LABELS]
+    assert all(other == replies[0] for other in replies)
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_a_run_ends_whatever_the_labels_are(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    parts = grid_parts(SIZES)
+    odd = KMeansClient(parts[1], labels=lambda: LABELS[kind](SIZES[1]))
+    running = make_federation(parts, loaders={3: lambda _: odd})
+    for node, client in running.clients.items():
+        if node != 3:
+            client._labels = np.arange(len(client._points)) % 3
+    with caplog.at_level(logging.WARNING, "flwr_dpkmeans.client"):
+        result = running.start(trust="central", evaluation="private", n_classes=3, epsilon=60.0)
+    found = result.evaluation
+    assert found is not None
+    n_odd = {"as declared": 0, "one of a rare class": 1, "objects": 47}.get(kind, SIZES[1])
+    assert sum(row[3] for row in found.cells) == pytest.approx(n_odd, abs=5 * math.sqrt(3.0) * found.cells_noise)
+    # They count for everything but accuracy and purity, so the cost is that of all rows.
+    assert (found.n_units.value, found.n_units_source) == (sum(SIZES), "known")
+    assert sum(found.counts) == pytest.approx(sum(SIZES), abs=5 * math.sqrt(3.0) * found.counts_noise)
+    told = [record.getMessage() for record in caplog.records if "labels" in record.getMessage()]
+    assert told == ([] if n_odd == 0 else [f"the labels of {n_odd} of {SIZES[1]} rows are none of the classes 0 to 2"])
+
+
+PLANS = {"none": ("none", 0), "one class": ("private", 1), "many": ("private", 98)}
+OF_THE_RUN = [
+    {"evaluation": "private", "n-classes": 1},
+    {"evaluation": "private", "n-classes": 97},
+    {"evaluation": "private", "n-classes": 98},
+    {"evaluation": "none"},
+    {"evaluation": "what ever", "n-classes": "x"},
+]
+
+
+def answers_of_an_app(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, run_config: dict[str, Any], own: dict[str, Any], plan: str
+) -> list[tuple[bytes, str]]:
+    """The key phase with the ready-made app of two deployed nodes: bytes of each reply, and its code."""
+    keys = itertools.count(1)
+    monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
+    paths = [{"data-path": str(folder / f"rows{i}.csv"), "ledger": str(folder / f"ledger{i}")} for i in range(2)]
+    app = client_app(load_client)
+    grid = InProcessGrid([Node(app, path | own) for path in paths], run_id=78, run_config=run_config)
+    evaluation, n_classes = PLANS[plan]
+    config = small_config(
+        n_clusters=2, bounds=((0.0,), (1.0,)), n_features=None, evaluation=evaluation, n_classes=n_classes
+    )
+    strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
+    with grid.running():
+        strategy._open(grid)
+        replies = list(grid.send_and_receive(strategy.run.keys_messages()))
+    assert not list(folder.glob("ledger*"))
+    return [(all_bytes(reply), str(parse_failure(reply.content)[1])) for reply in replies]
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Path:
+    """Two tables of one schema; one has a rare age, a missing ward and a hole in its remarks."""
+    ages = [[20, 97, 30, 41], [20, 33, 30, 41]]
+    for i, own in enumerate(ages):
+        rows = [f"0.{j},0.2,{age},w{j},{'' if (i, j) == (0, 2) else j}" for j, age in enumerate(own)]
+        (tmp_path / f"rows{i}.csv").write_text("\n".join(["a,b,age,ward,remark", *rows]) + "\n")
+    (tmp_path / "policy.toml").write_text('allowed-evaluation = ["none"]\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("own", ["", "age", "ward"])
+def test_the_server_chooses_no_labels_of_a_deployed_node(
+    hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str, own: str
+) -> None:
+    """Which column holds labels is the node's word; the run's options change no reply, nor does what is in them."""
+    for i in range(2):
+        # A hole in a column of numbers is an error of its own; the label column alone may have them.
+        path = hospitals / f"rows{i}.csv"
+        path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+    node = {"label-column": own} if own else {}
+    answers = []
+    for column in ("age", "a") if own else ("age",):
+        for options in OF_THE_RUN:
+            answers.append(answers_of_an_app(monkeypatch, hospitals, options | {"label-column": column}, node, plan))
+    assert all(other == answers[0] for other in answers)
+    # Without a word of the node it has no labels, which is schema.
+    expected = "RefusalError" if not own and plan != "none" else ""
+    assert [code for _, code in answers[0]] == [expected] * 2
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_labels_that_are_missing_are_not_told(hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    answers = answers_of_an_app(monkeypatch, hospitals, {}, {"label-column": "remark"}, plan)
+    assert [code for _, code in answers] == ["", ""]
+
+
+def test_a_policy_against_evaluations_holds_for_labels(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "load_labels", lambda *_: pytest.fail("labels were read"))
+    own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
+    for plan, code in (("none", ""), ("many", "RefusalError")):
+        for options in OF_THE_RUN:
+            answers = answers_of_an_app(monkeypatch, hospitals, options, own, plan)
+            assert [found for _, found in answers] == [code] * 2
 
 
 @pytest.mark.parametrize("evaluation", ["none", "private"])

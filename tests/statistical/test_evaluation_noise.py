@@ -17,6 +17,7 @@ from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planning import build_algorithm, draft_plan
 from flwr_dpkmeans.results.evaluation import EvaluationResult, Measured
+from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import AggregateVector, encode
 from flwr_dpkmeans.trust import trust_model
 
@@ -142,3 +143,50 @@ def test_the_metrics_are_unbiased_and_as_noisy_as_they_say(case: str) -> None:
     scores = standardised(plan_of(sizes, **values), parts, labels, per_client=case == "clients")
     assert np.abs(scores.mean(axis=0)).max() < MEAN, scores.mean(axis=0)
     assert np.abs(scores.std(axis=0) - 1.0).max() < SPREAD, scores.std(axis=0)
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 8.0])
+def test_sampled_clients_are_in_the_stated_noise(epsilon: float) -> None:
+    """It is a bound: clients that differ as much as they can reach it, and others stay below."""
+    rate, n_clients, runs = 0.2, 1500, 400
+    plan = plan_of(
+        [20] * n_clients,
+        algorithm="sphere_packing",
+        unit="client",
+        n_clusters=2,
+        n_classes=2,
+        n_examples=None,
+        trust="distributed",
+        epsilon=epsilon,
+        delta=1e-4,
+        evaluation_share=0.4,
+        client_sampling_rate=rate,
+        masking=True,
+    )
+    planned, step = plan.rounds[-1], build_algorithm(plan).rounds[-1]
+    generator = np.random.default_rng(8)
+    state = ClusterState(np.array([[-0.5, -0.5], [0.5, 0.5]]), np.zeros(2))
+    vectors = []
+    for client in range(n_clients):
+        # Every client has one class, right for its cluster or not, and its own cost.
+        own, away = client % 2, RADIUS * (generator.random() < 0.3)
+        rows = round_to_grid(state.centroids[[own] * 20] * (1.0 - away))
+        arrays = step.arrays_of(rows, state, np.full(20, own if client % 5 else 1 - own))
+        vectors.append(np.concatenate([array.ravel() for array in arrays]))
+    noise = np.concatenate(
+        [np.full(block.shape, plan.released_std(planned, block)).ravel() for block in planned.blocks]
+    )
+    values, stated = [], []
+    for _ in range(runs):
+        took_part = generator.random(n_clients) < rate
+        released = took_part @ np.array(vectors) + noise * generator.standard_normal(len(noise))
+        extras = {"clipped_cost": released[:1], "rows_beyond": released[1:2], "cell_counts": released[2:].reshape(2, 3)}
+        found = read_evaluation(plan, ClusterState(state.centroids, state.counts, (), extras))
+        assert found is not None
+        assert found.accuracy is not None
+        values.append([found.cost.value, found.accuracy.value, *found.counts])
+        stated.append([found.cost.noise, found.accuracy.noise, found.counts_noise, found.counts_noise])
+    ratio = np.std(values, axis=0) / np.mean(stated, axis=0)
+    assert ratio.max() < 1.0 + 4.0 / math.sqrt(2.0 * runs), ratio
+    # Hits and counts are 0 or 1, so that the bound is what happens.
+    assert ratio[1:].min() > 0.8, ratio

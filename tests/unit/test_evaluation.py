@@ -50,10 +50,12 @@ def plan_of(**values: Any) -> Plan:
     return plan
 
 
-def found(plan: Plan, cost: float, beyond: float, cells: list[list[float]]) -> EvaluationResult:
+def found(
+    plan: Plan, cost: float, beyond: float, cells: list[list[float]], n_clients: int | None = None
+) -> EvaluationResult:
     extras = {CLIPPED_COST: np.array([cost]), ROWS_BEYOND: np.array([beyond]), CELL_COUNTS: np.array(cells)}
     k = len(cells)
-    result = read_evaluation(plan, ClusterState(np.zeros((k, 2)), np.zeros(k), (), extras))
+    result = read_evaluation(plan, ClusterState(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients)
     assert result is not None
     return result
 
@@ -63,7 +65,7 @@ def found(plan: Plan, cost: float, beyond: float, cells: list[list[float]]) -> E
 
 def test_metrics_by_hand() -> None:
     plan = plan_of(n_classes=3, bounds=((0.0,), (4.0,)), n_examples=100)
-    result = found(plan, 40.0, 10.0, [[20.0, 30.0, 0.0], [24.0, 1.0, 5.0], [6.0, 4.0, 10.0]])
+    result = found(plan, 40.0, 10.0, [[20.0, 30.0, 0.0, 0.0], [24.0, 1.0, 5.0, 1.0], [6.0, 4.0, 10.0, -1.0]])
     noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
     assert (result.n_units.value, result.n_units.noise, result.n_units_source) == (100.0, 0.0, "known")
     assert (result.cost.value, result.cost.noise) == pytest.approx((0.1, 0.0025 * noise[CLIPPED_COST]))
@@ -71,8 +73,8 @@ def test_metrics_by_hand() -> None:
     assert result.cost_in_units.value == pytest.approx(0.4)
     assert result.cost_in_units.noise == pytest.approx(4.0 * result.cost.noise)
     assert (result.clipped.value, result.clipped.noise) == pytest.approx((0.1, noise[ROWS_BEYOND] / 100.0))
-    assert result.counts == (50.0, 30.0, 20.0)
-    assert result.counts_noise == pytest.approx(noise[CELL_COUNTS] * math.sqrt(3.0))
+    assert result.counts == (50.0, 31.0, 19.0)
+    assert result.counts_noise == pytest.approx(noise[CELL_COUNTS] * 2.0)
     assert result.accuracy is not None
     assert result.purity is not None
     assert result.matching == ((0, 1), (1, 0), (2, 2))
@@ -81,7 +83,7 @@ def test_metrics_by_hand() -> None:
 
 
 def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
-    result = found(plan_of(n_classes=2), 1.0, 0.0, [[50.0, 0.0], [30.0, 5.0], [0.0, 15.0]])
+    result = found(plan_of(n_classes=2), 1.0, 0.0, [[50.0, 0.0, 0.0], [30.0, 5.0, 0.0], [0.0, 15.0, 0.0]])
     assert result.accuracy is not None
     assert result.purity is not None
     assert (result.accuracy.value, result.purity.value) == pytest.approx((0.65, 0.95))
@@ -127,6 +129,57 @@ def test_clients_are_counted_by_their_cohort(rate: float, noise: float) -> None:
     result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]])
     assert result.averaged_over == "clients"
     assert (result.n_units.value, result.n_units.noise) == pytest.approx((5.0 * rate, noise))
+
+
+@pytest.mark.parametrize("counted", [None, 100])
+def test_rows_of_clients_that_left_are_not_in_the_divisor(counted: int | None) -> None:
+    plan = plan_of(n_examples=None if counted else 100, counted=counted)
+    cells = [[50.0], [30.0], [19.0]]
+    assert found(plan, 10.0, 0.0, cells).n_units_source == "known"
+    left = found(plan, 10.0, 0.0, cells, n_clients=4)
+    assert (left.n_units.value, left.n_units_source) == (99.0, "released")
+    assert left.cost.noise > found(plan, 10.0, 0.0, cells).cost.noise
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_clients_that_left_are_not_counted(rate: float) -> None:
+    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]], n_clients=4)
+    assert (result.n_units.value, result.n_units_source) == (4.0 * rate, "known")
+    assert result.n_units.noise == pytest.approx(math.sqrt(4.0 * rate * (1.0 - rate)))
+
+
+def test_sampled_clients_add_their_own_noise_by_hand() -> None:
+    """The largest variance that numbers from 0 to 1 with this mean can have, over half of 2,000 clients."""
+    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": 0.5}
+    plan = draft_plan(
+        plan_of(**values, epsilon=60.0, n_classes=1).config, run_id=1, n_clients=2000, seed=0, n_features=2
+    )
+    noise = {block.name: plan.released_std(plan.rounds[-1], block) for block in plan.rounds[-1].blocks}
+    cells = noise[CELL_COUNTS]
+    result = found(plan, 250.0, 0.0, [[400.0, 0.0], [300.0, 0.0], [300.0, 0.0]])
+    assert (result.n_units.value, result.n_units_source) == (1000.0, "released")
+    divisor = 0.25 * math.sqrt(6.0) * cells
+    variance = noise[CLIPPED_COST] ** 2 + divisor**2 + 0.5 * 0.25 * 0.75 * 1000.0
+    assert result.cost.noise == pytest.approx(0.25 * math.sqrt(variance) / 1000.0)
+    assert result.counts_noise == pytest.approx(math.sqrt(2.0 * cells**2 + 0.5 * 400.0))
+    assert result.cells_noise == pytest.approx(math.sqrt(cells**2 + 0.5 * 400.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "words"),
+    [
+        ({}, "private", "private evaluation: "),
+        ({"evaluation": "exact"}, "exact", "exact evaluation: "),
+        ({"algorithm": "lloyd"}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
+        ({"noise": "seeded"}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
+        ({"masking": False}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
+    ],
+)
+def test_only_a_private_runs_evaluation_is_called_private(values: dict[str, Any], kind: str, words: str) -> None:
+    result = found(plan_of(**values), 10.0, 0.0, [[50.0], [30.0], [20.0]])
+    assert result.kind == kind
+    assert str(result).startswith(words)
 
 
 def test_clusters_that_were_not_chosen_are_left_out() -> None:
@@ -209,7 +262,7 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
 def test_the_planner_knows_of_it() -> None:
     options = {"n_clusters": 1, "bounds": (-1, 1), "epsilon": 1.0}
     plain = PlanningRequest(1000, 1, 5, options).draft("glloyd")
-    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private", "n_classes": 1}).draft("glloyd")
+    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private"}).draft("glloyd")
     assert deployment_of(evaluated).n_round_trips == deployment_of(plain).n_round_trips + 1
     before, after = centroid_noise(plain), centroid_noise(evaluated)
     assert before is not None
@@ -224,6 +277,8 @@ def test_the_planner_knows_of_it() -> None:
         ({"evaluation": "privat"}, "evaluation is 'privat', which is not known: did you mean 'private'"),
         ({"evaluation_share": 0.5}, "evaluation_share is 0.5, but it must be a finite number between 0 and 0.5"),
         ({"n_classes": -1}, "n_classes is -1, but it must be an integer of at least 0"),
+        # Each client would spend minutes on matching them.
+        ({"n_classes": 33_334}, "3 clusters and 33334 classes make a table of 100002 cells, but it may have at most"),
         # Their squares would leave the range of a float, and the statistic its bound.
         (
             {"evaluation_radius": 1e-200},
@@ -337,7 +392,7 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
     assert metrics["evaluation"]["accuracy"]["value"] == km.evaluation_.accuracy.value  # type: ignore[union-attr]
     assert [entry.get("movement") for entry in metrics["rounds"]] == [*moves, None]
     assert metrics["n_iterations"] == 2
-    assert str(km.evaluation_).startswith("private evaluation: cost per row ")
+    assert str(km.evaluation_).startswith("noisy evaluation (the run is NOT PRIVATE): cost per row ")
 
 
 def test_without_an_evaluation_labels_are_left_alone() -> None:

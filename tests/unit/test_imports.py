@@ -41,7 +41,7 @@ ALLOWED = {
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
-    "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "results"},
+    "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "reporting", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),
         *("config_checks", "data", "results", "flower"),

@@ -455,7 +455,7 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
 
 
 def test_a_simulation_splits_the_file_of_the_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [rows(load_client(context({"partition-id": i, "num-partitions": 2}, run))) for i in range(2)]
     assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
@@ -493,7 +493,7 @@ def split_of(path: Path, n_parts: int, **run: Any) -> list[list[float]]:
 def test_a_file_may_be_split_by_a_text_column(
     split_table: Path, label: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     if label == "ward" and split_table.suffix != ".npz":
         frame = pd.read_csv(split_table) if split_table.suffix == ".csv" else pd.read_parquet(split_table)
         frame[["ward", "x0"]].to_csv(split_table.with_suffix(".csv"), index=False)
@@ -505,7 +505,7 @@ def test_a_file_may_be_split_by_a_text_column(
 
 
 def test_a_file_may_be_split_by_a_numeric_column(split_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     run = {"partition_column": "code"}
     # 10 comes after 3, as a number does.
     assert split_of(split_table, 4, partition="one_client_per_value", **run) == [[1, 4], [2, 5], [0], [3]]
@@ -515,7 +515,7 @@ def test_a_file_may_be_split_by_a_numeric_column(split_table: Path, monkeypatch:
 def test_a_file_may_be_split_by_shares_of_labels_and_in_given_sizes(
     split_table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     options = {"partition": "dirichlet", "partition_column": "ward", "label_column": "code", "partition_seed": 1}
     skewed = split_of(split_table, 3, partition_alpha=1e-3, **options)
     wards = [{COLUMNS["ward"][int(row)] for row in part} for part in skewed]
@@ -547,7 +547,7 @@ def test_bundled_data_may_be_split_by_their_labels() -> None:
 def test_partition_columns_that_cannot_be_used(
     tmp_path: Path, column: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     table = tmp_path / "holes.csv"
     table.write_text("x,ward,mixed,hole\n1,secret,7,1\n2,b,secret,\n3,c,,\n")
     with pytest.raises(DataError, match=text) as caught:
@@ -558,7 +558,7 @@ def test_partition_columns_that_cannot_be_used(
 def test_partition_column_that_is_no_array_of_one_value_per_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     np.savez(tmp_path / "a.npz", X=np.zeros((3, 1)), y=np.zeros(2), z=np.array([[], None, 1], dtype=object))
     for name in "yz":
         with pytest.raises(DataError, match=f"the partition column '{name}' is an array of .* that is not 3 numbers"):
@@ -569,7 +569,7 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(monkeypatch: pytest.Monke
     run = {"data": "mixture", "partition-seed": 6, "mixture-rows-per-client": 8}
     with pytest.raises(ConfigurationError, match="no 'data-path'"):
         load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     monkeypatch.setattr(MixtureClients, "server_points", lambda _: pytest.fail("the server's points were drawn"))
     drawn = [rows(load_client(context({"partition-id": i, "num-partitions": 9000}, run))) for i in (0, 8999)]
     assert np.array_equal(drawn[1], MixtureClients(6, 8).client_points(8999))
@@ -579,8 +579,11 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(monkeypatch: pytest.Monke
 def test_output_of_the_run_counts_in_a_simulation_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = context({}, {"output": str(tmp_path / "server")}, node_id=8)
     assert node.output_folder(asked) == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
-    assert not node.is_simulation()
-    monkeypatch.setattr(node, "is_simulation", lambda: True)
+    assert not node.is_simulation(asked)
+    monkeypatch.setattr(node, "runs_on_ray", lambda: True)
+    # A deployed node may use Ray for itself.
+    assert node.output_folder(asked) == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
+    asked.node_config["partition-id"] = 0
     assert node.output_folder(asked) == tmp_path / "server" / "client-8"
     asked.node_config["output"] = str(tmp_path / "own")
     assert node.output_folder(asked) == tmp_path / "own"
@@ -655,7 +658,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda: True)
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     chosen = {"n-clusters": "auto", "max-clusters": 12, "n-init": 2, "mixture-rows-per-client": 2000}
     run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
     shapes, curves = set(), []
@@ -701,37 +704,41 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
 
 
 def labels_of(client: Any) -> list[int] | None:
-    return None if client._labels is None else client._labels.tolist()
+    return None if client._labels is None else client._labels().tolist()
 
 
-def test_labels_of_bundled_data_go_with_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = {
-        "data": "iris",
-        "evaluation": "private",
-        "n-classes": 3,
-        "partition": "by_value",
-        "partition-column": "target",
-    }
+def test_labels_of_bundled_data_go_with_their_rows() -> None:
+    run = {"data": "iris", "partition": "by_value", "partition-column": "target"}
     for index in range(3):
-        client = load_client(context({"partition-id": index, "num-partitions": 3}, run))
-        assert labels_of(client) == [index] * 50
-    for other in ({"evaluation": "none"}, {"n-classes": 0}):
-        assert labels_of(load_client(context({"partition-id": 0, "num-partitions": 3}, run | other))) is None
-    with pytest.raises(DataError, match="labels go from 0 to 2, but they must be from 0 to 1"):
-        load_client(context({"partition-id": 0, "num-partitions": 3}, run | {"n-classes": 2}))
+        # What the run says of an evaluation decides nothing here: the approved plan does.
+        for options in ({}, {"evaluation": "none"}, {"evaluation": "private", "n-classes": 2}):
+            client = load_client(context({"partition-id": index, "num-partitions": 3}, run | options))
+            assert labels_of(client) == [index] * 50
 
 
-def test_labels_of_a_file_are_in_its_label_column(tmp_path: Path) -> None:
+def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("a,b,kind,name\n1,2,0,x\n3,4,2,y\n5,6,1,z\n")
+    path.write_text("a,b,kind,name\n1,2,0,x\n3,4,2,y\n5,6,,z\n")
     own = {"data-path": str(path)}
-    run = {"label-column": "kind", "evaluation": "private", "n-classes": 3}
-    client = load_client(context(own, run))
-    assert labels_of(client) == [0, 2, 1]
+    run = {"label-column": "a", "evaluation": "private", "n-classes": 3}
+    client = load_client(context(own | {"label-column": "kind"}, run))
+    assert labels_of(client) == [0, 2, -1]
     assert rows(client).tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    assert labels_of(load_client(context(own, run | {"label-column": ""}))) is None
-    with pytest.raises(DataError, match="labels must be whole numbers"):
-        load_client(context(own, run | {"label-column": "name"}))
+    path.write_text(path.read_text().replace("6,,z", "6,1,z"))
+    unnamed = load_client(context(own, run))
+    assert labels_of(unnamed) is None
+    assert unnamed._feature_names == ("b", "kind")
+    assert labels_of(load_client(context(own | {"label-column": "name"}, run))) == [-1, -1, -1]
+    with pytest.raises(DataError, match="label_column is 'kin', but the table"):
+        load_client(context(own | {"label-column": "kin"}, run))
+
+
+def test_in_a_simulation_the_run_names_the_labels(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
+    parts = [load_client(context({"partition-id": i, "num-partitions": 2}, run)) for i in range(2)]
+    assert [labels_of(part) for part in parts] == [[0, 1, 0], [1, 0, 1]]
+    assert labels_of(load_client(context({"partition-id": 0, "num-partitions": 2}, run | {"label-column": ""}))) is None
 
 
 def test_an_exact_evaluation_is_refused_outside_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from flwr.app import Context, RecordDict
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node, run_config
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.node import result_folder, stream_number
+from flwr_dpkmeans.flower.node import is_simulation, node_settings, result_folder, stream_number
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 
 
@@ -23,7 +25,7 @@ def context(node_config: dict[str, Any], **run: Any) -> Context:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "is_simulation", lambda: True)
+    monkeypatch.setattr(node, "runs_on_ray", lambda: True)
 
 
 @pytest.mark.usefixtures("simulated")
@@ -48,6 +50,21 @@ def test_only_the_first_partition_writes_if_asked() -> None:
 def test_a_server_cannot_keep_a_deployed_node_from_writing_its_result() -> None:
     folder = result_folder(context({"partition-id": 1, "output": "/own"}, **{"output-files": "first"}))
     assert folder == Path("/own")
+
+
+def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    deployed, virtual = (
+        context({"output": str(tmp_path), **own}, **{"output-files": "first"})
+        for own in ({}, {"partition-id": 0, "num-partitions": 2})
+    )
+    assert (is_simulation(deployed), is_simulation(virtual)) == (False, True)
+    settings = node_settings(context({"ledger": str(tmp_path / "ledger")}))
+    assert not settings.simulated
+    assert settings.policy.require_secure_noise
+    assert node_settings(virtual).simulated
 
 
 def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

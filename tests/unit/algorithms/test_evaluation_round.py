@@ -54,8 +54,10 @@ def test_one_client_by_hand() -> None:
     cost, beyond, cells = last_round(n_classes=3).arrays_of(ROWS, STATE, LABELS)
     assert cost.tolist() == [0.25 + 1.0 + 0.0 + 1.0 + 0.25]
     assert beyond.tolist() == [0.0]
-    # The last row's class is not one of the three.
-    assert cells.tolist() == [[2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    # The last row's class is not one of the three, and one below 0 would be none either.
+    assert cells.tolist() == [[2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
+    fewer = last_round(n_classes=1).arrays_of(ROWS, STATE, LABELS - 1)[2]
+    assert fewer.tolist() == [[1.0, 2.0], [0.0, 2.0]]
 
 
 def test_rows_beyond_the_clip_distance_count_as_if_they_were_there() -> None:
@@ -69,12 +71,12 @@ def test_a_client_adds_means_over_its_rows() -> None:
     step = last_round(unit="client", n_classes=3, evaluation_radius=0.25)
     cost, beyond, cells = step.arrays_of(ROWS[:4], STATE, LABELS[:4])
     assert (cost.tolist(), beyond.tolist()) == ([0.75], [0.5])
-    assert cells.tolist() == [[0.5, 0.25, 0.0], [0.0, 0.0, 0.25]]
+    assert cells.tolist() == [[0.5, 0.25, 0.0, 0.0], [0.0, 0.0, 0.25, 0.0]]
     assert all(not array.any() for array in step.arrays_of(ROWS[:0], STATE, LABELS[:0]))
 
 
 def test_without_labels_nothing_is_in_a_cell_of_classes() -> None:
-    assert not last_round(n_classes=3).arrays_of(ROWS, STATE)[2].any()
+    assert last_round(n_classes=3).arrays_of(ROWS, STATE)[2].tolist() == [[0, 0, 0, 3.0], [0, 0, 0, 2.0]]
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -130,7 +132,7 @@ def test_shares_of_the_noise_add_up() -> None:
 
 def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:
     config = config_of(n_classes=3)
-    extras = {CLIPPED_COST: np.zeros(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.zeros((2, 3))}
+    extras = {CLIPPED_COST: np.zeros(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.zeros((2, 4))}
     assert set(result_extras(config)) == {"cost_curve", *extras}
     assert result_extras(config_of(evaluation="none")) == ("cost_curve",)
 
@@ -139,6 +141,6 @@ def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:
         return admits_evaluation(config, ClusterState(STATE.centroids, STATE.counts, (), found))
 
     assert admitted()
-    assert not admitted(cell_counts=np.zeros((2, 2)))
+    assert not admitted(cell_counts=np.zeros((2, 3)))
     assert not admitted(clipped_cost=None)
     assert not admitted(clipped_cost=np.array([2.0**-20]))

@@ -1,0 +1,90 @@
+"""Classes of rows, read so that nothing in a label column can make a node fail."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data._columns import array_beside_the_points, find_column
+from flwr_dpkmeans.data._files import locate_file
+from flwr_dpkmeans.data.tables import _read
+from flwr_dpkmeans.errors import DataError
+
+_LARGEST_CLASS = 2**31
+
+
+def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
+    """Turn whatever stands in a label column into classes, without an error.
+
+    A server that could make a node fail over its labels would learn about them at no charge, so what is no class of a
+    row (text, a missing value, a fraction, a negative number) becomes -1.
+
+    Parameters
+    ----------
+    values : array-like
+        One value for each row; anything else has no classes.
+    n_rows : int
+        Rows of the table.
+
+    Returns
+    -------
+    ndarray of int64, (n_rows,)
+        From 0 on, or -1.
+
+    Examples
+    --------
+    >>> as_classes([2.0, 0.5, None, "a", -3], 5).tolist()
+    [2, -1, -1, -1, -1]
+    """
+    none = np.full(n_rows, -1, dtype=np.int64)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return none
+    if array.shape != (n_rows,):
+        return none
+    if array.dtype.kind == "O":
+        array = np.array([_number(value) for value in array])
+    if array.dtype.kind not in "biuf":
+        return none
+    known = (array >= 0) & (array <= _LARGEST_CLASS) & (np.rint(array) == array)
+    return np.where(known, array, -1).astype(np.int64)
+
+
+def _number(value: object) -> float:
+    """A Python object as a number; NaN if it is none, or too large to be a class."""
+    if isinstance(value, int | float | np.integer | np.floating) and -1 <= value <= _LARGEST_CLASS:
+        return float(value)
+    return math.nan
+
+
+def load_label_values(path: str | Path, column: str) -> NDArray[np.generic]:
+    """Read a column of numbers as it is, with NaN for what is none, to be passed to `as_classes`.
+
+    Parameters
+    ----------
+    path : str or Path
+        As for `load_table`.
+    column : str
+        Name (or index) of the column, or of an array beside the points of an archive.
+
+    Returns
+    -------
+    ndarray
+        One number for each row; empty for a column of text.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read as a table or has no such column.
+    """
+    located = locate_file(path, "table", DataError)
+    raw = _read(located)
+    index = find_column(raw, "label_column", column, located)
+    if index is None:
+        return array_beside_the_points(located, column)
+    values = raw.columns[index].values
+    return np.zeros(0) if values is None else values
