@@ -24,6 +24,7 @@ from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.flower.held import PRIVATE, is_private
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.planning import require_supported
 from simulations.datasets import RANGE
@@ -135,7 +136,7 @@ def require_valid(settings: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{name!r} needs all rows in one place and cannot run on Ray: use engine=inprocess."
             )
-        if settings["data"]["bounds"] == "private":
+        if is_private(settings["data"]["bounds"]):
             raise ConfigurationError(
                 f"data.bounds is 'private', but {name!r} has all rows in one place and finds none: give public bounds, "
                 "or data.bounds=range."
@@ -194,7 +195,7 @@ def _require_plain(settings: Mapping[str, Any]) -> None:
             f"metrics is {settings['metrics']!r}, but it must be a list: give such as metrics=[nicv,silhouette]."
         )
     given = settings["data"]["bounds"]
-    if given not in (None, RANGE, "private"):
+    if given not in (None, RANGE, PRIVATE):
         parse_bounds(given)
 
 

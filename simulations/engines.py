@@ -16,6 +16,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
+from flwr_dpkmeans.flower.held import is_private
 from flwr_dpkmeans.flower.units import in_squared_units
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
@@ -88,7 +89,7 @@ def _prepared(settings: Mapping[str, Any], data: DataSet) -> Prepared:
     bounds = bounds_of(settings, data, server_points)
     run_config: dict[str, Any] = run_config_of(settings)
     run_config["n-features"] = data.points.shape[1]
-    if settings["privacy"]["unit"] == "record" and bounds != "private":
+    if settings["privacy"]["unit"] == "record" and not is_private(bounds):
         run_config["n-examples"] = len(data.points)
     labels = None
     if settings["evaluation"] != Evaluation.NONE.value and data.labels is not None:

@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.held import PRIVATE, is_private
 from simulations.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range
 
 Array = NDArray[np.float64]
@@ -135,12 +136,10 @@ def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array |
         If none are given and none come with the data.
     """
     given = settings["data"]["bounds"]
-    if given == RANGE:
-        return own_range(data.points)
-    if given == "private":
-        return "private"
+    if is_private(given):
+        return PRIVATE
     if given is not None:
-        return parse_bounds(given).for_features(data.points.shape[1])
+        return reference_box(settings, data)
     if server_points is not None:
         return None
     if data.bounds is None:
@@ -148,7 +147,7 @@ def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array |
             "data.bounds is null, but no public ones come with these data: give such as data.bounds=[0,100], private "
             "ones with data.bounds=private, or data.bounds=range for figures that nobody has to be protected in."
         )
-    return data.bounds.for_features(data.points.shape[1])
+    return reference_box(settings, data)
 
 
 def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
@@ -167,6 +166,6 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
         The same for every method, also for one that finds bounds itself or takes them from the server's points.
     """
     given, width = settings["data"]["bounds"], data.points.shape[1]
-    if given not in (None, RANGE, "private"):
+    if given not in (None, RANGE, PRIVATE):
         return parse_bounds(given).for_features(width)
     return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)

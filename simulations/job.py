@@ -41,20 +41,24 @@ def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
         A row: the configuration's leaves by dotted names, then what was found. Metrics look at the exact data and are
         not private. A failure is a row as well, with its reason.
     """
-    row = flat(settings) | {"job": job_key(settings)}
     try:
         return result_row(settings, *run_settings(settings))
     except DPKMeansError as error:
-        return row | {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+        return failed_row(settings, f"{type(error).__name__}: {error}")
     except Exception as error:
         logging.getLogger("simulations").debug("a run failed", exc_info=True)
-        return row | {"status": "failed", "reason": f"unexpected {type(error).__name__}: {error}"}
+        return failed_row(settings, f"unexpected {type(error).__name__}: {error}")
 
 
 def result_row(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:
     """The row of a finished run: the configuration's leaves, then what was found."""
     row = flat(settings) | {"job": job_key(settings), "status": "done", "reason": None}
     return row | measured(settings, outcome, data)
+
+
+def failed_row(settings: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """The row of a run that has no result."""
+    return flat(settings) | {"job": job_key(settings), "status": "failed", "reason": reason}
 
 
 def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:
@@ -91,7 +95,7 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     wanted = tuple(dict.fromkeys(("nicv", *settings["metrics"])))
     reference = None
     if {"nicv_optimum", "centroid_error"} & set(wanted):
-        reference, optimum = _reference(_Key(settings, scaler, data))
+        reference, optimum = _reference(data, scaler, _n_clusters(settings, data))
         columns["nicv_optimum"] = optimum
     found = clustering_metrics(
         points,
@@ -110,32 +114,20 @@ def _known_labels(data: DataSet, wanted: Sequence[str]) -> NDArray[np.generic] |
     return data.labels if {"accuracy", "purity"} & set(wanted) else None
 
 
-class _Key:
-    """Data and box by which an optimum is remembered."""
-
-    def __init__(self, settings: Mapping[str, Any], scaler: Bounds, data: DataSet) -> None:
-        self.n_clusters, self.scaler, self.data = settings["data"]["n_clusters"], scaler, data
-        if not isinstance(self.n_clusters, int):
-            self.n_clusters = 10 if data.means is None else len(data.means)
-
-    def __hash__(self) -> int:
-        return hash((self.n_clusters, self.scaler, id(self.data)))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Key)
-            and (self.n_clusters, self.scaler) == (other.n_clusters, other.scaler)
-            and self.data is other.data
-        )
+def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
+    """k of the optimum: as configured, or the true one where the run chooses."""
+    given = settings["data"]["n_clusters"]
+    if isinstance(given, int):
+        return given
+    return 10 if data.means is None else len(data.means)
 
 
 @lru_cache(maxsize=4)
-def _reference(key: _Key) -> tuple[Array, float]:
+def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, float]:
     """The best non-private centroids in the scaled box, and their cost; once for all runs on the same data."""
-    points = key.scaler.scale(key.data.points)
-    means = key.data.means
-    start = () if means is None or len(means) != key.n_clusters else (key.scaler.scale(means),)
-    centroids = optimal_centroids(points, key.n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
+    points = scaler.scale(data.points)
+    start = () if data.means is None or len(data.means) != n_clusters else (scaler.scale(data.means),)
+    centroids = optimal_centroids(points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
     return centroids, cost_per_point(points, centroids)
 
 

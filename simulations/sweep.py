@@ -27,9 +27,9 @@ from threadpoolctl import threadpool_limits
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.configuration import flat, job_key
+from simulations.configuration import job_key
 from simulations.expansion import Sweep
-from simulations.job import log_quietly, run_job
+from simulations.job import failed_row, log_quietly, run_job
 from simulations.table import Journal, only_sweep, write_table
 
 logger = logging.getLogger("simulations")
@@ -205,8 +205,7 @@ def _apart(chunk: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[Row
             yield from _apart(chunk[middle:], run)
             return
         reason = "the process of this run ended abruptly, perhaps for lack of memory"
-        row = flat(chunk[0]) | {"job": job_key(chunk[0]), "status": "failed", "reason": reason, "code": code_version()}
-        rows = [row]
+        rows = [failed_row(chunk[0], reason) | {"code": code_version()}]
     yield rows
 
 

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import initial_state
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.trust import base as trust_base
 from flwr_dpkmeans.trust import distributed as trust_distributed
 
@@ -246,3 +247,13 @@ READABLE = 2**34
 def count_readable(words: Words) -> int:
     """How many words are small enough to be a statistic; by chance one in 2^29 is."""
     return int((np.abs(signed(words).astype(np.float64)) < READABLE).sum())
+
+
+def off_grid(state: ClusterState) -> ClusterState:
+    """A state that no release can have led to: between the grid's points."""
+    return replace(state, centroids=state.centroids + 2.0**-18)
+
+
+def outside(state: ClusterState) -> ClusterState:
+    """Likewise: beyond the box."""
+    return replace(state, centroids=state.centroids + 3.0)

@@ -20,6 +20,8 @@ from protocol_federation import (
     count_readable,
     grid_parts,
     make_federation,
+    off_grid,
+    outside,
     received_vectors,
     small_config,
     truth,
@@ -117,14 +119,6 @@ def test_an_oblivious_server_reads_no_metric(truth: Truth) -> None:
     vectors = received_vectors(running.grid.received)[index, 0]
     assert sum(count_readable(vector) for vector in vectors.values()) == 0
     assert truth.released[index].tobytes() not in b"".join(map(all_bytes, running.grid.received))
-
-
-def off_grid(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=state.centroids + 2.0**-18)
-
-
-def outside(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=state.centroids + 3.0)
 
 
 def too_many(state: ClusterState) -> ClusterState:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
-from protocol_federation import Federation, make_federation, small_config
+from protocol_federation import Federation, make_federation, off_grid, outside, small_config
 
 from flwr_dpkmeans.agreement import require_server_state
 from flwr_dpkmeans.algorithms import parse_run
@@ -106,14 +106,6 @@ def test_no_sum_is_released_of_fewer_clients_than_the_shares_count_on(
     with pytest.raises(CohortError, match="did not answer"):
         start(running, max_silent=max_silent)
     assert running.clients[2].cluster_centers_ is None
-
-
-def off_grid(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=state.centroids + 2.0**-18)
-
-
-def outside(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=state.centroids + 3.0)
 
 
 def too_many(state: ClusterState) -> ClusterState:
