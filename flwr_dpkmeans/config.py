@@ -54,6 +54,17 @@ class Evaluation(Enum):
     EXACT = "exact"
 
 
+class Dropout(Enum):
+    """What happens when clients fall silent: the sum is asked for again without them, or recovered from key shares."""
+
+    RETRY = "retry"
+    RECOVER = "recover"
+
+
+RECOVER_ABOVE = 100
+"""Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
+
+
 @dataclass(frozen=True)
 class KMeansConfig:
     """Public parameters of a run.
@@ -96,8 +107,12 @@ class KMeansConfig:
     min_clients : int
         Smallest cohort whose sum is released, >= 2.
     max_silent : int or None
-        Clients that may collude or fall silent; None: 0 up to 32 clients, above that a
-        tenth of them, at most 20.
+        Clients that may collude or fall silent; None: with ``dropout="retry"`` 0 up to 32 clients, above that a tenth
+        of them, at most 20; with ``"recover"`` an eighth of them, at least 1.
+    dropout : Dropout or None
+        What happens when clients fall silent. Retry: one round trip for each aggregation, which is repeated, and
+        charged again, without them. Recover: two round trips, and any n - `max_silent` clients are enough. None:
+        recover in deployments of more than `RECOVER_ABOVE` clients, else retry.
     max_retries : int
         Attempts that may follow a dropout; each one costs.
     max_epsilon : float or None
@@ -201,6 +216,7 @@ class KMeansConfig:
     evaluation_share: float = 0.05
     n_classes: int = 0
     evaluation_radius: float | None = None
+    dropout: Dropout | None = None
 
     def __post_init__(self) -> None:
         for name, least, whole in _INTEGERS:
@@ -219,7 +235,7 @@ class KMeansConfig:
                 )
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
-            if not isinstance(value, kind) and not (name == "post_processing" and value is None):
+            if not isinstance(value, kind) and not (name in _OPTIONAL_CHOICES and value is None):
                 raise ConfigurationError(f"{name} is {value!r}, but it must be a {kind.__name__}: use parse_config.")
         for name, most in _LARGEST.items():
             if (getattr(self, name) or 0) > most:
@@ -257,6 +273,12 @@ class KMeansConfig:
                 f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
                 "start more clients or lower min_clients."
             )
+
+    def dropout_of(self, n_clients: int) -> Dropout:
+        """What happens when clients fall silent: as given, else by the size of the cohort."""
+        if self.dropout is not None:
+            return self.dropout
+        return Dropout.RECOVER if n_clients > RECOVER_ABOVE else Dropout.RETRY
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the algorithm's own take, with a private count or without."""
@@ -307,6 +329,7 @@ _INTEGERS: tuple[tuple[str, int, int], ...] = (
 )
 _LARGEST = {
     "n_clusters": 100_000,
+    "n_examples": 10**15,
     "n_features": 65_536,
     "max_iter": 1_000,
     "max_retries": 1_000,
@@ -318,7 +341,7 @@ _LARGEST = {
 _REALS: tuple[tuple[str, float, float, str], ...] = (
     ("epsilon", 0.0, math.inf, "1.0"),
     ("delta", 0.0, 1.0, "1e-6"),
-    ("alpha", 0.0, math.inf, "0.8"),
+    ("alpha", 1e-6, 1e6, "0.8"),
     ("max_epsilon", 0.0, math.inf, "2.0"),
     ("count_share", 0.0, 0.5, "0.02"),
     ("bounds_share", 0.0, 0.5, "0.05"),
@@ -342,7 +365,9 @@ _CHOICES: dict[str, type[Enum]] = {
     "packing": PackingMethod,
     "noise_kind": NoiseFamily,
     "evaluation": Evaluation,
+    "dropout": Dropout,
 }
+_OPTIONAL_CHOICES = ("post_processing", "dropout")
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
 CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")

@@ -44,6 +44,10 @@ class ProtocolError(PeerError):
     """A message does not fit the protocol: malformed, late, replayed, or of another plan."""
 
 
+class IdentityError(ProtocolError):
+    """A peer is not who this party's policy knows, or its key is not the one that it signed."""
+
+
 class CohortError(PeerError):
     """Too few clients are taking part."""
 

@@ -1,4 +1,7 @@
-"""Look at a client's privacy ledger: ``python -m flwr_dpkmeans.ledger show|verify PATH``."""
+"""Look at a client's privacy ledger: ``python -m flwr_dpkmeans.ledger show|verify PATH``.
+
+``accept PATH`` is the owner's decision to go on with a ledger that its head file contradicts, such as an old backup.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import math
 import sys
 from collections.abc import Sequence
 
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if the ledger is sound, 1 if it is damaged or missing.
+        0 if the ledger is sound (or accepted), 1 if it is damaged, missing, or not what its head file says.
 
     Examples
     --------
@@ -30,20 +34,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans.ledger", description="Look at a privacy ledger.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("show", "print what was spent, by data set and run"), ("verify", "check every line")):
+    for name, text in (
+        ("show", "print what was spent, by data set and run"),
+        ("verify", "check every line, and the head file beside the ledger"),
+        ("accept", "go on with the ledger as it stands: for its owner, after looking at what is missing from it"),
+    ):
         commands.add_parser(name, help=text, description=text).add_argument("path", help="the ledger file")
     options = parser.parse_args(arguments)
     report = inspect_ledger(options.path)
+    if options.command == "accept" and report.is_acceptable:
+        return _accept(options.path)
     for problem in report.problems:
         print(problem, file=sys.stderr)
+    if options.command == "show" and report.is_acceptable:
+        _print_table(report)
     if report.problems:
         return 1
-    if options.command == "show":
-        _print_table(report)
-    else:
+    if options.command != "show":
         print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
     if report.torn_bytes:
         print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
+    return 0
+
+
+def _accept(path: str) -> int:
+    """Write the head of a ledger anew."""
+    try:
+        report = FileLedger(path).accept()
+    except DPKMeansError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(
+        f"the ledger {path} is accepted with {len(report.entries)} entries, last checksum {report.head}: whatever is "
+        "missing from it counts no longer."
+    )
     return 0
 
 

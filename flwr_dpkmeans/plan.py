@@ -13,17 +13,20 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
+_ROUNDS_TO_COME = 16
+_OTHER_ROUNDS = 8
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature, in the units of the data."""
 
@@ -185,6 +188,22 @@ class Plan:
     def last_round(self) -> int:
         """T."""
         return len(self.rounds)
+
+    @property
+    def dropout(self) -> Dropout:
+        """What happens when clients fall silent."""
+        return self.config.dropout_of(self.n_clients)
+
+    @property
+    def slots(self) -> Slots:
+        """The aggregations that keys are shared for, where sums are recovered.
+
+        While the plan is preliminary, more rounds than it can come to have.
+        """
+        last = self.last_round
+        if not self.is_final:
+            last = (self.config.max_iter or _ROUNDS_TO_COME) + _OTHER_ROUNDS
+        return Slots(self.first_round, last, 1 + self.config.max_retries)
 
     @property
     def min_cohort(self) -> int:

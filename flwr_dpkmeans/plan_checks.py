@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.accounting import ExactRelease
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape, vector_length
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.trust import trust_model
 
@@ -22,6 +24,10 @@ _TOLERANCE = 1e-9
 def check_plan(plan: Plan) -> None:
     """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
     config = plan.config
+    if plan.dropout is Dropout.RECOVER:
+        # Both refuse numbers that sums cannot be recovered with.
+        recovery_graph(plan.n_clients, plan.max_silent)
+        _ = plan.slots
     if plan.seed < 0:
         raise PlanError(
             f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 
 UNDECLARED_DELTA = 1e-6
 _SPARSE_MAX_SILENT = 20
+_RECOVERED_PART = 8
 
 
 def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
-    """t: as given, else 0 where all pairs are masked and a tenth of the clients, at most 20, on the sparse graph."""
+    """t: as given, else by `dropout`, as its documentation in `KMeansConfig` says."""
     if config.max_silent is not None:
         if config.max_silent > n_clients - 2:
             raise ConfigurationError(
@@ -22,6 +23,8 @@ def resolve_max_silent(config: KMeansConfig, n_clients: int) -> int:
                 "silent or collude: lower max_silent or start more clients."
             )
         return config.max_silent
+    if config.dropout_of(n_clients) is Dropout.RECOVER:
+        return max(1, n_clients // _RECOVERED_PART)
     return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
 
 

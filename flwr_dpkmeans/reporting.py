@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.config import Evaluation, KMeansConfig
+from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.events import (
     Event,
@@ -16,10 +16,11 @@ from flwr_dpkmeans.privacy.events import (
     SampledGaussianRelease,
 )
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import joint_closeness
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.trust import trust_model
 
 
@@ -206,7 +207,7 @@ def is_private_plan(plan: Plan) -> bool:
     return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
 
 
-def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyReport:
+def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: str = NOT_PINNED) -> PrivacyReport:
     """Write the report of a run.
 
     Parameters
@@ -215,6 +216,8 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         The final plan.
     attempts : sequence of (round, attempt)
         Every aggregation that was asked for, in order.
+    identities : str
+        What is known of who the clients are: a sentence of `privacy.report`.
 
     Returns
     -------
@@ -239,7 +242,7 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]]) -> PrivacyRepo
         n_examples=plan.n_examples,
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
-        assumptions=_assumptions(plan),
+        assumptions=_assumptions(plan, identities),
         warnings=_warnings(plan),
         releases=_lines(plan, attempts),
     )
@@ -305,7 +308,7 @@ def _n_source(plan: Plan) -> str:
     return "private count" if plan.count is not None else "not needed"
 
 
-def _assumptions(plan: Plan) -> tuple[str, ...]:
+def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
     config = plan.config
     sentences = [
@@ -315,8 +318,7 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         "can add the masked vectors up as the server does.",
         "Dropouts do not depend on data or on releases; otherwise the worst case with all retries holds, not the "
         "actual cost.",
-        "Public keys reach the clients as they were sent: identities are not pinned, so a server that swaps keys or "
-        "invents clients is not held off.",
+        identities,
     ]
     if plan.server is not None:
         sentences += _server_sentences(plan)
@@ -338,11 +340,24 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
             f"The number of label classes, {config.n_classes}, is public knowledge; a row's label is protected as the "
             "row is."
         )
+    if plan.dropout is Dropout.RECOVER:
+        sentences.append(_recovery_sentence(plan))
     if config.max_retries:
         sentences.append(
             f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged."
         )
     return tuple(sentences)
+
+
+def _recovery_sentence(plan: Plan) -> str:
+    """What recovered sums rest on."""
+    graph = recovery_graph(plan.n_clients, plan.max_silent)
+    chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
+    return (
+        f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
+        f"with the server or fall silent; each client shares keys and masks with {graph.degree} others, of whom "
+        f"{graph.threshold} give a key back{chance}."
+    )
 
 
 def _bounds_sentence(config: KMeansConfig) -> str:

@@ -3,42 +3,52 @@
     with deployed(folder, [{"data-path": "a.npy"}, {"data-path": "b.npy"}]) as deployment:
         lines = deployment.run("algorithm='fastlloyd' n-clusters=2 num-clients=2 bounds='-1,1'")
 
-Every process has a home of its own below the folder, as if it were a machine of its own, and a log file there.
+Every process has a home of its own below the folder, as if it were a machine of its own, and a log file there. With
+`Credentials` everything goes over TLS, and the SuperLink takes only SuperNodes whose public keys were registered.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
+import ssl
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr_dpkmeans.errors import ConfigurationError, PeerError
-from simulations import ray_processes
-from simulations.ray_processes import end_marked, is_supported
+from flwr_dpkmeans.errors import ConfigurationError
+from simulations.flower_commands import (
+    Credentials,
+    NodeConfig,
+    connection_text,
+    settings_text,
+    superlink_command,
+    supernode_command,
+)
+from simulations.flower_processes import (
+    DeploymentError,
+    flower_home,
+    free_ports,
+    guarded,
+    log_of,
+    logged,
+    program,
+    running,
+    tail,
+    wait_until,
+)
 from simulations.relay import HOST, Relay, Traffic, relayed
 
+__all__ = ["Credentials", "Deployment", "DeploymentError", "LogLine", "NodeConfig", "deployed", "settings_text"]
+
 PROJECT = Path(__file__).resolve().parents[1]
-START_TIMEOUT = 60.0
-"""Seconds that the SuperLink, and then each SuperNode, may take to be ready."""
 RUN_TIMEOUT = 900.0
-_STOP_TIMEOUT = 10.0
-_POLL_SECONDS = 0.2
-_NAME = "loopback"
-
-NodeConfig = Mapping[str, str | int | float | bool]
-
-
-class DeploymentError(PeerError):
-    """A process of the deployment did not start, or ended too early."""
+_COMMAND_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,19 +81,33 @@ class Deployment:
         Of the SuperLink.
     relay : Relay
         Between SuperNodes and SuperLink.
+    credentials : Credentials, optional
+        None: without TLS and authentication.
     """
 
-    def __init__(self, folder: Path, port: int, relay: Relay) -> None:
+    def __init__(self, folder: Path, port: int, relay: Relay, credentials: Credentials | None = None) -> None:
         self._folder = folder
         self._relay = relay
+        self._credentials = credentials
+        self._nodes: list[subprocess.Popen[bytes]] = []
         home = folder / "cli"
-        _flower_home(home).mkdir(parents=True, exist_ok=True)
-        connection = f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\n'
-        connection += f'address = "{HOST}:{port}"\ninsecure = true\n'
-        (_flower_home(home) / "config.toml").write_text(connection)
+        flower_home(home).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (flower_home(home) / "config.toml").write_text(connection_text(port, credentials))
         self._home = home
 
-    def run(self, run_config: str, *, app: Path = PROJECT, timeout: float = RUN_TIMEOUT) -> list[LogLine]:
+    @property
+    def nodes(self) -> tuple[subprocess.Popen[bytes], ...]:
+        """Processes of the SuperNodes, in the order of their configurations."""
+        return tuple(self._nodes)
+
+    def run(
+        self,
+        run_config: str,
+        *,
+        app: Path = PROJECT,
+        timeout: float = RUN_TIMEOUT,
+        on_line: Callable[[LogLine], None] = lambda _: None,
+    ) -> list[LogLine]:
         """Type `flwr run . --stream --run-config ...` and read the log until the run ends.
 
         Parameters
@@ -94,6 +118,8 @@ class Deployment:
             Folder of the Flower app.
         timeout : float
             Seconds.
+        on_line : callable
+            Told every line as it comes.
 
         Returns
         -------
@@ -104,28 +130,90 @@ class Deployment:
         DeploymentError
             If `flwr run` fails or takes longer.
         """
-        command = [_program("flwr"), "run", str(app), "--stream", "--run-config", run_config]
+        command = [program("flwr"), "run", str(app), "--stream", "--run-config", run_config]
         start = time.monotonic()
         lines: list[LogLine] = []
-        with _running(command, self._home, stdout=subprocess.PIPE, cwd=app) as process:
+        with running(command, self._home, stdout=subprocess.PIPE, cwd=app) as process:
             timer = threading.Timer(timeout, process.kill)
             timer.start()
             try:
                 for line in process.stdout or ():
                     text = line.decode(errors="replace").rstrip()
                     lines.append(LogLine(time.monotonic() - start, text, self._relay.traffic))
+                    on_line(lines[-1])
             finally:
                 timer.cancel()
             code = process.wait()
         if code != 0:
-            said = _tail([line.text for line in lines])
+            said = tail([line.text for line in lines])
             raise DeploymentError(f"`flwr run` ended with {code} after {time.monotonic() - start:.0f} s: {said}")
         return lines
 
+    def register(self, public_key: Path, name: str) -> None:
+        """Type `flwr supernode register`: the SuperLink takes whoever proves to have the private key.
+
+        Raises
+        ------
+        DeploymentError
+            If the SuperLink does not take it.
+        """
+        self._command("supernode", "register", str(public_key), "--name", name)
+
+    def listed(self) -> str:
+        """What `flwr supernode list` says of all registered SuperNodes, as JSON."""
+        return self._command("supernode", "list", "--format", "json")
+
+    @contextlib.contextmanager
+    def supernode(
+        self, home: Path, node: NodeConfig, key: Path | None = None, *, port: int = 0
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start one more SuperNode, which is ended with the block; it is not waited for.
+
+        Parameters
+        ----------
+        home : Path
+            For its log.
+        node : mapping
+            Its node configuration.
+        key : Path, optional
+            Its private key, where the SuperLink wants one.
+        port : int
+            Where its apps find it; 0: any that is free.
+
+        Yields
+        ------
+        Popen
+        """
+        own_port = port or free_ports(1)[0]
+        command = supernode_command(node, self._relay.port, own_port, self._credentials, key)
+        with logged(command, home) as process:
+            yield process
+
+    def ask_nodes_to_end(self) -> None:
+        """Ask all SuperNodes to leave, without waiting for them."""
+        for node in self._nodes:
+            if node.poll() is None:
+                node.terminate()
+
+    def _command(self, *words: str) -> str:
+        """Run a short command of Flower's."""
+        with running([program("flwr"), *words], self._home, stdout=subprocess.PIPE, cwd=self._home) as process:
+            try:
+                said = process.communicate(timeout=_COMMAND_TIMEOUT)[0].decode(errors="replace")
+            except subprocess.TimeoutExpired as error:
+                raise DeploymentError(
+                    f"`flwr {' '.join(words[:2])}` took longer than {_COMMAND_TIMEOUT:g} s: look at its log."
+                ) from error
+        if process.returncode != 0:
+            raise DeploymentError(
+                f"`flwr {' '.join(words[:2])}` ended with {process.returncode}: {tail(said.splitlines())}"
+            )
+        return said
+
 
 @contextlib.contextmanager
-def deployed(folder: Path, nodes: Sequence[NodeConfig]) -> Iterator[Deployment]:
-    """Start a SuperLink and SuperNodes, without TLS, and end them with the block, whatever happens in it.
+def deployed(folder: Path, nodes: Sequence[NodeConfig], credentials: Credentials | None = None) -> Iterator[Deployment]:
+    """Start a SuperLink and SuperNodes, and end them with the block, whatever happens in it.
 
     Parameters
     ----------
@@ -133,6 +221,8 @@ def deployed(folder: Path, nodes: Sequence[NodeConfig]) -> Iterator[Deployment]:
         For homes and logs; made if it is not there.
     nodes : sequence of mapping
         The node configuration of each SuperNode, such as ``{"data-path": "/path/to/rows.npy"}``.
+    credentials : Credentials, optional
+        With a key for each SuperNode; None: without TLS and authentication.
 
     Yields
     ------
@@ -141,151 +231,46 @@ def deployed(folder: Path, nodes: Sequence[NodeConfig]) -> Iterator[Deployment]:
     Raises
     ------
     ConfigurationError
-        If a node's configuration cannot be written on a command line.
+        If a node's configuration cannot be written on a command line, or keys are missing.
     DeploymentError
         If a process is not ready in time, with the end of its log.
     """
     folder = folder.absolute()
-    configs = [_node_config(node) for node in nodes]
-    port, *node_ports = _free_ports(1 + len(configs))
+    for node in nodes:
+        settings_text(node)
+    keys = (None,) * len(nodes) if credentials is None else credentials.node_keys
+    if len(keys) != len(nodes):
+        raise ConfigurationError(f"there are {len(keys)} keys for {len(nodes)} SuperNodes: give one for each.")
+    port, *node_ports = free_ports(1 + len(nodes))
     with contextlib.ExitStack() as stack:
         home = folder / "superlink"
-        command = [_program("flower-superlink"), "--insecure", "--host", HOST, "--port", str(port)]
-        superlink = stack.enter_context(_logged(command, home))
-        _wait(superlink, home, lambda: _is_healthy(port))
+        superlink = stack.enter_context(logged(superlink_command(port, credentials), home))
+        wait_until(superlink, home, lambda: _is_healthy(port, credentials))
         relay = stack.enter_context(relayed(port))
-        started = []
-        for index, (config, node_port) in enumerate(zip(configs, node_ports, strict=True)):
-            home = folder / f"node-{index}"
-            command = [_program("flower-supernode"), "--insecure", "--superlink", f"{HOST}:{relay.port}"]
-            command += ["--host", HOST, "--port", str(node_port), "--node-config", config]
-            started.append((stack.enter_context(_logged(command, home)), home))
-        for node, home in started:
-            _wait(node, home, lambda home=home: "SuperNode ID:" in _log_of(home))  # type: ignore[misc]
-        yield Deployment(folder, port, relay)
+        stack.enter_context(guarded(folder / "cli"))
+        deployment = Deployment(folder, port, relay, credentials)
+        if credentials is not None:
+            with ThreadPoolExecutor() as pool:
+                names = [f"node-{index}" for index in range(len(nodes))]
+                publics = [key.with_name(f"{key.name}.pub") for key in credentials.node_keys]
+                list(pool.map(deployment.register, publics, names))
+        homes = [folder / f"node-{index}" for index in range(len(nodes))]
+        for home, node, key, node_port in zip(homes, nodes, keys, node_ports, strict=True):
+            supernode = deployment.supernode(home, node, key, port=node_port)
+            deployment._nodes.append(stack.enter_context(supernode))
+        # All are asked before the first is waited for.
+        stack.callback(deployment.ask_nodes_to_end)
+        for process, home in zip(deployment.nodes, homes, strict=True):
+            wait_until(process, home, lambda home=home: "SuperNode ID:" in log_of(home))  # type: ignore[misc]
+        yield deployment
 
 
-def _program(name: str) -> str:
-    """A command of the environment that this interpreter is in."""
-    return str(Path(sys.executable).with_name(name))
-
-
-def _node_config(node: NodeConfig) -> str:
-    """A node's configuration as Flower's command line takes it: TOML, strings in quotes."""
-    words = []
-    for key, value in node.items():
-        if isinstance(value, str) and {"'", "\n"} & set(value):
-            raise ConfigurationError(f"the node setting {key!r} is {value!r}: use a value without ' and line breaks.")
-        text = str(value).lower() if isinstance(value, bool) else repr(value)
-        words.append(f"{key}='{value}'" if isinstance(value, str) else f"{key}={text}")
-    return " ".join(words)
-
-
-def _free_ports(number: int) -> list[int]:
-    """Different ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def _environment(home: Path) -> dict[str, str]:
-    """The own environment with another home, and no installation and no reports of use at run time."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return environment | {
-        "HOME": str(home),
-        "FLWR_HOME": str(_flower_home(home)),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "PYTHONUNBUFFERED": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
-    }
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], home: Path, *, stdout: object, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One process, ended by its id with the block."""
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=_environment(home),
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,  # type: ignore[call-overload]
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-@contextlib.contextmanager
-def _logged(command: Sequence[str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One process with its home and log file, and all that it starts."""
-    _flower_home(home).mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        log = stack.enter_context((home / "log").open("wb"))
-        if is_supported():
-            stack.enter_context(_guarded(_flower_home(home)))
-        yield stack.enter_context(_running(command, home, stdout=log, cwd=home))
-
-
-@contextlib.contextmanager
-def _guarded(mark: Path) -> Iterator[None]:
-    """End by its id what outlives its parent: apps run in processes and sessions of their own.
-
-    A guard does so if this process is killed. Where processes cannot be found, apps end when they miss their parents.
-    """
-    command = [sys.executable, "-I", ray_processes.__file__, str(mark)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
-        try:
-            yield
-        finally:
-            end_marked(mark)
-
-
-def _flower_home(home: Path) -> Path:
-    """Flower's own folder in a home; removed at the end, while results and log stay."""
-    return home / ".flwr"
-
-
-def _log_of(home: Path) -> str:
-    """What a process has logged so far."""
-    return (home / "log").read_text(errors="replace")
-
-
-def _wait(process: subprocess.Popen[bytes], home: Path, is_ready: Callable[[], bool]) -> None:
-    """Wait until a process is ready, or say why it is not."""
-    deadline = time.monotonic() + START_TIMEOUT
-    while not is_ready():
-        ended = process.poll() is not None
-        if ended or time.monotonic() > deadline:
-            what = f"ended with {process.returncode}" if ended else f"was not ready within {START_TIMEOUT:g} s"
-            raise DeploymentError(
-                f"{home.name} {what}; the last lines of {home / 'log'}: {_tail(_log_of(home).splitlines())}"
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _is_healthy(port: int) -> bool:
+def _is_healthy(port: int, credentials: Credentials | None) -> bool:
     """Whether the SuperLink answers."""
+    context = None if credentials is None else ssl.create_default_context(cafile=str(credentials.authority))
+    scheme = "http" if context is None else "https"
     try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=1.0) as answer:
+        with urllib.request.urlopen(f"{scheme}://{HOST}:{port}/health", timeout=1.0, context=context) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _tail(lines: Sequence[str]) -> str:
-    """The last lines of a log, in one."""
-    return " | ".join([line.strip() for line in lines if line.strip()][-5:]) or "it said nothing"

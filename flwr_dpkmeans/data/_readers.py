@@ -8,7 +8,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,7 @@ class RawColumn:
     """One column: its values, or None for text; `n_unparsable` counts text cells among numbers."""
 
     name: str
-    values: NDArray[np.float64] | None
+    values: NDArray[np.float64] | None = field(repr=False)
     n_unparsable: int = 0
 
 

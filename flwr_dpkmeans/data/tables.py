@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ class Table:
         The column by which rows may be split over clients, if one was asked for: numbers or text.
     """
 
-    points: NDArray[np.float64]
+    points: NDArray[np.float64] = field(repr=False)
     feature_names: tuple[str, ...]
-    partition_values: NDArray[np.generic] | None = None
+    partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
 
 
 def load_table(

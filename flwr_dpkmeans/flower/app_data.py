@@ -16,7 +16,6 @@ from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indic
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.logs import show_logs
 from flwr_dpkmeans.flower.node import is_simulation, result_folder
 
 LabelSource = Callable[[], NDArray[np.int64]]
@@ -52,9 +51,6 @@ def load_client(context: Context) -> KMeansClient:
         If the data cannot be used.
     """
     simulated = is_simulation(context)
-    if not simulated:
-        # A deployed node's operator looks here for the paths; in simulation the server prints them.
-        show_logs()
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))

@@ -6,7 +6,7 @@ from flwr.app import Context
 
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.config import Evaluation
-from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
@@ -14,8 +14,11 @@ from flwr_dpkmeans.privacy.ledger import LedgerEntry
 from flwr_dpkmeans.privacy.policy import PlanSummary
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
-from flwr_dpkmeans.secagg.client import ClientState
+from flwr_dpkmeans.secagg import credentials
 from flwr_dpkmeans.secagg.messages import SumRequest
+from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
+from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
+from flwr_dpkmeans.secagg.roster import Roster
 
 _PRICE_TOLERANCE = 1e-3
 """Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
@@ -35,6 +38,10 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
     except (LocalMisuseError, BudgetError) as error:
         # Nothing but the server's own plan is in these sentences, so they may travel.
         raise RefusalError(str(error)) from error
+    except ArithmeticError as error:
+        raise RefusalError(
+            "the plan's numbers are too large or too small to compute its noise from: give usual ones."
+        ) from error
     private = is_private_plan(plan)
     config = plan.config
     epsilon = plan.epsilon if plan.is_final else config.epsilon
@@ -112,11 +119,46 @@ def require_planned(plan: Plan, request: SumRequest) -> None:
             f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
             "retries: start a new run, or raise max-retries."
         )
-    if request.roster is not None and len(request.roster.members) > plan.n_clients:
+    if request.roster is not None:
+        require_size(plan, request.roster)
+
+
+def require_size(plan: Plan, roster: Roster) -> None:
+    """Refuse a roster that is larger than the plan's cohort."""
+    if len(roster.members) > plan.n_clients:
         raise ProtocolError(
-            f"the roster has {len(request.roster.members)} clients, but the plan that was agreed on has "
-            f"{plan.n_clients}: stop the run and check the server."
+            f"the roster has {len(roster.members)} clients, but the plan that was agreed on has {plan.n_clients}: stop "
+            "the run and check the server."
         )
+
+
+def require_pinned(memory: ClientMemory, settings: NodeSettings, request: SumRequest | ShareRequest) -> int:
+    """Hold the first roster of a run against the identities that the policy pins; return how many were recognised.
+
+    Later rosters can only lose members, with unchanged keys, so what was recognised once stays recognised.
+    """
+    pinned, identity = settings.policy.pinned_peers, settings.identity
+    if pinned is None or identity is None:
+        return memory.n_recognised
+    protocol = memory.protocol
+    if announced_roster(protocol) is not None:
+        if not memory.n_recognised:
+            raise IdentityError(
+                "the policy has pinned identities since this run began, and its roster was not held against them: "
+                "start a new run."
+            )
+        return memory.n_recognised
+    if request.roster is None:
+        raise ProtocolError("the first request came without the run's roster: restart the run.")
+    return credentials.require_pinned(
+        request.roster,
+        request.credentials,
+        run_id=protocol.run_id,
+        node_id=protocol.node_id,
+        plan_digest=memory.agreed_digest,
+        own_identity=identity.public_key,
+        pinned={bytes.fromhex(key): name for name, key in pinned},
+    )
 
 
 def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequest) -> None:
@@ -135,15 +177,15 @@ def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequ
         )
 
 
-def ledger_run(client: Context | ClientState) -> str:
+def ledger_run(client: Context | AnyState) -> str:
     """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
     return f"{client.run_id}/{client.node_id}"
 
 
 def charge(
     memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
-) -> None:
-    """Write the release into the ledger, before it is sent."""
+) -> LedgerEntry:
+    """Write the release into the ledger, before it is sent; return what was written."""
     plan = memory.plan
     index, attempt = attempts[-1]
     run = ledger_run(memory.protocol)
@@ -164,3 +206,4 @@ def charge(
         delta=plan.delta,
     )
     settings.ledger.charge(entry, settings.policy.max_epsilon_total)
+    return entry

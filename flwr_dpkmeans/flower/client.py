@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -19,6 +18,7 @@ from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.evaluation import read_evaluation
+from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.ranges import Ranges
@@ -30,7 +30,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.rounds.private_sum import ClusterState, Labels, PrivateSum
 
-logger = logging.getLogger("flwr_dpkmeans.client")
+logger = placed_logger("flwr_dpkmeans.client")
 
 Array = NDArray[np.float64]
 Scalar = bool | bytes | float | int | str
@@ -194,16 +194,16 @@ class KMeansClient(NumPyClient):
         return 0.0, 0, {}
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
-        """The labels, where this round looks at them; how many are no class of the plan is said in this log only."""
+        """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
         n_classes = plan.config.n_classes
         if self._labels is None or step.labelled is None or n_classes == 0:
             return None
         given = self._labels() if callable(self._labels) else self._labels
         labels = as_classes(given, len(self._points))
-        unknown = int(np.count_nonzero((labels < 0) | (labels >= n_classes)))
-        if unknown:
+        if bool(np.any((labels < 0) | (labels >= n_classes))):
             logger.warning(
-                "the labels of %d of %d rows are none of the classes 0 to %d", unknown, len(labels), n_classes - 1
+                "labels of some rows are none of the classes 0 to %d: these rows count as rows without a class",
+                n_classes - 1,
             )
         return labels
 
@@ -211,10 +211,9 @@ class KMeansClient(NumPyClient):
         """The points in [-1, 1]^d on the grid; computed once per bounds."""
         bounds = plan_bounds(plan, self._points.shape[1])
         if self._scaled is None or self._scaled[0] != bounds:
-            outside = bounds.count_outside(self._points)
-            if outside:
-                # In simulation this log reaches the operator's console, so the count is for whoever asks for details.
-                logger.debug("%d rows have values outside the bounds and are clipped", outside)
+            if bounds.count_outside(self._points):
+                # How many is a private number, and in simulation this log reaches the operator's console.
+                logger.debug("some rows have values outside the bounds and are clipped")
             self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
         return self._scaled[1]
 

@@ -6,10 +6,9 @@ the same rounds, noise and masks without messages, for thousands of virtual clie
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Context
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.central import fit_central
-from flwr_dpkmeans.config import Evaluation, KMeansConfig
+from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.direct import run_direct
 from flwr_dpkmeans.errors import ConfigurationError
@@ -26,6 +25,7 @@ from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.held import hold_points
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -36,12 +36,12 @@ from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.reporting import Step, build_report
 from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.rounds.private_sum import Labels
 
-logger = logging.getLogger("flwr_dpkmeans.estimator")
+logger = placed_logger("flwr_dpkmeans.estimator")
 
 Array = NDArray[np.float64]
 
@@ -134,6 +134,12 @@ def fit_direct(
     labels: Sequence[Labels] | None = None,
 ) -> FittedFederation:
     """Run without messages; parameters and result as in `fit_inprocess`."""
+    if config.dropout is Dropout.RECOVER:
+        raise ConfigurationError(
+            "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
+            "engine='inprocess'."
+        )
+    config = replace(config, dropout=Dropout.RETRY)
     held = None if server_points is None else hold_points(config, server_points)
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
     plan = draft_plan(
@@ -162,7 +168,7 @@ def fit_direct(
         in_callers_units(found.plan, state.centroids),
         state.counts,
         state.movements,
-        build_report(found.plan, found.attempts),
+        build_report(found.plan, found.attempts, SIMULATED),
         tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
         found.plan.bounds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class HeldPoints:
         The points themselves, where the trust model needs the clients to have them.
     """
 
-    scaled: Array
+    scaled: Array = field(repr=False)
     facts: ServerFacts
     public: PublicPoints | None
 

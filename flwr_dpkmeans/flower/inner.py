@@ -114,7 +114,8 @@ def _call(
         raise LocalMisuseError("the wrapped client answered with an error.")
     status: Any = reply.content.get(f"{kind}res.status")
     if status is not None and status.get("code", _OK) != _OK:
-        raise LocalMisuseError(f"the wrapped client failed: {status.get('message', '')!s}")
+        # Its message may quote rows, so only the code is repeated.
+        raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
     return reply.content
 
 

@@ -8,7 +8,6 @@ tests ask for through `Faults`).
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-logger = logging.getLogger("flwr_dpkmeans.inprocess")
+from flwr_dpkmeans.flower.logs import placed_logger, where_raised
+
+logger = placed_logger("flwr_dpkmeans.inprocess")
 
 FIRST_NODE_ID = 2
 """Node 1 is the SuperLink itself."""
@@ -185,7 +186,7 @@ class InProcessGrid(Grid):
         try:
             reply = self._nodes[node_id].app(sent, trial)
         except Exception as exception:
-            logger.debug("node %d raised", node_id, exc_info=True)
+            logger.debug("node %d raised %s", node_id, where_raised(exception))
             reason = f"{type(exception)}:<'{exception}'>"
             reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
         else:

@@ -9,12 +9,14 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
-from flwr_dpkmeans.flower.records import load_plan, pack_boxes, pack_roster, unpack_boxes, unpack_roster
+from flwr_dpkmeans.flower.packing import pack_boxes, unpack_boxes
+from flwr_dpkmeans.flower.protocol_memory import pack_protocol, unpack_protocol
+from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.preliminary import Found
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
-from flwr_dpkmeans.secagg.client import ClientState, Phase
+from flwr_dpkmeans.secagg.protocols import AnyState
 
 _KEY = "dpkmeans.client"
 
@@ -25,7 +27,7 @@ class ClientMemory:
 
     Parameters
     ----------
-    protocol : ClientState
+    protocol : ClientState or RecoveryState
         Keys and progress.
     plan_blob : bytes
         The plan in force, as received.
@@ -39,15 +41,21 @@ class ClientMemory:
         Width of the own table.
     found : Found
         What preliminary releases have told.
+    n_recognised : int
+        How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned.
+    identities : tuple of (node id, bytes)
+        Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
     """
 
-    protocol: ClientState
-    plan_blob: bytes
+    protocol: AnyState
+    plan_blob: bytes = field(repr=False)
     agreed_digest: bytes
     clusters: ClusterState | None
     attempts: tuple[tuple[int, int], ...]
     n_features: int
     found: Found = field(default_factory=Found)
+    n_recognised: int = 0
+    identities: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -61,64 +69,33 @@ def recall(context: Context) -> ClientMemory | None:
     if record is None:
         return None
     progress = json.loads(str(record["progress"]))
-    secrets = {name: bytes.fromhex(value) for name, value in progress["secrets"].items()}
-    attempt = int(progress["attempt"])
-    roster = bytes(record.get("roster", b""))
+    protocol = unpack_protocol(context.run_id, context.node_id, progress, record)
     clusters = bytes(record.get("clusters", b""))
-    protocol = ClientState(
-        run_id=context.run_id,
-        node_id=context.node_id,
-        private_key=secrets["private_key"],
-        min_cohort=progress["min_cohort"],
-        max_silent=progress["max_silent"],
-        authored=progress["authored"],
-        plan_digest=secrets["plan_digest"],
-        phase=Phase(progress["phase"]),
-        round_index=progress["round_index"],
-        attempt=attempt,
-        roster=unpack_roster(attempt, roster) if roster else None,
-        own_group_key=secrets["own_group_key"],
-        group_keys=tuple(sorted(unpack_boxes(secrets["group_keys"]).items())),
-        tag_key=secrets["tag_key"],
-        pair_keys=tuple(sorted(unpack_boxes(secrets["pair_keys"]).items())),
-    )
     return ClientMemory(
         protocol,
         bytes(record["plan"]),
-        secrets["agreed_digest"],
+        bytes.fromhex(progress["agreed_digest"]),
         unpack_state(clusters) if clusters else None,
         tuple((int(index), int(number)) for index, number in progress["attempts"]),
         progress["n_features"],
         _found(progress["found"]),
+        progress["n_recognised"],
+        tuple(sorted(unpack_boxes(bytes(record["identities"])).items())),
     )
 
 
 def remember(context: Context, memory: ClientMemory) -> None:
     """Replace the memory of this run, all of it at once."""
-    state = memory.protocol
-    progress = {
-        "min_cohort": state.min_cohort,
-        "max_silent": state.max_silent,
-        "authored": state.authored,
-        "phase": state.phase.value,
-        "round_index": state.round_index,
-        "attempt": state.attempt,
+    progress, blobs = pack_protocol(memory.protocol)
+    progress |= {
         "attempts": memory.attempts,
         "n_features": memory.n_features,
         "found": (memory.found.n_examples, memory.found.box),
-        "secrets": {
-            "private_key": state.private_key.hex(),
-            "plan_digest": state.plan_digest.hex(),
-            "agreed_digest": memory.agreed_digest.hex(),
-            "own_group_key": state.own_group_key.hex(),
-            "group_keys": pack_boxes(dict(state.group_keys)).hex(),
-            "tag_key": state.tag_key.hex(),
-            "pair_keys": pack_boxes(dict(state.pair_keys)).hex(),
-        },
+        "n_recognised": memory.n_recognised,
+        "agreed_digest": memory.agreed_digest.hex(),
     }
-    fields: dict[str, Any] = {"progress": json.dumps(progress), "plan": memory.plan_blob}
-    if state.roster is not None:
-        fields["roster"] = pack_roster(state.roster)
+    fields: dict[str, Any] = {"progress": json.dumps(progress), "plan": memory.plan_blob, **blobs}
+    fields["identities"] = pack_boxes(dict(memory.identities))
     if memory.clusters is not None:
         fields["clusters"] = pack_state(memory.clusters)
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.

@@ -7,7 +7,6 @@ that is not of the protocol never reaches the wrapped client, which would answer
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -16,21 +15,26 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened
+from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import (
     DPKMeansError,
     PeerError,
     ProtocolError,
 )
+from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.approval import (
     approve_plan,
     charge,
+    ledger_run,
     require_fresh,
     require_labels,
     require_names,
+    require_pinned,
     require_planned,
     require_width,
 )
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
+from flwr_dpkmeans.flower.logs import Place, now_at, placed
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings, stream_number
 from flwr_dpkmeans.flower.records import (
@@ -46,21 +50,23 @@ from flwr_dpkmeans.flower.records import (
     reply_content,
     stage_of,
 )
+from flwr_dpkmeans.flower.recovery_mod import require_confirmed, share, unmask
 from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
 from flwr_dpkmeans.planning import build_algorithm, initial_state
 from flwr_dpkmeans.preliminary import Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, pinned_identities
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
+from flwr_dpkmeans.secagg.protocols import AnyState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.recovery.client import RecoveryState
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
-
-logger = logging.getLogger("flwr_dpkmeans.mod")
 
 NextCall = Callable[[Message, Context], Message]
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
@@ -73,6 +79,8 @@ class SecureAggregation:
     ----------
     settings : callable, optional
         ``settings(context) -> NodeSettings``; by default read from the node's configuration.
+    show_logs : callable, optional
+        ``show_logs(context)`` is called first, to show this node's log; left out, the program's own logging does.
 
     Notes
     -----
@@ -80,12 +88,24 @@ class SecureAggregation:
     sentence of public values, and the detail stays in the client's log.
     """
 
-    def __init__(self, settings: Callable[[Context], NodeSettings] = node_settings) -> None:
+    def __init__(
+        self,
+        settings: Callable[[Context], NodeSettings] = node_settings,
+        *,
+        show_logs: Callable[[Context], None] = lambda _: None,
+    ) -> None:
         self._settings = settings
+        self._show_logs = show_logs
 
     def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
         """Answer a message of the protocol; anything else is refused."""
+        with placed(Place(run=context.run_id, node=context.node_id)):
+            return self._guarded(message, context, call_next)
+
+    def _guarded(self, message: Message, context: Context, call_next: NextCall) -> Message:
+        """Answer, and turn what goes wrong into a fixed code."""
         try:
+            self._show_logs(context)
             stage = stage_of(message.content) if message.has_content() else None
             if stage is None:
                 raise ProtocolError(
@@ -94,14 +114,14 @@ class SecureAggregation:
                 )
             content = self._answer(stage, message, context, call_next)
         except PeerError as error:
-            logger.warning("refused: %s", error)
+            client_log.refused(error)
             content = failure_content(Status.REFUSED, type(error).__name__, str(error))
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
-            logger.error("cannot answer: %s", error)
+            client_log.failed(error)
             content = failure_content(Status.FAILED, type(error).__name__, INTERNAL_SENTENCE)
-        except Exception:
-            logger.exception("cannot answer")
+        except Exception as error:
+            client_log.crashed(error)
             content = failure_content(Status.FAILED, "InternalError", INTERNAL_SENTENCE)
         return Message(content, reply_to=message)
 
@@ -110,16 +130,20 @@ class SecureAggregation:
         settings = self._settings(context)
         if stage is Stage.KEYS:
             memory, content = _agree(message, context, call_next, settings)
+        elif stage is Stage.SHARE:
+            memory, content = share(_remembered(context), message, settings)
         elif stage is Stage.SUM:
             memory, content = _sum(message, context, call_next, settings)
+        elif stage is Stage.UNMASK:
+            memory, content = unmask(_remembered(context), message, settings)
         else:
-            memory, content = _finish(message, context, call_next)
+            memory, content = _finish(message, context, call_next, settings)
         remember(context, memory)
         return content
 
 
-secure_aggregation_mod = SecureAggregation()
-"""The mod with settings from the node's configuration."""
+secure_aggregation_mod = SecureAggregation(show_logs=client_log.show_node_logs)
+"""The mod with settings, and a log, as the node's configuration says."""
 
 
 def _agree(
@@ -136,24 +160,31 @@ def _agree(
         raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {context.run_id}: it is replayed.")
     if plan.preliminary and (plan.is_final or plan.box is not None):
         raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
-    approve_plan(plan, settings, context)
+    _approve(plan, plan_digest(blob), settings, context)
     n_features, names, has_labels = describe(message, context, call_next)
     require_width(plan, n_features)
     require_labels(plan, has_labels=has_labels)
     require_names(plan, names)
     private_key = generate_private_key()
     agreed = plan_digest(blob)
-    protocol = ClientState(
-        run_id=plan.run_id,
-        node_id=context.node_id,
-        private_key=private_key,
-        min_cohort=max(plan.min_cohort, settings.policy.min_cohort),
-        max_silent=plan.max_silent,
-        authored=trust_model(plan.config.trust).blinded,
-        plan_digest=agreed,
-    )
+    min_cohort = max(plan.min_cohort, settings.policy.min_cohort)
+    authored = trust_model(plan.config.trust).blinded
+    start = (plan.run_id, context.node_id, private_key, min_cohort, plan.max_silent, authored, agreed)
+    protocol = RecoveryState(*start, plan.slots) if plan.dropout is Dropout.RECOVER else ClientState(*start)
     memory = ClientMemory(protocol, blob, agreed, _initial_clusters(plan), (), n_features)
-    return memory, reply_content(KeysReply(public_key_of(private_key), agreed, n_features))
+    public_key = public_key_of(private_key)
+    identity, signature = b"", b""
+    if settings.identity is not None:
+        identity = settings.identity.public_key
+        signature = settings.identity.sign_keys(plan.run_id, context.node_id, agreed, public_key)
+    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature))
+
+
+def _approve(plan: Plan, digest: bytes, settings: NodeSettings, context: Context) -> None:
+    """Hold a plan against the node's policy, and say so in its log."""
+    client_log.plan_came(plan, digest)
+    approve_plan(plan, settings, context)
+    client_log.plan_allowed(settings, settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context)))
 
 
 def _sum(
@@ -162,7 +193,11 @@ def _sum(
     """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
     memory = _remembered(context)
     request = parse_sum_request(message.content)
+    now_at(request.round_index, request.attempt)
     require_planned(memory.plan, request)
+    memory = replace(memory, n_recognised=require_pinned(memory, settings, request))
+    if request.release is not None:
+        require_confirmed(memory, settings, request.confirmations)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
     repeated = bool(memory.attempts) and request.round_index == memory.protocol.round_index
     memory = replace(memory, protocol=protocol)
@@ -178,8 +213,9 @@ def _sum(
     elif request.release is not None and index is not None and index > 0:
         released = _read(memory.plan, protocol, request.release)
         memory = replace(memory, clusters=_advance(memory, index, released))
-    memory, content = _contribute(memory, request, message, context, call_next, settings)
-    return memory, content
+    client_log.asked(memory.plan, request, memory.n_recognised)
+    client_log.debug_size("received", message.content)
+    return _contribute(memory, request, message, context, call_next, settings)
 
 
 def _contribute(
@@ -195,7 +231,8 @@ def _contribute(
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
     require_fresh(memory, settings, request)
-    arrays = ask_statistic(message, context, call_next, memory, index)
+    with client_log.timed("the statistic"):
+        arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
     if flat.shape != (vector_length(planned.blocks),):
         raise ProtocolError(
@@ -216,14 +253,21 @@ def _contribute(
         state_digest=_digest(memory),
     )
     attempts = (*memory.attempts, (index, request.attempt))
-    charge(memory, attempts, settings, planned.name)
-    return replace(memory, protocol=protocol, attempts=attempts), reply_content(reply)
+    entry = charge(memory, attempts, settings, planned.name)
+    client_log.given(planned, settings, entry, shares.n_clients)
+    content = reply_content(reply)
+    client_log.debug_size("sending", content)
+    return replace(memory, protocol=protocol, attempts=attempts), content
 
 
-def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[ClientMemory, RecordDict]:
+def _finish(
+    message: Message, context: Context, call_next: NextCall, settings: NodeSettings
+) -> tuple[ClientMemory, RecordDict]:
     """Take the last release in, hand the result to the wrapped client and tag the state."""
     memory = _remembered(context)
     request = parse_finish_request(message.content)
+    now_at(request.release.round_index, request.release.attempt)
+    require_confirmed(memory, settings, request.confirmations)
     protocol = admit_finish(memory.protocol, request)
     index = request.release.round_index
     if index != memory.plan.last_round:
@@ -233,7 +277,11 @@ def _finish(message: Message, context: Context, call_next: NextCall) -> tuple[Cl
     else:
         released = _read(memory.plan, protocol, request.release)
         memory = replace(memory, protocol=protocol, clusters=_advance(memory, index, released))
-    deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts))
+    identities = SIMULATED if settings.simulated else NOT_PINNED
+    if memory.n_recognised:
+        identities = pinned_identities(memory.n_recognised)
+    deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts, identities))
+    client_log.finished(memory.attempts)
     tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))
 
@@ -269,8 +317,13 @@ def _with_next_plan(
     else:
         require_successor(memory.plan, plan)
         _require_found(plan, memory.found)
-    approve_plan(plan, settings, context)
+    _approve(plan, plan_digest(blob), settings, context)
     require_width(plan, memory.n_features)
+    if isinstance(memory.protocol, RecoveryState) and plan.last_round > memory.protocol.slots.last_round:
+        raise ProtocolError(
+            f"the final plan has {plan.last_round} rounds, but keys were shared for "
+            f"{memory.protocol.slots.last_round}: give max_iter or n_examples."
+        )
     protocol = memory.protocol.with_plan(plan_digest(blob))
     return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(plan))
 
@@ -303,7 +356,7 @@ def _with_server_state(memory: ClientMemory, index: int, blob: bytes, *, repeate
     return replace(memory, clusters=state)
 
 
-def _read(plan: Plan, protocol: ClientState, release: Release) -> ReleasedSum:
+def _read(plan: Plan, protocol: AnyState, release: Release) -> ReleasedSum:
     """Unblind a release and accept it as what the plan says it is."""
     planned = plan.round_at(release.round_index)
     if release.values.shape != (vector_length(planned.blocks),):

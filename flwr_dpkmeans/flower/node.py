@@ -16,6 +16,7 @@ from flwr_dpkmeans.direct import FIRST_NODE_ID
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.ledger import FileLedger, Ledger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.secagg.identity import Identity
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGER_FILE = "ledger.jsonl"
@@ -42,12 +43,27 @@ class NodeSettings:
         Name of the data set in the ledger.
     simulated : bool
         Whether this node is part of a simulation, where an exact evaluation protects nobody's rows.
+    identity : Identity or None
+        Signs the node's key in every run.
+
+    Raises
+    ------
+    ConfigurationError
+        If the policy pins peers, but the node has no identity of its own.
     """
 
     policy: ClientPolicy
     ledger: Ledger
     data_id: str
     simulated: bool = False
+    identity: Identity | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy.pinned_peers is not None and self.identity is None:
+            raise ConfigurationError(
+                "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
+                "'python -m flwr_dpkmeans.identity new PATH' and give its path in the node's configuration."
+            )
 
 
 def is_simulation(context: Context) -> bool:
@@ -119,8 +135,9 @@ def node_settings(context: Context) -> NodeSettings:
     Parameters
     ----------
     context : Context
-        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``data-path``,
-        ``data-id``, ``output``; the data loader of this package's own app reads ``label-column`` as well.
+        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
+        (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
+        ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``.
 
     Returns
     -------
@@ -129,7 +146,7 @@ def node_settings(context: Context) -> NodeSettings:
     Raises
     ------
     ConfigurationError
-        If the policy file is missing or malformed.
+        If the policy or identity file is missing or malformed, or the policy pins peers and there is no identity.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node that states no policy still gives nothing to runs that protect nobody.
@@ -146,7 +163,8 @@ def node_settings(context: Context) -> NodeSettings:
     else:
         ledger = _default_ledger(context, data_id)
         ledger.parent.mkdir(parents=True, exist_ok=True)
-    return NodeSettings(policy, FileLedger(ledger), data_id, simulated)
+    identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
+    return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:

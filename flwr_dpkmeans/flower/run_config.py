@@ -18,6 +18,7 @@ from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
 from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.app_data import mixture_of
+from flwr_dpkmeans.flower.logs import LogOptions
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 
@@ -55,7 +56,7 @@ _ZERO_MEANS_AUTOMATIC = (
     "evaluation-radius",
     *(name.replace("_", "-") for name in CLIP_BOUNDS),
 )
-_EMPTY_MEANS_AUTOMATIC = ("trust", "post-processing", "budget-shares", "bounds-domain")
+_EMPTY_MEANS_AUTOMATIC = ("trust", "dropout", "post-processing", "budget-shares", "bounds-domain")
 _NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
 _APP_KEYS = (
     "data",
@@ -76,6 +77,8 @@ _APP_KEYS = (
     "join-timeout",
     "round-timeout",
     "run-timeout",
+    "log-format",
+    "verbose",
 )
 RUN_CONFIG_KEYS = frozenset(
     (*_STRATEGY_KEYS, *_ZERO_MEANS_AUTOMATIC, *_EMPTY_MEANS_AUTOMATIC, *_NEGATIVE_MEANS_AUTOMATIC, *_APP_KEYS)
@@ -144,6 +147,17 @@ def strategy_from_run_config(
         timeouts=timeouts,
         **options,
     )
+
+
+def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
+    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own.
+
+    Examples
+    --------
+    >>> server_log_options({"log-format": "json"}).format.value
+    'json'
+    """
+    return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
 
 
 def _given_values(run_config: Mapping[str, Any]) -> dict[str, Any]:

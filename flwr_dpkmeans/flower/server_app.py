@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.logs import show_logs
+from flwr_dpkmeans.flower.logs import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
 from flwr_dpkmeans.flower.result_files import CURVE_FILE, write_run
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.results.writer import (
@@ -29,7 +28,7 @@ from flwr_dpkmeans.results.writer import (
 
 __all__ = ["RUN_CONFIG_KEYS", "app", "main", "report_result", "strategy_from_run_config"]
 
-logger = logging.getLogger("flwr_dpkmeans.server")
+logger = placed_logger("flwr_dpkmeans.server")
 
 app = ServerApp()
 
@@ -37,24 +36,31 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
+    with placed(Place(run=context.run_id)):
+        _run(grid, context)
+
+
+def _run(grid: Grid, context: Context) -> None:
+    """The same, with the run's id on every line."""
     show_logs()
     try:
+        show_logs(server_log_options(context.run_config))
         strategy = strategy_from_run_config(context.run_config)
         result = strategy.start(grid=grid)
         folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
         first_only = context.run_config.get("output-files") == OutputFiles.FIRST
         report_result(strategy, result, folder, first_only=first_only)
     except DPKMeansError as error:
-        logger.error("%s: %s", type(error).__name__, error)
+        logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
         raise SystemExit(1) from error
 
 
 def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *, first_only: bool = False) -> None:
     """Write what the server may know and print the absolute paths of all files."""
     report = strategy.run.report
-    logger.info("%s", report)
+    _log_lines(report)
     if result.evaluation is not None:
-        logger.info("%s", result.evaluation)
+        _log_lines(result.evaluation)
     server = folder / "server"
     clusters = strategy.run.clusters
     if clusters is None:
@@ -77,6 +83,12 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     for node in result.node_ids:
         if not first_only or (folder / f"client-{node}" / CENTROIDS_FILE).is_file():
             _log_client_files(folder, node, confirmed=node in result.confirmed)
+
+
+def _log_lines(text: object) -> None:
+    """Log text of several lines, one by one."""
+    for line in str(text).splitlines():
+        logger.info("%s", line)
 
 
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:

@@ -6,16 +6,18 @@ that it could read.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.evaluation import result_extras
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.held import HeldPoints
+from flwr_dpkmeans.flower.logs import now_at, placed_logger
 from flwr_dpkmeans.flower.records import (
     KeysReply,
     Stage,
@@ -29,21 +31,27 @@ from flwr_dpkmeans.flower.records import (
     plan_digest,
     request_content,
 )
+from flwr_dpkmeans.flower.recovery_run import RecoveryRun
 from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan
 from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
 from flwr_dpkmeans.reporting import Step, build_report, describe_step
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
 from flwr_dpkmeans.trust import trust_model
 
-logger = logging.getLogger("flwr_dpkmeans.server")
+logger = placed_logger("flwr_dpkmeans.server")
 
-_STOPPING_CODES = frozenset({"BudgetError", "RefusalError", "ConfigurationError", "DataError", "LocalMisuseError"})
+_STOPPING_CODES = frozenset(
+    {"BudgetError", "RefusalError", "ConfigurationError", "DataError", "LocalMisuseError", "IdentityError"}
+)
 
 
 class ServerRun:
@@ -92,11 +100,14 @@ class ServerRun:
         self.plan = load_plan(self._plan_blob)
         self._noise = make_noise_source(self.plan, "server")
         self._session: ServerSession | None = None
+        self._recovery: RecoveryRun | None = None
+        self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
         self._release: Release | None = None
         self._attempts: list[tuple[int, int]] = []
         self._clusters: ClusterState | None = None
         self._found = Found()
+        self._credentials: dict[int, Credential] = {}
         self._next_plan(self.plan, announce=False)
 
     @property
@@ -110,8 +121,10 @@ class ServerRun:
         return tuple(self._attempts)
 
     @property
-    def session(self) -> ServerSession:
+    def session(self) -> ServerSession | RecoverySession:
         """The aggregation session, once keys are agreed on."""
+        if self._recovery is not None:
+            return self._recovery.session
         if self._session is None:
             raise ProtocolError("no keys have been agreed on yet: run the key phase first.")
         return self._session
@@ -119,7 +132,8 @@ class ServerRun:
     @property
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
-        return build_report(self.plan, self._attempts)
+        signed = signed_identities(len(self._credentials), self._n_nodes)
+        return build_report(self.plan, self._attempts, signed)
 
     def keys_messages(self) -> list[Message]:
         """The plan, for every node of the cohort."""
@@ -128,7 +142,9 @@ class ServerRun:
     def take_keys(self, replies: Iterable[Message]) -> None:
         """Collect public keys; a refusal or a table of another width stops the run with its sentence."""
         agreed: dict[int, KeysReply] = {}
-        for node, content in self._contents(replies, self._waiting):
+        contents = self._contents(replies, self._waiting)
+        server_log.refusals(contents)
+        for node, content in contents:
             try:
                 self._require_no_refusal(node, content, every_failure_stops=True)
                 agreed.setdefault(node, parse_keys_reply(content))
@@ -149,38 +165,82 @@ class ServerRun:
                     f"node {node} agreed to another plan than the one that was sent: stop and check it."
                 )
         self._take_widths({node: reply.n_features for node, reply in agreed.items()})
-        self._session = ServerSession(
-            Roster.of(0, {node: reply.public_key for node, reply in agreed.items()}),
-            min_cohort=self.plan.min_cohort,
-            max_retries=self.plan.config.max_retries,
-            max_silent=self.plan.max_silent,
-            authored=trust_model(self.plan.config.trust).blinded,
-        )
+        signed = {node: reply.credential for node, reply in agreed.items()}
+        self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
+        roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
+        limits: dict[str, Any] = {
+            "min_cohort": self.plan.min_cohort,
+            "max_retries": self.plan.config.max_retries,
+            "max_silent": self.plan.max_silent,
+            "authored": trust_model(self.plan.config.trust).blinded,
+        }
+        if self.plan.dropout is Dropout.RECOVER:
+            # Clients count the aggregations by the plan that they agreed to, which may have changed since.
+            slots = load_plan(self._plan_blob).slots
+            session = RecoverySession(self.plan.run_id, roster, slots, **limits)
+            self._recovery = RecoveryRun(session, self._credentials)
+        else:
+            self._session = ServerSession(roster, **limits)
+
+    def share_messages(self) -> list[Message]:
+        """Requests for key shares; none where sums are not recovered."""
+        return [] if self._recovery is None else self._recovery.share_messages()
+
+    def take_shares(self, replies: Iterable[Message]) -> None:
+        """Collect key shares; too few of them are a `CohortError`."""
+        if self._recovery is not None:
+            contents = self._contents(replies, self.session.roster.node_ids)
+            self._recovery.take_shares(contents, self._require_answer)
 
     def open_round(self, index: int) -> None:
         """Start waiting for one round's vectors."""
         self.session.open_round(index, vector_length(self.plan.round_at(index).blocks))
 
+    def train_messages(self) -> list[Message]:
+        """Whatever is due in the open round: requests for vectors, or for the shares that take their masks away."""
+        if self._recovery is not None and self._recovery.session.is_unmasking:
+            return self._recovery.unmask_messages()
+        return self.sum_messages()
+
+    def take_train(self, replies: Iterable[Message]) -> Step | None:
+        """Take in what `train_messages` asked for; None if the round is not done yet."""
+        if self._recovery is not None and self._recovery.session.is_unmasking:
+            return self._take_unmasked(self._recovery, replies)
+        return self.take_sums(replies)
+
     def sum_messages(self) -> list[Message]:
         """Requests of the open round's current attempt, one per client."""
         session = self.session
-        first = session.expects_roster()
         repeated = bool(self._attempts) and self._attempts[-1][0] == session.round_index
         self._attempts.append((session.round_index, session.attempt))
-        state = self._state_for(session.round_index)
-        messages = []
-        for node in session.roster.node_ids:
-            request = SumRequest(
-                session.round_index,
-                session.attempt,
-                roster=session.roster if first else None,
-                release=None if repeated else self._release,
-                boxes=session.take_boxes(node),
-                state=b"" if repeated else state,
-            )
-            plan = None if repeated else self._new_plan
-            messages.append(Message(request_content(Stage.SUM, plan=plan, request=request), node, "train"))
-        return messages
+        now_at(session.round_index, session.attempt)
+        state = b"" if repeated else self._state_for(session.round_index)
+        release = None if repeated else self._release
+        plan = None if repeated else self._new_plan
+        if plan is not None:
+            self._plan_in_force = plan_digest(plan)
+        requests = {node: self._sum_request(node, release, state) for node in session.roster.node_ids}
+        return [
+            Message(request_content(Stage.SUM, plan=plan, request=request), node, "train")
+            for node, request in requests.items()
+        ]
+
+    def _sum_request(self, node: int, release: Release | None, state: bytes) -> SumRequest:
+        """The open round's request to one client."""
+        session = self.session
+        if isinstance(session, RecoverySession):
+            return self._recovering.sum_request(node, release, state)
+        first = session.expects_roster()
+        return SumRequest(
+            session.round_index,
+            session.attempt,
+            roster=session.roster if first else None,
+            release=release,
+            boxes=session.take_boxes(node),
+            state=state,
+            # Clients know the keys of later rosters, which can only be smaller.
+            credentials=self._credentials if first and session.attempt == 0 else {},
+        )
 
     def take_sums(self, replies: Iterable[Message]) -> Step | None:
         """Take the open round's replies in.
@@ -188,21 +248,36 @@ class ServerRun:
         Returns
         -------
         Step or None
-            None if clients were missing and a new attempt was opened with the others.
+            None if clients were missing and a new attempt was opened with the others, or the sum is still to be
+            unmasked.
         """
         session = self.session
         for node, content in self._contents(replies, session.roster.node_ids):
             try:
-                self._require_no_refusal(node, content, every_failure_stops=False)
+                self._require_answer(node, content)
                 session.receive(node, parse_sum_reply(content))
             except ProtocolError as error:
                 logger.warning("%s", error)
         missing = session.missing()
+        if isinstance(session, RecoverySession):
+            session.close_vectors()
+            if missing:
+                server_log.left_out(missing, "sent no vector")
+            return None
         if missing:
             session.retry()
-            logger.warning("nodes %s did not answer: attempt %d without them", list(missing), session.attempt)
+            server_log.missing(missing, session.attempt, len(session.roster.members))
             return None
-        return self._finish_round()
+        blinded = trust_model(self.plan.round_at(session.round_index).trust).blinded
+        return self._finish_round(session.aggregate(blinded=blinded), len(session.roster.members))
+
+    def _take_unmasked(self, recovery: RecoveryRun, replies: Iterable[Message]) -> Step | None:
+        """Take the survivors' shares in; None if a new attempt was opened instead."""
+        session = recovery.session
+        contents = self._contents(replies, session.survivors)
+        blinded = trust_model(self.plan.round_at(session.round_index).trust).blinded
+        aggregate = recovery.take_unmasked(contents, self._require_answer, self._plan_in_force, blinded=blinded)
+        return None if aggregate is None else self._finish_round(aggregate, len(session.survivors))
 
     def finish_messages(self) -> list[Message]:
         """The last release, for every client of the roster."""
@@ -213,13 +288,20 @@ class ServerRun:
             Message(
                 request_content(
                     Stage.FINISH,
-                    request=FinishRequest(self._release, session.take_boxes(node), self._state_for(None)),
+                    request=self._finish_request(node, self._release),
                 ),
                 node,
                 "evaluate",
             )
             for node in session.roster.node_ids
         ]
+
+    def _finish_request(self, node: int, release: Release) -> FinishRequest:
+        """The last message to one client."""
+        state, session = self._state_for(None), self.session
+        if isinstance(session, RecoverySession):
+            return FinishRequest(release, {}, state, self._recovering.confirmations(node))
+        return FinishRequest(release, session.take_boxes(node), state)
 
     def take_finish(self, replies: Iterable[Message]) -> tuple[int, ...]:
         """Check that all clients ended with the same state.
@@ -257,12 +339,11 @@ class ServerRun:
             )
         return tuple(sorted(tags))
 
-    def _finish_round(self) -> Step:
-        """Aggregate, add noise if this trust model has the server do it, and keep what may be known."""
+    def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
+        """Add noise if this trust model has the server do it, and keep what may be known."""
         session, index = self.session, self.session.round_index
         planned = self.plan.round_at(index)
         trust = trust_model(planned.trust)
-        aggregate = session.aggregate(blinded=trust.blinded)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
         # Where the server goes on by itself, clients are sent its state and need no release.
         sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
@@ -271,7 +352,7 @@ class ServerRun:
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
         movement = self._clusters.movements[-1] if self._clusters is not None and self._clusters.movements else None
-        return describe_step(self.plan, self._attempts, len(session.roster.members), movement)
+        return describe_step(self.plan, self._attempts, n_clients, movement)
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
@@ -328,6 +409,17 @@ class ServerRun:
             else:
                 contents.append((node, reply.content))
         return contents
+
+    @property
+    def _recovering(self) -> RecoveryRun:
+        """The steps that only recovered sums have."""
+        if self._recovery is None:
+            raise ProtocolError("this run repeats lost sums: no keys are shared in it.")
+        return self._recovery
+
+    def _require_answer(self, node: int, content: RecordDict) -> None:
+        """Raise if a reply after the key phase is a refusal."""
+        self._require_no_refusal(node, content, every_failure_stops=False)
 
     @staticmethod
     def _require_no_refusal(node: int, content: RecordDict, *, every_failure_stops: bool) -> None:

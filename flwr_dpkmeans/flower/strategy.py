@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import time
@@ -17,22 +16,24 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
-from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, KMeansConfig, resolve_n_clusters
+from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, Dropout, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.evaluation import read_evaluation
+from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
-from flwr_dpkmeans.flower.node import is_simulated_server
+from flwr_dpkmeans.flower.logs import Place, placed, placed_logger
+from flwr_dpkmeans.flower.pace import announce, is_deployed
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
-from flwr_dpkmeans.flower.waves import IN_FLIGHT, send_in_waves
+from flwr_dpkmeans.flower.waves import exchange
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step
 from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.trust import trust_model
 
-logger = logging.getLogger("flwr_dpkmeans.server")
+logger = placed_logger("flwr_dpkmeans.server")
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ class PrivateKMeans(Strategy):
         self._run: ServerRun | None = None
         self._steps: list[Step] = []
         self._confirmed: tuple[int, ...] = ()
+        self._progress = server_log.Progress()
 
     @classmethod
     def from_config(
@@ -244,18 +246,19 @@ class PrivateKMeans(Strategy):
         del arrays, config, grid
         if self.run.session.round_index != server_round:
             self.run.open_round(server_round)
-        return self.run.sum_messages()
+        return self.run.train_messages()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add the vectors up; ``(None, None)`` means that clients were missing and a new attempt is due."""
         del server_round
-        step = self.run.take_sums(replies)
+        step = self.run.take_train(replies)
         if step is None:
             return None, None
         self._steps.append(step)
         self._on_step(step)
+        server_log.progressed(self._progress, self.run.plan, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -322,10 +325,22 @@ class PrivateKMeans(Strategy):
             self.config = replace(self.config, max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
+        with placed(Place(run=grid.run.run_id)):
+            return self._conduct(grid, evaluate_fn)
+
+    def _conduct(
+        self, grid: Grid, evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
+    ) -> KMeansResult:
+        """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
         self._steps = []
         self._open(grid)
+        self._progress = server_log.Progress()
         self.run.take_keys(self._exchange(grid, self.run.keys_messages(), deadline))
+        shared = self.run.share_messages()
+        if shared:
+            self.run.take_shares(self._exchange(grid, shared, deadline))
+        server_log.progressed(self._progress, self.run.plan, None, 0.0)
         result = KMeansResult()
         index = self.run.plan.first_round
         while True:
@@ -343,6 +358,9 @@ class PrivateKMeans(Strategy):
 
     def _open(self, grid: Grid) -> None:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
+        if self.config.dropout is None and not is_deployed(grid):
+            # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
+            self.config = replace(self.config, dropout=Dropout.RETRY)
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
@@ -350,7 +368,10 @@ class PrivateKMeans(Strategy):
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
         self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes, held=held)
+        server_log.starting(self.run.plan, nodes)
         self.summary()
+        if is_deployed(grid):
+            announce(self.run.plan)
 
     def _round(self, grid: Grid, index: int, deadline: float) -> tuple[ArrayRecord | None, MetricRecord]:
         """One aggregation, repeated with the survivors as often as the plan allows."""
@@ -372,6 +393,8 @@ class PrivateKMeans(Strategy):
         result.steps = tuple(self._steps)
         if self.run.clusters is not None:
             result.evaluation = read_evaluation(self.run.plan, self.run.clusters, len(result.node_ids))
+        n_confirmed, n_asked = len(self._confirmed), len(result.node_ids)
+        server_log.finished(result.privacy, self.run.plan, n_confirmed, n_asked, self._progress)
         return result
 
     def _exchange(self, grid: Grid, messages: Sequence[Message], deadline: float) -> list[Message]:
@@ -380,9 +403,11 @@ class PrivateKMeans(Strategy):
         if left <= 0:
             raise CohortError(f"the run took longer than {self.timeouts.run:g} s: raise the run timeout.")
         timeout = min(self.timeouts.round, left)
-        if is_simulated_server() and len(messages) > IN_FLIGHT:
-            return send_in_waves(grid, messages, timeout)
-        return list(grid.send_and_receive(messages, timeout=timeout))
+        server_log.sending(messages, timeout)
+        start = time.monotonic()
+        replies = exchange(grid, messages, timeout)
+        server_log.received(replies, time.monotonic() - start)
+        return replies
 
     def _arrays(self) -> ArrayRecord | None:
         """Centroids in the caller's units, where the server may know them."""

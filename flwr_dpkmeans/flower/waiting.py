@@ -11,6 +11,7 @@ from flwr_dpkmeans.errors import CohortError
 
 _POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
+_REMIND_SECONDS = 30.0
 
 
 def wait_for_nodes(
@@ -54,7 +55,7 @@ def wait_for_nodes(
     start = clock()
     wanted = n_clients or min_clients
     last: list[int] = []
-    changed = start
+    changed = told = start
     while True:
         nodes = sorted(grid.get_node_ids())
         now = clock()
@@ -62,6 +63,11 @@ def wait_for_nodes(
             last, changed = nodes, now
             if len(nodes) < wanted:
                 say(f"waiting for {wanted} clients: {len(nodes)} joined so far")
+                told = now
+        elif len(nodes) < wanted and now - told >= _REMIND_SECONDS:
+            waited = f"{now - start:.0f} of {timeout:g} s"
+            say(f"still waiting for {wanted} clients after {waited}: {len(nodes)} joined so far, nodes {nodes}")
+            told = now
         if n_clients is not None and len(nodes) >= n_clients:
             return nodes[:n_clients]
         settled = now - changed >= _SETTLED_SECONDS or getattr(grid, "is_complete", False)

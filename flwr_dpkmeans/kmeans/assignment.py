@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,9 @@ class AssignedBlock:
     """Consecutive points with their labels and the scores ``x . c - |c|^2 / 2`` of their nearest centroids."""
 
     start: int
-    points: FloatArray
-    labels: LabelArray
-    scores: FloatArray
+    points: FloatArray = field(repr=False)
+    labels: LabelArray = field(repr=False)
+    scores: FloatArray = field(repr=False)
 
     @property
     def stop(self) -> int:

@@ -7,7 +7,7 @@ sensitivity is 1 whatever the radius is, and a false radius costs nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,9 +34,9 @@ class ResidualSums:
         Of the clipped residuals, in squared radii; one row adds at most 1.
     """
 
-    sums: FloatArray
-    counts: FloatArray
-    squares: FloatArray
+    sums: FloatArray = field(repr=False)
+    counts: FloatArray = field(repr=False)
+    squares: FloatArray = field(repr=False)
 
 
 def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from flwr_dpkmeans.flower.pace import SECONDS_PER_ROUND_TRIP, round_trips
 from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.mechanisms import vector_length
 from flwr_dpkmeans.trust import trust_model
 
-SECONDS_PER_ROUND_TRIP = 6.0
-"""Measured on a SuperLink with SuperNodes on one machine: nearly all of it is polling."""
 START_UP_SECONDS = 20.0
 """From `flwr run` to the first message, with the app's dependencies installed."""
 # Bytes around the numbers in each of the six messages as Flower serialises their content, measured in process.
@@ -62,7 +61,7 @@ def deployment_of(plan: Plan) -> Deployment:
     """
     planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
     vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
-    trips = len(vectors) + 2
+    trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0

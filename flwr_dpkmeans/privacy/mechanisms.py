@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -202,7 +202,7 @@ class NoisedVector:
         What the noise costs.
     """
 
-    values: NDArray[np.uint64]
+    values: NDArray[np.uint64] = field(repr=False)
     events: tuple[Event, ...]
 
 

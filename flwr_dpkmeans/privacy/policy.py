@@ -9,6 +9,7 @@ in particular never what the client has spent before.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -25,6 +26,7 @@ _LONGEST_QUOTE = 60
 _NOISE_SOURCES = ("secure", "seeded")
 _NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total")
 _SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
+_KEY_DIGITS = 64
 _NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation")
 
 
@@ -102,6 +104,10 @@ class ClientPolicy:
     allowed_bounds : tuple of (float, float), optional
         For each feature the lowest and highest value that the plan's box may reach; a single pair holds for
         every feature. None allows every box.
+    pinned_peers : tuple of (name, public key), optional
+        Long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one may be
+        among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
+        the server announces.
 
     Raises
     ------
@@ -127,6 +133,7 @@ class ClientPolicy:
     allow_server_data: bool = True
     allowed_bounds: tuple[tuple[float, float], ...] | None = None
     allowed_evaluation: tuple[str, ...] = ()
+    pinned_peers: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
         for name in _NON_NEGATIVE_LIMITS:
@@ -143,6 +150,8 @@ class ClientPolicy:
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         if self.allowed_bounds is not None:
             object.__setattr__(self, "allowed_bounds", _bounds(self.allowed_bounds))
+        if self.pinned_peers is not None:
+            object.__setattr__(self, "pinned_peers", _peers(self.pinned_peers))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ClientPolicy:
@@ -399,3 +408,46 @@ def _bounds(value: object) -> tuple[tuple[float, float], ...]:
     if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
         raise _invalid("allowed_bounds", value, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
     return tuple((float(lowest), float(highest)) for lowest, highest in pairs)
+
+
+def _peers(value: object) -> tuple[tuple[str, str], ...]:
+    """Check the pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
+    entries: list[Any] = []
+    if isinstance(value, Mapping):
+        entries = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        entries = list(value)
+    if not entries:
+        # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
+        bound = "a table of names and keys or a list of keys, of at least one party"
+        raise _invalid("pinned_peers", value, bound, "list the other parties' keys, or leave it out")
+    pairs = tuple(_peer("", entry) if isinstance(entry, str) else _peer(*_two(entry)) for entry in entries)
+    keys = [key for _, key in pairs]
+    names = [name for name, _ in pairs if name]
+    for what, items in (("key", keys), ("name", names)):
+        twice = [item for item in items if items.count(item) > 1]
+        if twice:
+            raise ConfigurationError(
+                f"pinned_peers has the {what} {_quote(twice[0])} twice, but each party has one of its own: remove one."
+            )
+    return pairs
+
+
+def _two(entry: object) -> tuple[object, object]:
+    """A pair, or something that is no peer."""
+    return (entry[0], entry[1]) if isinstance(entry, (list, tuple)) and len(entry) == 2 else ("", entry)
+
+
+def _peer(name: object, key: object) -> tuple[str, str]:
+    """Check one pinned peer; its key is kept in small letters."""
+    if not isinstance(name, str) or not name.isprintable() or len(name) > _LONGEST_QUOTE:
+        raise ConfigurationError(
+            f"pinned_peers has the name {_quote(name)}, but a name has at most {_LONGEST_QUOTE} printable characters: "
+            "shorten it."
+        )
+    if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", key):
+        raise ConfigurationError(
+            f"pinned_peers has the key {_quote(key)}, but a key has {_KEY_DIGITS} hexadecimal digits: copy what "
+            "'python -m flwr_dpkmeans.identity show PATH' prints on that party's machine."
+        )
+    return name, key.lower()

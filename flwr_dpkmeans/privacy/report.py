@@ -10,6 +10,13 @@ from typing import Any
 REPORT_VERSION = 1
 EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
+NOT_PINNED = (
+    "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
+    "swaps keys is not held off."
+)
+"""Assumption of a client whose policy pins nobody, and of everybody who cannot know better."""
+SIMULATED = "All parties are simulated in one place: there are no identities to pin, and whoever runs it sees all data."
+"""Assumption of a run without a network."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,25 @@ class PrivacyReport:
                 f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
             )
         return "\n".join(lines)
+
+
+def pinned_identities(n_peers: int) -> str:
+    """Say what a client found that pins identities."""
+    return (
+        f"Identities are pinned: all {n_peers} peers were recognised by this client's policy, so a server that invents "
+        "clients or swaps keys is held off, as long as the pinned parties keep their keys to themselves."
+    )
+
+
+def signed_identities(n_signed: int, n_clients: int) -> str:
+    """Say what a server knows of it: who signed, but not who looked."""
+    if not n_signed:
+        return f"No client signed its key. {NOT_PINNED}"
+    return (
+        f"{n_signed} of {n_clients} clients signed their keys. Whether identities are pinned is each client's own "
+        "decision, and its own report says so: where they are not, a server that invents clients or swaps keys is not "
+        "held off."
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -23,11 +23,11 @@ _WORKING_MEMORY = 64
 class Clustering:
     """What a metric sees."""
 
-    points: Array
-    centroids: Array
-    clusters: NDArray[np.int64]
-    labels: NDArray[np.generic] | None
-    reference: Array | None
+    points: Array = field(repr=False)
+    centroids: Array = field(repr=False)
+    clusters: NDArray[np.int64] = field(repr=False)
+    labels: NDArray[np.generic] | None = field(repr=False)
+    reference: Array | None = field(repr=False)
 
     @property
     def n_found(self) -> int:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,13 @@ class RunResult:
         Metrics of the centroids.
     """
 
-    centroids: NDArray[np.float64]
-    counts: NDArray[np.float64]
-    movements: tuple[float, ...]
+    centroids: NDArray[np.float64] = field(repr=False)
+    counts: NDArray[np.float64] = field(repr=False)
+    movements: tuple[float, ...] = field(repr=False)
     report: PrivacyReport
     image_shape: tuple[int, ...] | None = None
     feature_names: tuple[str, ...] = ()
-    scaled: NDArray[np.float64] | None = None
+    scaled: NDArray[np.float64] | None = field(default=None, repr=False)
     evaluation: EvaluationResult | None = None
 
 

@@ -19,6 +19,7 @@ from flwr_dpkmeans.errors import ProtocolError
 Array = NDArray[np.float64]
 
 _GRID = 2.0**16
+_LONGEST_HEADER = 10_000
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class ClusterState:
         What an algorithm's own steps carry on, such as a projection; on the grid, of one or two dimensions.
     """
 
-    centroids: Array
-    counts: Array
-    movements: tuple[float, ...] = ()
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    centroids: Array = field(repr=False)
+    counts: Array = field(repr=False)
+    movements: tuple[float, ...] = field(default=(), repr=False)
+    extras: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
     def digest(self) -> bytes:
         """SHA-256 of the grid values, equal on all machines whose states are equal."""
@@ -88,16 +89,20 @@ def pack_state(state: ClusterState) -> bytes:
 @lru_cache(maxsize=8)
 def unpack_state(blob: bytes) -> ClusterState:
     """Undo `pack_state`; anything else is a `ProtocolError`. The arrays are read-only, as they are shared."""
-    line, separator, data = blob.partition(b"\n")
+    end = blob.find(b"\n", 0, _LONGEST_HEADER)
+    if end < 0:
+        raise ProtocolError("a state's header is missing or too long: use the same version of flwr-dpkmeans.")
+    # Without a copy: the arrays may be large, and may be rubbish.
+    data = memoryview(blob)[end + 1 :]
     try:
-        header = json.loads(line)
+        header = json.loads(blob[:end])
         k, d = (_size(value) for value in header["centroids"])
         n_movements = _size(header["movements"])
         shapes = {str(name): tuple(_size(value) for value in shape) for name, shape in header["extras"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError("a state's header is malformed: use the same version of flwr-dpkmeans.") from error
     sizes = [k * d, k, n_movements, *(math.prod(shape) for shape in shapes.values())]
-    if not separator or len(data) != 8 * sum(sizes) or any(len(shape) not in (1, 2) for shape in shapes.values()):
+    if len(data) != 8 * sum(sizes) or any(len(shape) not in (1, 2) for shape in shapes.values()):
         raise ProtocolError("a state's arrays do not have the sizes that its header says: message discarded.")
     values: Any = np.frombuffer(data, dtype="<f8").astype(np.float64)
     if not bool(np.all(np.isfinite(values))):

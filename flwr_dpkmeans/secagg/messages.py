@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -26,7 +27,7 @@ class Release:
 
     round_index: int
     attempt: int
-    values: Ring
+    values: Ring = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ class SumRequest:
         Group keys sealed for this client, with the message after the author's first reply of an attempt.
     state : bytes
         What the next statistic reads, where the server alone can compute it; the release is then empty.
+    credentials : mapping of node id to Credential
+        With the first roster of a run: what its members signed, if they have identities.
+    cohort : tuple of int
+        Where sums are recovered: who is asked, ascending, instead of a roster.
+    group_boxes : mapping of author id to bytes
+        Where sums are recovered: sealed group keys, with the first request; `boxes` then holds neighbours' key shares.
+    confirmations : mapping of node id to bytes
+        Where sums are recovered and this client's neighbours have identities: which survivors each was told, signed.
     """
 
     round_index: int
@@ -52,7 +61,11 @@ class SumRequest:
     roster: Roster | None = None
     release: Release | None = None
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    state: bytes = b""
+    state: bytes = field(default=b"", repr=False)
+    credentials: Mapping[int, Credential] = field(default_factory=dict)
+    cohort: tuple[int, ...] = ()
+    group_boxes: Mapping[int, bytes] = field(default_factory=dict)
+    confirmations: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,7 @@ class SumReply:
         Keyed tag of the client's state (empty in the first reply, when no key is shared yet).
     boxes : mapping of node id to bytes
         From a key author, in its first reply of an attempt: its group key, sealed for each other client.
+        Where sums are recovered: a ticket for each neighbour in the cohort; see `secagg.recovery.agreement`.
     """
 
     round_index: int
@@ -84,7 +98,8 @@ class FinishRequest:
 
     release: Release
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    state: bytes = b""
+    state: bytes = field(default=b"", repr=False)
+    confirmations: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

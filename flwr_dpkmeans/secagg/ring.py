@@ -29,14 +29,14 @@ class FixedPointVector:
 class MaskedVector:
     """One client's vector under its masks: uniform to everybody who lacks one of its keys."""
 
-    values: Ring
+    values: Ring = field(repr=False)
 
 
 @dataclass(frozen=True)
 class AggregateVector:
     """The sum of all masked vectors of one attempt; still blinded if key authors added their streams."""
 
-    values: Ring
+    values: Ring = field(repr=False)
     blinded: bool
 
 

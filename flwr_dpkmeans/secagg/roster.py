@@ -118,13 +118,24 @@ class Roster:
         >>> len(roster.neighbours(7, max_silent=3))
         4
         """
-        size = len(self.members)
+        everybody = len(self.members) - 1
         connectivity = (max_silent + 2) // 2 * 2
-        if size <= ALL_PAIRS_UP_TO or connectivity >= size - 1:
+        return self.circle(node_id, everybody if everybody < ALL_PAIRS_UP_TO else connectivity)
+
+    def circle(self, node_id: int, degree: int) -> tuple[int, ...]:
+        """Return the `degree` (even) nearest nodes on the hashed circle, in ascending order, or everybody else.
+
+        Examples
+        --------
+        >>> Roster.of(0, {i: i.to_bytes(32, "little") for i in range(4)}).circle(2, 3)
+        (0, 1, 3)
+        """
+        size = len(self.members)
+        if degree >= size - 1:
             return tuple(other for other in self.node_ids if other != node_id)
         position = self._positions[node_id]
         order = self.hashed_order
-        near = (step for distance in range(1, connectivity // 2 + 1) for step in (distance, -distance))
+        near = (step for distance in range(1, degree // 2 + 1) for step in (distance, -distance))
         return tuple(sorted(order[(position + step) % size] for step in near))
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, ReleasedSum, draw_noise, release
@@ -63,8 +63,8 @@ class Broadcast:
         None where the server cannot read the sum.
     """
 
-    values: Ring
-    released: ReleasedSum | None
+    values: Ring = field(repr=False)
+    released: ReleasedSum | None = field(repr=False)
 
 
 class TrustModel(ABC):

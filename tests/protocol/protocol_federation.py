@@ -28,6 +28,7 @@ from flwr_dpkmeans.planning import initial_state
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.secagg.identity import Identity
 from flwr_dpkmeans.trust import base as trust_base
 from flwr_dpkmeans.trust import distributed as trust_distributed
 
@@ -77,13 +78,15 @@ def make_federation(
     loaders: dict[int, Callable[..., Any]] | None = None,
     ledgers: dict[int, MemoryLedger] | None = None,
     run_id: int | None = None,
+    identities: dict[int, Identity] | None = None,
 ) -> Federation:
     """Build a federation of one node per part; `loaders` replaces ``load_data`` of single nodes."""
     clients, own_ledgers, nodes = {}, {}, []
     for node_id, part in enumerate(parts, start=FIRST_NODE_ID):
         client = KMeansClient(part)
         ledger = (ledgers or {}).get(node_id) or MemoryLedger()
-        settings = NodeSettings((policies or {}).get(node_id) or policy or ClientPolicy(), ledger, "rows")
+        own_policy = (policies or {}).get(node_id) or policy or ClientPolicy()
+        settings = NodeSettings(own_policy, ledger, "rows", identity=(identities or {}).get(node_id))
         load = (loaders or {}).get(node_id) or (lambda _, client=client: client)
         nodes.append(Node(client_app(load, mod=SecureAggregation(lambda _, settings=settings: settings))))
         clients[node_id], own_ledgers[node_id] = client, ledger

@@ -26,7 +26,7 @@ ALLOWED = {
     "algorithms": {"rounds", "kmeans", "privacy", "config", "server_facts"},
     "trust": {"rounds", "privacy", "secagg"},
     "plan": {"trust", "privacy", "secagg", "config", "server_facts"},
-    "plan_checks": {"plan", "trust", "privacy", "secagg"},
+    "plan_checks": {"plan", "trust", "privacy", "secagg", "config"},
     "plan_defaults": {"privacy", "secagg", "config"},
     "preliminary": {"plan", "plan_defaults", "kmeans", "privacy", "config"},
     "planning": {
@@ -37,10 +37,11 @@ ALLOWED = {
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
-    "reporting": {"algorithms", "plan", "trust", "privacy", "config"},
+    "reporting": {"algorithms", "plan", "trust", "privacy", "secagg", "config"},
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
+    "identity": {"secagg"},
     "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "reporting", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),

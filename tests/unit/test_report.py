@@ -187,7 +187,7 @@ def test_bounds_are_listed_as_an_assumption() -> None:
     assert any("The bounds (0 to 16) are public knowledge" in s for s in REPORTS["fastlloyd"].assumptions)
     many = report_of(bounds=((0.0, 0.0), (1.0, 2.0)))
     assert any("given for each of 2 features" in s for s in many.assumptions)
-    assert any("identities are not pinned" in s for s in many.assumptions)
+    assert any("Identities are not pinned" in s for s in many.assumptions)
     assert any("Up to 1 aggregation(s) may be repeated" in s for s in many.assumptions)
     assert not any("may be repeated" in s for s in report_of(max_retries=0).assumptions)
 

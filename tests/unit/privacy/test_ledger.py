@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledger_entries import entry, head_of, put_head_back
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.ledger import main
@@ -25,11 +26,6 @@ from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, 
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
-
-
-def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
-    values = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums", "delta": 1e-6, **others}
-    return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
 
 
 @pytest.fixture
@@ -353,7 +349,7 @@ def test_one_edit_is_one_problem(filled: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"round_index": 0}, {"round_index": 9, "epsilon": 0.1}])
 def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict[str, Any]) -> None:
-    line, _ = ledger_module._encode(entry(**{"epsilon": 2.0, **change}), inspect_ledger(filled).head)
+    line, _ = ledger_module.encode(entry(**{"epsilon": 2.0, **change}), inspect_ledger(filled).head)
     with filled.open("ab") as file:
         file.write(line)
     assert "line 6" in verify_ledger(filled)[0]
@@ -381,6 +377,7 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pyt
     start = whole[:-1].rfind(b"\n") + 1
     for end in range(start + 1, len(whole) - 1):
         filled.write_bytes(whole[:end])
+        put_head_back(filled, 4)
         ledger = FileLedger(filled)
         assert ledger.spent("ward-7") == 1.0
         assert not ledger.has_attempt("run-1", 4, 0)
@@ -412,12 +409,16 @@ def test_tail_of_zeros_is_torn(filled: Path) -> None:
     assert verify_ledger(filled) == []
 
 
-def test_charge_syncs_the_line_and_at_creation_the_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[tuple[str, bytes]] = []
+def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head's own lines are told apart by how many there are when a file is synced."""
+    synced: list[tuple[str, int, int]] = []
     real_fsync = os.fsync
 
     def spy(descriptor: int) -> None:
-        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), path.read_bytes()))
+        lines = [place.read_bytes().count(b"\n") if place.exists() else 0 for place in (path, head_of(path))]
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), *lines))
         real_fsync(descriptor)
 
     if not Path("/proc/self/fd").exists():
@@ -425,9 +426,10 @@ def test_charge_syncs_the_line_and_at_creation_the_folder(path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", spy)
     ledger = FileLedger(path)
     ledger.charge(entry("run-1"))
-    first = path.read_bytes()
     ledger.charge(entry("run-2"))
-    assert synced == [(str(path), first), (str(path.parent), first), (str(path), path.read_bytes())]
+    first, head, folder = str(path), str(head_of(path)), str(path.parent)
+    beginning = [(first, 0, 0), (head, 0, 1), (folder, 0, 1)]
+    assert synced == [*beginning, (first, 1, 1), (head, 1, 2), (first, 2, 2), (head, 2, 3)]
 
 
 @pytest.mark.parametrize("written", [0, 10])
@@ -456,16 +458,24 @@ def test_full_disk_charges_nothing_and_leaves_the_file_sound(
     assert verify_ledger(filled) == []
 
 
-def test_failed_sync_raises_and_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(descriptor: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+@pytest.mark.parametrize("failing", [1, 2], ids=["line", "head"])
+def test_failed_sync_raises_and_counts(filled: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    calls = 0
 
-    ledger = FileLedger(path)
+    def broken(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ledger = FileLedger(filled)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken)
         with pytest.raises(BudgetError, match="nothing may be released"):
-            ledger.charge(entry())
-    assert ledger.spent("ward-7") == 0.5
+            ledger.charge(entry("run-2"))
+    assert ledger.spent("ward-7") == 1.75
+    ledger.charge(entry("run-3"))
+    assert verify_ledger(filled) == []
 
 
 def race_for_budget(path: str, run_id: str, start: Any, outcomes: Any) -> None:
@@ -508,7 +518,7 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
         other_done.set()
 
     thread = threading.Thread(target=other)
-    real_encode = ledger_module._encode
+    real_encode = ledger_module.encode
 
     def pause(item: LedgerEntry, previous: str) -> tuple[bytes, str]:
         if item.run_id == "run-1" and not thread.ident:
@@ -516,7 +526,7 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
             assert not other_done.wait(0.2)
         return real_encode(item, previous)
 
-    monkeypatch.setattr(ledger_module, "_encode", pause)
+    monkeypatch.setattr(ledger_module, "encode", pause)
     FileLedger(path).charge(entry("run-1", epsilon=1.0), max_total=1.5)
     thread.join()
     assert len(refused) == 1
@@ -529,16 +539,16 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
     """A charge between another thread's reading of the file and its use of what it read has to wait."""
     ledger = FileLedger(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
-    real_read_file = ledger_module._read_file
+    real_read_both = ledger_module.read_both
 
-    def pause(path: Path) -> bytes:
-        raw = real_read_file(path)
+    def pause(path: Path) -> tuple[bytes, bytes]:
+        raw = real_read_both(path)
         if not thread.ident:
             thread.start()
             thread.join(0.2)
         return raw
 
-    monkeypatch.setattr(ledger_module, "_read_file", pause)
+    monkeypatch.setattr(ledger_module, "read_both", pause)
     assert ledger.spent("ward-7") == 1.25
     thread.join()
     assert ledger.spent("ward-7") == 1.75
@@ -599,6 +609,7 @@ def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFix
     assert main(["verify", str(filled)]) == 0
     assert f"is sound: 5 entries, last checksum {head}." in capsys.readouterr().out
     filled.write_bytes(whole[:-5])
+    put_head_back(filled, 4)
     assert main(["verify", str(filled)]) == 0
     assert "unfinished line, which was never released" in capsys.readouterr().out
     filled.write_bytes(b"".join(edit_value(whole.splitlines(keepends=True))))

@@ -255,3 +255,49 @@ def test_unreadable_file_never_becomes_the_default_policy(tmp_path: Path, conten
         path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"policy\.toml"):
         ClientPolicy.from_toml(path)
+
+
+# -- pinned peers -------------------------------------------------------------------------------------------------
+
+KEY_A, KEY_B = "a0" * 32, "b1" * 32
+
+
+def test_pinned_peers_are_a_table_or_a_list(tmp_path: Path) -> None:
+    named, listed = tmp_path / "named.toml", tmp_path / "listed.toml"
+    named.write_text(f'min-cohort = 3\n[pinned-peers]\nward-7 = "{KEY_A.upper()}"\n"St. Anna" = "{KEY_B}"\n')
+    listed.write_text(f'pinned-peers = ["{KEY_A}", "{KEY_B}"]\n')
+    assert ClientPolicy.from_toml(named).pinned_peers == (("ward-7", KEY_A), ("St. Anna", KEY_B))
+    assert ClientPolicy.from_toml(named).min_cohort == 3
+    assert ClientPolicy.from_toml(listed).pinned_peers == (("", KEY_A), ("", KEY_B))
+    assert ClientPolicy().pinned_peers is None
+    again = replace(ClientPolicy.from_toml(named), min_cohort=2)
+    assert again.pinned_peers == (("ward-7", KEY_A), ("St. Anna", KEY_B))
+
+
+@pytest.mark.parametrize(
+    ("peers", "sentence"),
+    [
+        ([], "pinned_peers is [], but it must be a table of names and keys or a list of keys, of at least one party"),
+        ({}, "pinned_peers is {}, but it must be"),
+        (KEY_A, "but it must be a table of names and keys or a list of keys"),
+        (7, "pinned_peers is 7, but it must be"),
+        ([KEY_A[:-1]], "but a key has 64 hexadecimal digits: copy what"),
+        ([KEY_A[:-1] + "\n"], "64 hexadecimal digits"),
+        ([KEY_A + "\n"], "64 hexadecimal digits"),
+        ([KEY_A[:-1] + "\u0663"], "64 hexadecimal digits"),
+        ([7], "pinned_peers has the key 7, but"),
+        ([[KEY_A]], "64 hexadecimal digits"),
+        ({"ward-7": [KEY_A]}, "64 hexadecimal digits"),
+        ({"ward-7": ""}, "pinned_peers has the key '', but"),
+        ({"x" * 61: KEY_A}, "a name has at most 60 printable characters"),
+        ({"two\nlines": KEY_A}, "a name has at most 60 printable characters"),
+        ([KEY_A, KEY_B, KEY_A.upper()], "has the key 'a0a0"),
+        ({"a": KEY_A, "b": KEY_A}, "twice, but each party has one of its own"),
+        ([("a", KEY_A), ("a", KEY_B)], "pinned_peers has the name 'a' twice"),
+    ],
+)
+def test_malformed_pinned_peers_are_named(peers: Any, sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ClientPolicy.from_mapping({"pinned-peers": peers})
+    assert sentence in str(caught.value)
+    assert str(caught.value).endswith(".")

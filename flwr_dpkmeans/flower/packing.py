@@ -1,0 +1,96 @@
+"""Rosters, credentials, sets of nodes and sealed boxes as bytes, and back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
+from flwr_dpkmeans.secagg.roster import Roster
+
+_ID_BYTES = 8
+
+
+def pack_roster(roster: Roster) -> bytes:
+    """Node ids (8 bytes) and public keys (32 bytes) end to end."""
+    return b"".join(struct.pack("<Q", node_id) + key for node_id, key in roster.members)
+
+
+@lru_cache(maxsize=64)
+def unpack_roster(attempt: int, blob: bytes) -> Roster:
+    """Undo `pack_roster`; order and repetitions are checked by `Roster`."""
+    step = _ID_BYTES + KEY_BYTES
+    if len(blob) % step:
+        raise ProtocolError(f"a roster of {len(blob)} bytes is not a multiple of {step}: check the server's version.")
+    members = tuple(
+        (struct.unpack_from("<Q", blob, start)[0], blob[start + _ID_BYTES : start + step])
+        for start in range(0, len(blob), step)
+    )
+    return Roster(attempt, members)
+
+
+def pack_credentials(credentials: Mapping[int, Credential]) -> bytes:
+    """Node id (8 bytes), identity (32), plan digest (32) and signature (64) end to end, in order of node id."""
+    return b"".join(
+        struct.pack("<Q", node) + credential.identity + credential.plan_digest + credential.signature
+        for node, credential in sorted(credentials.items())
+    )
+
+
+@lru_cache(maxsize=4)
+def unpack_credentials(blob: bytes, most: int) -> Mapping[int, Credential]:
+    """Undo `pack_credentials`, for at most as many nodes as the roster has that they came with."""
+    step = _ID_BYTES + IDENTITY_BYTES + KEY_BYTES + SIGNATURE_BYTES
+    if len(blob) % step or len(blob) > most * step:
+        raise ProtocolError(
+            f"credentials of {len(blob)} bytes came with a roster of {most} clients, but there may be {step} bytes for "
+            "each at most: check the server's version."
+        )
+    credentials: dict[int, Credential] = {}
+    previous = -1
+    for start in range(0, len(blob), step):
+        node, identity, digest, signature = struct.unpack_from("<Q32s32s64s", blob, start)
+        if node <= previous:
+            raise ProtocolError("credentials are out of order or repeated: stop the run and check the server.")
+        credentials[node], previous = Credential(identity, digest, signature), node
+    return MappingProxyType(credentials)
+
+
+def pack_boxes(boxes: Mapping[int, bytes]) -> bytes:
+    """Node id (8 bytes), length (4 bytes) and box, end to end, in order of node id."""
+    return b"".join(struct.pack("<QI", node, len(box)) + box for node, box in sorted(boxes.items()))
+
+
+def unpack_boxes(blob: bytes) -> dict[int, bytes]:
+    """Undo `pack_boxes`; a torn or repeated entry is a `ProtocolError`."""
+    boxes: dict[int, bytes] = {}
+    start = 0
+    header = struct.calcsize("<QI")
+    while start < len(blob):
+        if start + header > len(blob):
+            raise ProtocolError("sealed group keys are cut off: message discarded.")
+        node, length = struct.unpack_from("<QI", blob, start)
+        box = blob[start + header : start + header + length]
+        if len(box) != length or node in boxes:
+            raise ProtocolError("sealed group keys are cut off or repeated: message discarded.")
+        boxes[node] = box
+        start += header + length
+    return boxes
+
+
+def pack_nodes(nodes: Iterable[int]) -> bytes:
+    """Node ids, 8 bytes each, end to end."""
+    return b"".join(struct.pack("<Q", node) for node in nodes)
+
+
+@lru_cache(maxsize=16)
+def unpack_nodes(blob: bytes) -> tuple[int, ...]:
+    """Undo `pack_nodes`; order and repetitions are checked where the nodes are used."""
+    if len(blob) % _ID_BYTES:
+        raise ProtocolError(f"a set of nodes has {len(blob)} bytes, which is not a multiple of {_ID_BYTES}: discarded.")
+    return struct.unpack(f"<{len(blob) // _ID_BYTES}Q", blob)

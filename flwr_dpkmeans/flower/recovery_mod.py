@@ -1,0 +1,87 @@
+"""What the mod does beside `flwr_dpkmeans.flower.mod` where sums are recovered: key shares, and survivors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flwr.app import Message, RecordDict
+
+from flwr_dpkmeans.errors import IdentityError, ProtocolError
+from flwr_dpkmeans.flower import client_log
+from flwr_dpkmeans.flower.approval import require_pinned, require_size
+from flwr_dpkmeans.flower.logs import now_at
+from flwr_dpkmeans.flower.memory import ClientMemory
+from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.flower.recovery_records import (
+    parse_share_request,
+    parse_unmask_request,
+    share_reply_content,
+    unmask_reply_content,
+)
+from flwr_dpkmeans.secagg.identity import verify_survivors
+from flwr_dpkmeans.secagg.recovery import client as recovery
+from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
+from flwr_dpkmeans.secagg.recovery.client import Phase, RecoveryState
+
+
+def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tuple[ClientMemory, RecordDict]:
+    """Share the keys of all aggregations with the neighbours; nothing of the data is in it, so nothing is charged."""
+    state = _recovering(memory)
+    request = parse_share_request(message.content)
+    require_size(memory.plan, request.roster)
+    n_recognised = require_pinned(memory, settings, request)
+    protocol, reply = recovery.share_keys(state, request)
+    identities: tuple[tuple[int, bytes], ...] = ()
+    if n_recognised:
+        identities = tuple((node, request.credentials[node].identity) for node in protocol.neighbours)
+    client_log.shared(len(request.roster.members), n_recognised, len(protocol.neighbours), protocol.graph.threshold)
+    memory = replace(memory, protocol=protocol, n_recognised=n_recognised, identities=identities)
+    return memory, share_reply_content(reply)
+
+
+def unmask(memory: ClientMemory, message: Message, settings: NodeSettings) -> tuple[ClientMemory, RecordDict]:
+    """Give a share for each neighbour, and sign what survivors this client was told of."""
+    state = _recovering(memory)
+    request = parse_unmask_request(message.content)
+    now_at(request.round_index, request.attempt)
+    protocol, reply = recovery.unmask(state, request)
+    if settings.identity is not None:
+        told = survivors_digest(request.survivors)
+        asked = (request.round_index, request.attempt)
+        signature = settings.identity.sign_survivors(protocol.run_id, protocol.node_id, *asked, told)
+        reply = replace(reply, signature=signature)
+    client_log.unmasked(len(request.survivors), len(state.cohort.members))
+    return replace(memory, protocol=protocol), unmask_reply_content(reply)
+
+
+def require_confirmed(memory: ClientMemory, settings: NodeSettings, confirmations: Mapping[int, bytes]) -> None:
+    """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
+
+    A server that told others of different ones cannot have shares enough to unmask this client's vector twice.
+    """
+    state = memory.protocol
+    if not isinstance(state, RecoveryState) or settings.policy.pinned_peers is None or settings.identity is None:
+        return
+    if state.phase is not Phase.UNMASKED:
+        return
+    told, identities = survivors_digest(state.survivors), dict(memory.identities)
+    for node, signature in confirmations.items():
+        asked = (state.run_id, node, state.round_index, state.attempt)
+        if node not in identities or not verify_survivors(identities[node], signature, *asked, told):
+            raise IdentityError(
+                f"node {node} did not sign the survivors of round {state.round_index} that this client was told of: "
+                "the server shows clients different survivors, or relays signatures of another run; stop the run."
+            )
+    if len(confirmations) < state.graph.threshold:
+        raise IdentityError(
+            f"{len(confirmations)} neighbours signed the survivors of round {state.round_index}, but "
+            f"{state.graph.threshold} are needed: give every node an 'identity', and check the server."
+        )
+
+
+def _recovering(memory: ClientMemory) -> RecoveryState:
+    """The state of a run whose sums are recovered."""
+    if not isinstance(memory.protocol, RecoveryState):
+        raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+    return memory.protocol

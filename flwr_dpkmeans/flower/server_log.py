@@ -1,0 +1,158 @@
+"""What the server's operator sees: progress, waiting, who is missing, refusals, budget and a summary at the end.
+
+All of it is public: node ids, the plan's numbers, released counts, time. Under ``oblivious`` the server has no sum and
+no centroid that a line could hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from flwr.app import Message, RecordDict
+
+from flwr_dpkmeans.config import Dropout
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.flower.client_log import n_bytes
+from flwr_dpkmeans.flower.logs import event, placed_logger
+from flwr_dpkmeans.flower.records import Status, parse_failure
+from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.privacy.report import PrivacyReport
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+_NODES_SHOWN = 20
+
+
+class Progress:
+    """Round trips of one run: how many are done, and how long the rest will take.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds; for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self._done = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return self._clock() - self._start
+
+    def after_round_trip(self, n_left: int | None) -> str:
+        """Count one round trip, and say how far the run is; `n_left` is None while the rounds are not planned yet."""
+        self._done += 1
+        so_far = self.seconds
+        if n_left is None:
+            return f"round trip {self._done} took place, {so_far:.0f} s so far"
+        left = so_far / self._done * n_left
+        return f"round trip {self._done} of {self._done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+
+
+def round_trips_left(plan: Plan, index: int | None) -> int | None:
+    """Round trips after round `index` (None: after the key phase), if nobody drops out; None if not yet planned."""
+    if not plan.is_final:
+        return None
+    rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
+    return rounds * (2 if plan.dropout is Dropout.RECOVER else 1) + 1
+
+
+def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
+    """Log how far the run is, in time and in budget."""
+    left = round_trips_left(plan, index)
+    planned = plan.epsilon if plan.is_final else plan.config.epsilon
+    worst = plan.epsilon_worst_case if plan.is_final else planned * (1 + plan.config.max_retries)
+    logger.info(
+        "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
+        progress.after_round_trip(left),
+        epsilon,
+        planned,
+        worst,
+        extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
+    )
+
+
+def sending(messages: Sequence[Message], timeout: float) -> None:
+    """Say what is sent and how long it is waited for, to whoever asks for details."""
+    if logger.isEnabledFor(logging.DEBUG):
+        size = sum(n_bytes(message.content) for message in messages)
+        logger.debug("sending %d messages with %d bytes, waiting up to %.0f s", len(messages), size, timeout)
+
+
+def received(replies: Sequence[Message], seconds: float) -> None:
+    """Say what came back, to whoever asks for details."""
+    if logger.isEnabledFor(logging.DEBUG):
+        size = sum(n_bytes(reply.content) for reply in replies if reply.has_content())
+        logger.debug("%d replies with %d bytes came after %.2f s", len(replies), size, seconds)
+
+
+def refusals(contents: Iterable[tuple[int, RecordDict]]) -> None:
+    """Log every client's refusal of the plan; the run stops with the first one alone."""
+    for node, content in contents:
+        # A reply that cannot be parsed is logged where its content is taken in.
+        with suppress(ProtocolError):
+            status, code, sentence = parse_failure(content)
+            if status is not Status.OK:
+                details = event("refused", by=node, kind=code)
+                logger.warning("node %d refused (%s): %s", node, code, sentence, extra=details)
+
+
+def starting(plan: Plan, nodes: Sequence[int]) -> None:
+    """Say which nodes take part."""
+    more = ", ..." if len(nodes) > _NODES_SHOWN else ""
+    logger.info(
+        "run %d starts with %d clients: nodes %s%s",
+        plan.run_id,
+        len(nodes),
+        ", ".join(str(node) for node in nodes[:_NODES_SHOWN]),
+        more,
+        extra=event("start", nodes=list(nodes)),
+    )
+
+
+def missing(nodes: Sequence[int], attempt: int, n_left: int) -> None:
+    """Log who did not answer, and that the aggregation is repeated without them."""
+    logger.warning(
+        "nodes %s did not answer: attempt %d without them, with the %d that did",
+        list(nodes),
+        attempt,
+        n_left,
+        extra=event("retry", missing=list(nodes), next_attempt=attempt, n_left=n_left),
+    )
+
+
+def left_out(nodes: Sequence[int], why: str) -> None:
+    """Log who fell silent where the sum is recovered without them."""
+    shown, more = list(nodes[:_NODES_SHOWN]), ", ..." if len(nodes) > _NODES_SHOWN else ""
+    logger.warning(
+        "%d node(s) %s and are left out: %s%s",
+        len(nodes),
+        why,
+        ", ".join(map(str, shown)),
+        more,
+        extra=event("left out", missing=list(nodes)),
+    )
+
+
+def finished(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
+    """Sum the run up in one line."""
+    n_planned = plan.last_round - plan.first_round + 1
+    logger.info(
+        "finished: %d aggregations (%d repeated) in %.0f s; %d of %d clients have the result; epsilon %.4g at delta "
+        "%.3g per %s",
+        report.n_attempts,
+        report.n_attempts - n_planned,
+        progress.seconds,
+        n_confirmed,
+        n_asked,
+        report.epsilon,
+        report.delta,
+        report.unit,
+        extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
+    )

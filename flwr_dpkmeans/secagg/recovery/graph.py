@@ -1,0 +1,123 @@
+"""How many neighbours share masks and key shares, and how many of them give a key back.
+
+Clients stand on a circle in the hashed order of the roster, and each one's neighbours are the `degree` nearest: with
+them it masks, and they hold the shares of its keys. With t of n clients that collude or fall silent, these must hold
+(after Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead",
+2020, section 3.3), each for the worst way to split t:
+
+* a server cannot learn both keys of a client, nor read the shares of a client that is given up: twice the threshold is
+  more than the degree plus the colluding neighbours, since these give a share of both and everybody else of one;
+* colluding neighbours alone do not reach the threshold, which follows;
+* no part of the sum can be read. Where a part ends, half a neighbourhood is given up or colludes, and its members' self
+  masks are held by the other half and by the colluders in this one. Both ends together need more colluders among
+  `degree` clients than the threshold allows for, whoever the server says is gone, and also if it is not honest;
+* the silent leave enough share-holders.
+
+Up to `ALL_PAIRS_UP_TO` clients everybody neighbours everybody and all of this is certain. Above, the first three fail
+with a probability of at most 2^-40 together, over the order, which is a hash of fresh public keys: hypergeometric tails
+for n neighbourhoods and n (n - 1) / 2 pairs of halves, in integers, since all parties must come to the same numbers.
+The fourth costs an attempt, and fails with at most 2^-20 in an aggregation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.secagg.recovery.shamir import MOST_HOLDERS
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
+
+PRIVACY_BITS = 40
+LIVENESS_BITS = 20
+SMALLEST_COHORT = 6
+
+
+@dataclass(frozen=True)
+class RecoveryGraph:
+    """Neighbourhoods of one run.
+
+    Parameters
+    ----------
+    degree : int
+        Neighbours of each client, who also hold its key shares.
+    threshold : int
+        Shares that give a key back.
+    certain : bool
+        Whether its properties hold for every set of t clients, not only with probability 1 - 2^-40.
+    """
+
+    degree: int
+    threshold: int
+    certain: bool
+
+
+@lru_cache(maxsize=64)
+def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
+    """Choose the smallest neighbourhoods that keep the promises above.
+
+    Parameters
+    ----------
+    n_clients : int
+        Clients that share keys.
+    max_silent : int
+        t: how many of them may collude with the server or fall silent, together.
+
+    Returns
+    -------
+    RecoveryGraph
+
+    Raises
+    ------
+    PlanError
+        If no neighbourhood of at most 255 can keep them.
+
+    Examples
+    --------
+    >>> recovery_graph(20, 2)
+    RecoveryGraph(degree=19, threshold=11, certain=True)
+    >>> recovery_graph(1000, 125).degree < 160
+    True
+    """
+    if n_clients < SMALLEST_COHORT:
+        raise PlanError(
+            f"{n_clients} clients take part, but dropout='recover' needs at least {SMALLEST_COHORT}: choose "
+            "dropout='retry'."
+        )
+    everybody = n_clients - 1
+    max_silent = min(max(max_silent, 0), everybody)
+    for degree in range(2, min(everybody, MOST_HOLDERS + 1), 2):
+        if n_clients <= ALL_PAIRS_UP_TO:
+            break
+        graph = _sparse(n_clients, max_silent, degree)
+        if graph is not None:
+            return graph
+    threshold = (everybody + max_silent) // 2 + 1
+    if everybody <= MOST_HOLDERS and everybody - max_silent >= threshold:
+        return RecoveryGraph(everybody, threshold, certain=True)
+    raise PlanError(
+        f"max_silent is {max_silent} of {n_clients} clients, but dropout='recover' can keep sums both secret and "
+        "recoverable for less than a third of them only, and about a sixth of a thousand: lower max_silent or choose "
+        "dropout='retry'."
+    )
+
+
+def _sparse(n_clients: int, max_silent: int, degree: int) -> RecoveryGraph | None:
+    """Neighbourhoods of this size, if they keep the promises."""
+    # n neighbourhoods and n (n - 1) / 2 pairs of halves.
+    colluding = _quantile(n_clients, max_silent, degree, comb(n_clients + 1, 2) << PRIVACY_BITS)
+    silent = _quantile(n_clients, max_silent, degree, n_clients << LIVENESS_BITS)
+    threshold = (degree + colluding) // 2 + 1
+    return RecoveryGraph(degree, threshold, certain=False) if degree - silent >= threshold else None
+
+
+def _quantile(n_clients: int, marked: int, degree: int, odds: int) -> int:
+    """Least number that the marked nodes exceed among `degree` others with a probability of at most 1 / odds."""
+    everything = comb(n_clients - 1, degree)
+    tail = 0
+    for number in range(min(marked, degree), -1, -1):
+        tail += comb(marked, number) * comb(n_clients - 1 - marked, degree - number)
+        if tail * odds > everything:
+            return number
+    return 0

@@ -1,0 +1,1 @@
+"""A whole federation on one machine, over TLS, with authenticated SuperNodes: `python -m simulations.deploy --help`."""

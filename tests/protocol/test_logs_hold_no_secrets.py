@@ -1,0 +1,415 @@
+"""Whole federations with every line of every logger caught, and searched for what nobody may read in them.
+
+What is planted and searched for: rows, private, pair, group, tag and stream keys, the first words of masks, exact
+statistics, the server's noise; under ``oblivious`` also released sums and centroids. Each in every spelling that a
+careless line could have: decimal, hexadecimal, base64, raw bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context
+from numpy.typing import NDArray
+from protocol_federation import Federation, Truth, grid_parts, make_federation
+
+from flwr_dpkmeans.errors import DataError, RefusalError
+from flwr_dpkmeans.flower import client_log
+from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.logs import LineFormatter, LogFormat
+from flwr_dpkmeans.flower.records import RECORD
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.secagg import client as secagg_client
+
+SIZES = (30, 40, 50, 60, 70)
+VICTIM = FIRST_NODE_ID + 1
+TRUSTS = ("oblivious", "central", "distributed")
+SHORTEST = 7
+"""Spellings with fewer characters are found by chance."""
+
+
+# -- what is searched for -----------------------------------------------------------------------------------------
+
+
+def spellings_of_bytes(secret: bytes) -> Iterator[str]:
+    """Hexadecimal, base64 at each alignment, and as Python shows bytes; of the first 24 bytes, which is enough."""
+    start = secret[:24]
+    if len(start) < 8 or len(set(start)) < 5:
+        return
+    yield start.hex()
+    yield repr(start)[2:-1]
+    for shift in range(3):
+        # The characters that depend on these bytes alone, wherever they lie in what was encoded.
+        whole = base64.b64encode(bytes(shift) + start).decode().rstrip("=")
+        yield whole[4 if shift else 0 : 4 * ((shift + len(start)) // 3)]
+
+
+def spellings_of_number(value: float) -> Iterator[str]:
+    """In full, and as NumPy and formats shorten it."""
+    for text in (repr(float(value)), f"{value:.8f}".rstrip("0"), f"{value:.6g}"):
+        if len(text.lstrip("-")) >= SHORTEST:
+            yield text.lstrip("-")
+
+
+def spellings_of_array(array: NDArray[Any]) -> Iterator[str]:
+    """Each number, and the bytes of some."""
+    flat = np.ravel(array)
+    for value in flat[:40]:
+        yield from spellings_of_number(value) if flat.dtype.kind == "f" else spellings_of_word(int(value))
+    for row in range(0, min(len(flat), 40), 2):
+        yield from spellings_of_bytes(np.ascontiguousarray(flat[row : row + 4]).tobytes())
+
+
+def spellings_of_word(value: int) -> Iterator[str]:
+    """A word of the ring: as it is, as a signed number, and as the statistic that it stands for."""
+    signed = int(np.uint64(value).view(np.int64)) if value >= 0 else value
+    for text in (str(value), str(signed), f"{value:x}"):
+        if len(text.lstrip("-")) >= SHORTEST:
+            yield text.lstrip("-")
+    yield from spellings_of_number(signed / 2.0**16)
+
+
+# -- everything that is logged ------------------------------------------------------------------------------------
+
+
+OF_LOGGING = set(vars(logging.makeLogRecord({}))) | {"message"}
+SHOWN = {"msg", "args", "exc_text", "stack_info"}
+
+
+class Catcher(logging.Handler):
+    """Keeps every record as each rendering shows it, and with all its fields, as other handlers may."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[tuple[int | None, str]] = []
+        self._renderings = [LineFormatter(LogFormat.TEXT), LineFormatter(LogFormat.JSON), logging.Formatter()]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        shown = [rendering.format(record) for rendering in self._renderings]
+        # Without what logging itself adds: times and thread numbers have digits enough to be anything.
+        kept = {name: value for name, value in record.__dict__.items() if name in SHOWN or name not in OF_LOGGING}
+        text = "\n".join([*shown, repr(kept), str(record.args)])
+        self.lines.append((getattr(record, "node", None), text))
+
+
+@dataclass
+class Watch:
+    """The log of a federation and what may not be in it."""
+
+    catcher: Catcher
+    output: io.StringIO
+    truth: Truth
+    secrets: list[bytes] = field(default_factory=list)
+    masks: list[NDArray[np.uint64]] = field(default_factory=list)
+    clusters: list[ClusterState] = field(default_factory=list)
+
+    def texts(self, *, server: bool = False) -> str:
+        """All lines, or those of the server."""
+        lines = [text for node, text in self.catcher.lines if not server or node is None]
+        return "\n".join(lines if server else [*lines, self.output.getvalue()])
+
+    def forbidden(self, federation: Federation, *, centroids: bool) -> dict[str, str]:
+        """Every spelling of every secret, with what it is."""
+        found: dict[str, str] = {}
+
+        def add(what: str, spellings: Iterable[str]) -> None:
+            found.update(dict.fromkeys(spellings, what))
+
+        for client in federation.clients.values():
+            add("a row", spellings_of_array(client._points))
+        for secret in self.secrets:
+            add("a key", spellings_of_bytes(secret))
+        for mask in self.masks:
+            add("a mask", spellings_of_array(mask[:4]))
+        for of_attempt in (*self.truth.statistics.values(), *self.truth.sent.values()):
+            for words in of_attempt.values():
+                add("a statistic", spellings_of_array(words))
+                add("a statistic", spellings_of_array(words.view(np.int64) / 2.0**16))
+        for noise in self.truth.server_noise:
+            add("the server's noise", spellings_of_array(noise))
+        if centroids:
+            for client in federation.clients.values():
+                if client.cluster_centers_ is not None and client.counts_ is not None:
+                    add("a centroid", spellings_of_array(client.cluster_centers_))
+                    add("a count", spellings_of_array(client.counts_))
+            for clusters in self.clusters:
+                add("a centroid", spellings_of_array(clusters.centroids))
+                add("a count", spellings_of_array(clusters.counts))
+            for released in self.truth.released.values():
+                add("a released sum", spellings_of_array(released))
+        return found
+
+    def leaks(self, federation: Federation, *, centroids: bool) -> list[str]:
+        """What is found in the log that may not be."""
+        text = self.texts()
+        return [f"{what}: {s}" for s, what in self.forbidden(federation, centroids=centroids).items() if s in text]
+
+
+def hidden_bytes(state: Any) -> list[bytes]:
+    """Keys and other secrets of a protocol state: the bytes in all fields that its repr leaves out."""
+    found: list[bytes] = []
+    waiting: list[Any] = [getattr(state, each.name) for each in fields(state) if not each.repr]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, bytes):
+            found += [value] if value else []
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif is_dataclass(value):
+            waiting += [getattr(value, each.name) for each in fields(value)]
+    return found
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> Iterator[Watch]:
+    """Catch all loggers from DEBUG up, Flower's too, and all keys and masks."""
+    watched = Watch(Catcher(), io.StringIO(), truth)
+    names = ("", "flwr", "flwr_dpkmeans")
+    before = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    for logger, _ in before:
+        logger.setLevel(logging.DEBUG)
+    handlers = [(logging.getLogger(name), watched.catcher) for name in ("", "flwr")]
+    if logging.getLogger("flwr").propagate:
+        handlers.pop()
+    for logger, handler in handlers:
+        logger.addHandler(handler)
+    monkeypatch.setattr(sys, "stdout", watched.output)
+    monkeypatch.setattr(sys, "stderr", watched.output)
+    remember, stream, derive = mod_module.remember, secagg_client.stream, secagg_client.derive_key
+
+    def remembering(context: Context, memory: Any) -> None:
+        watched.secrets += hidden_bytes(memory.protocol)
+        # The start is public: it follows from the plan's seed.
+        watched.clusters += [memory.clusters] if memory.clusters is not None and memory.clusters.movements else []
+        remember(context, memory)
+
+    def streaming(*args: Any) -> Any:
+        words = stream(*args)
+        watched.masks.append(words.copy())
+        return words
+
+    def deriving(*args: Any) -> Any:
+        key = derive(*args)
+        watched.secrets.append(key)
+        return key
+
+    monkeypatch.setattr(mod_module, "remember", remembering)
+    monkeypatch.setattr(secagg_client, "stream", streaming)
+    monkeypatch.setattr(secagg_client, "derive_key", deriving)
+    yield watched
+    for logger, handler in handlers:
+        logger.removeHandler(handler)
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+# -- the federation -----------------------------------------------------------------------------------------------
+
+
+class TalkativeClient(KMeansClient):
+    """Fails in one call with its rows in the exception's text, its cause and its notes."""
+
+    def __init__(self, points: Any, at_call: int, error: type[Exception]) -> None:
+        super().__init__(points)
+        self._left, self._error = at_call, error
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            rows = self._points
+            try:
+                raise KeyError(f"{rows[0]} {rows.tobytes()!r} {rows.tobytes().hex()}")
+            except KeyError as error:
+                raise self._error(f"cannot handle {rows.tolist()} {rows!r}") from error
+        return super().fit(parameters, config)
+
+
+def rows(seed: int = 5) -> list[NDArray[np.float64]]:
+    """Rows on the run's grid with so many digits that none is found by chance."""
+    return [np.rint(part * 2**16) / 2**16 for part in grid_parts_of_full_precision(seed)]
+
+
+def grid_parts_of_full_precision(seed: int) -> list[NDArray[np.float64]]:
+    return [part + 0.321 / 1024 for part in grid_parts(SIZES, seed=seed)]
+
+
+def run(watch: Watch, trust: str, *, talkative: bool = True, drop: bool = True, **values: Any) -> Federation:
+    """A run with everything in it: private count, a client that fails, one that is lost, an evaluation with labels."""
+    parts = rows()
+    client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)
+    federation = make_federation(parts, loaders={VICTIM: lambda _: client} if talkative else None)
+    federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
+    for number, own in enumerate(federation.clients.values()):
+        own._labels = np.arange(len(own._points)) % (3 + number)
+    if drop:
+        lost = itertools.count()
+        federation.faults.on_reply = lambda reply: (
+            [] if reply.metadata.src_node_id == FIRST_NODE_ID + 3 and next(lost) == 3 else [reply]
+        )
+    defaults: dict[str, Any] = {"algorithm": "glloyd", "max_iter": 3, "n_examples": None, "epsilon": 8.0}
+    evaluation = {"evaluation": "private", "n_classes": 3, "max_retries": 2, "min_clients": 2, "max_silent": 2}
+    federation.start(trust=trust, **(defaults | evaluation | values))
+    return federation
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+def test_a_whole_run_leaves_nothing_private_in_any_log(trust: str, watch: Watch) -> None:
+    federation = run(watch, trust)
+    found = watch.forbidden(federation, centroids=trust == "oblivious")
+    kinds = {"a row", "a key", "a mask", "a statistic", *(["the server's noise"] if trust != "distributed" else [])}
+    assert kinds <= set(found.values())
+    assert len(found) > 1000
+    assert watch.leaks(federation, centroids=trust == "oblivious") == []
+    text = watch.texts()
+    # The error path, the retries and the details were all in it.
+    assert re.search(r"cannot answer: ValueError at .*test_logs_hold_no_secrets.py:\d+ in fit, after KeyError at", text)
+    assert "did not answer: attempt 1" in text
+    assert "did not answer: attempt 2" in text
+    assert "the statistic took" in text
+    assert "bytes in" in text
+    assert "labels of some rows" in text
+    assert '"event": "gave"' in text
+
+
+def test_the_default_algorithm_too(watch: Watch) -> None:
+    federation = run(watch, "oblivious", algorithm="proxy_lloyd", n_examples=180, max_iter=None)
+    assert watch.leaks(federation, centroids=True) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, DataError, MemoryError])
+def test_a_client_that_fails_at_once(error: type[Exception], watch: Watch) -> None:
+    """The server is told that something is wrong; a sentence of this package is in the node's own log only."""
+    parts = rows()
+    client = TalkativeClient(parts[0], 0, error)
+    federation = make_federation(parts, loaders={FIRST_NODE_ID: lambda _: client})
+    with pytest.raises(RefusalError):
+        federation.start()
+    federation.clients[FIRST_NODE_ID] = client
+    found = watch.forbidden(federation, centroids=True)
+    server = watch.texts(server=True)
+    assert [secret for secret in found if secret in server] == []
+    if error is not DataError:
+        assert watch.leaks(federation, centroids=True) == []
+
+
+def test_a_refusal(watch: Watch) -> None:
+    federation = make_federation(rows(), policy=ClientPolicy(max_epsilon_per_run=0.5))
+    with pytest.raises(RefusalError):
+        federation.start(epsilon=2.0)
+    assert watch.leaks(federation, centroids=True) == []
+    refused = [text for node, text in watch.catcher.lines if "refused: " in text and node is not None]
+    assert len(refused) == len(SIZES)
+    told = [text for node, text in watch.catcher.lines if "refused (RefusalError): " in text and node is None]
+    assert len(told) == len(SIZES)
+
+
+def test_the_server_does_not_learn_what_a_client_has_spent(watch: Watch) -> None:
+    """Budget and limit of the data set are in the client's own log only."""
+    federation = run(watch, "central", talkative=False, drop=False, evaluation="none", n_classes=0)
+    spent = [text for node, text in watch.catcher.lines if "has spent epsilon" in text]
+    assert len(spent) >= len(SIZES)
+    server = watch.texts(server=True)
+    assert "spent" not in server
+    assert "data set" not in server
+    assert federation.charges() > 0
+
+
+def test_a_servers_text_is_one_line_of_a_clients_log(watch: Watch) -> None:
+    federation = make_federation(rows())
+    evil = "sum\n2026 INFO run 1: all good\x1b[2J" + "y" * 50_000
+    sent = federation.faults.on_request
+
+    def poison(message: Any) -> bool:
+        header = json.loads(str(message.content.config_records[RECORD]["header"])) | {"stage": evil}
+        message.content.config_records[RECORD]["header"] = json.dumps(header)
+        return sent(message)
+
+    federation.faults.on_request = poison
+    with pytest.raises(Exception, match=r"clients answered the plan|refused"):
+        federation.start()
+    lines = [text for node, text in watch.catcher.lines if node is not None]
+    assert lines
+    for text in lines:
+        rendered = text.split("\n")[0]
+        assert rendered.isprintable()
+        assert len(rendered) < 5000
+
+
+# -- the search itself --------------------------------------------------------------------------------------------
+
+LEAKS: dict[str, Callable[[Any, Any], object]] = {
+    "a private key": lambda memory, _: memory.protocol.private_key,
+    "a key in hexadecimal": lambda memory, _: memory.protocol.private_key.hex(),
+    "a key in base64": lambda memory, _: base64.b64encode(b"\0" + memory.protocol.pair_keys[0][1]),
+    "a key in an argument": lambda memory, _: {"tag": memory.protocol.tag_key},
+    "a statistic": lambda _, arrays: arrays[0],
+    "its bytes": lambda _, arrays: arrays[0].tobytes().hex(),
+    "a number of it": lambda _, arrays: f"{arrays[0].ravel()[0]:.6g}",
+    "centroids": lambda memory, _: memory.clusters.centroids,
+    "the memory's record": lambda memory, _: vars(memory.protocol),
+}
+
+
+@pytest.mark.parametrize("what", LEAKS)
+def test_the_search_finds_what_is_planted(what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A careless line in the mod is found, whatever it says."""
+    ask = mod_module.ask_statistic
+
+    def careless(message: Any, context: Any, call_next: Any, memory: Any, index: int) -> Any:
+        arrays = ask(message, context, call_next, memory, index)
+        if index == 2:
+            client_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
+        return arrays
+
+    monkeypatch.setattr(mod_module, "ask_statistic", careless)
+    federation = run(watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none", n_classes=0)
+    assert watch.leaks(federation, centroids=True)
+
+
+def test_a_nodes_files_hold_nothing_private(watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that a node writes because its own configuration says so."""
+    package = logging.getLogger("flwr_dpkmeans")
+    kept = list(package.handlers)
+    show = client_log.show_node_logs
+
+    def shown(context: Context) -> None:
+        log_format = ("text", "json")[context.node_id % 2]
+        context.node_config = {
+            "log-file": str(tmp_path / f"{context.node_id}.log"),
+            "verbose": True,
+            "log-format": log_format,
+        }
+        show(context)
+
+    init = mod_module.SecureAggregation.__init__
+
+    def with_logs(self: Any, settings: Any) -> None:
+        init(self, settings, show_logs=shown)
+
+    monkeypatch.setattr(mod_module.SecureAggregation, "__init__", with_logs)
+    federation = run(watch, "oblivious")
+    for handler in [handler for handler in package.handlers if handler not in kept]:
+        package.removeHandler(handler)
+        handler.close()
+    texts = [path.read_text() for path in tmp_path.iterdir()]
+    assert len(texts) == len(SIZES)
+    assert all("gave: count" in text for text in texts)
+    found = watch.forbidden(federation, centroids=True)
+    assert [secret for secret in found for text in texts if secret in text] == []

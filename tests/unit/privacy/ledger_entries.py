@@ -1,0 +1,27 @@
+"""Entries and head files for the tests of ledgers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.privacy.ledger import LedgerEntry
+
+
+def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
+    """An entry with ordinary values for what a test does not care about."""
+    values = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums", "delta": 1e-6, **others}
+    return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
+
+
+def head_of(path: Path) -> Path:
+    """The head file of a ledger."""
+    return path.with_name(path.name + ".head")
+
+
+def put_head_back(path: Path, n_entries: int) -> None:
+    """Make the head the one that was in force when the ledger had so many entries."""
+    place = head_of(path)
+    lines = place.read_bytes().splitlines(keepends=True)
+    place.write_bytes(b"".join(line for line in lines if json.loads(line)["entries"] <= n_entries))

@@ -1,0 +1,370 @@
+"""Lines of the log: their place, the two renderings, what other parties' text can do to them, what reprs show."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import json
+import logging
+import pkgutil
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from protocol_federation import grid_parts, make_federation
+
+import flwr_dpkmeans
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import client_log
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.logs import (
+    LONGEST_LINE,
+    LineFormatter,
+    LogFormat,
+    LogOptions,
+    Place,
+    event,
+    now_at,
+    placed,
+    placed_logger,
+    printable,
+    show_logs,
+    where_raised,
+)
+from flwr_dpkmeans.flower.memory import recall
+from flwr_dpkmeans.flower.run_config import server_log_options
+from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
+
+PACKAGE = logging.getLogger("flwr_dpkmeans")
+SECRET = "4711.25"
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    """Leave the package's logger as it was."""
+    before = (PACKAGE.level, PACKAGE.propagate, list(PACKAGE.handlers))
+    yield
+    for handler in PACKAGE.handlers:
+        if handler not in before[2]:
+            handler.close()
+    PACKAGE.setLevel(before[0])
+    PACKAGE.propagate, PACKAGE.handlers[:] = before[1], before[2]
+
+
+def alone(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A program that has set up no logging of its own, and its standard output.
+
+    Called in the test and no fixture, since pytest adds its own handlers between the two.
+    """
+    monkeypatch.setattr(logging.root, "handlers", [])
+    PACKAGE.handlers[:] = []
+    return io.StringIO()
+
+
+def node_context(**config: Any) -> Context:
+    return Context(run_id=5, node_id=7, node_config=config, state=RecordDict(), run_config={})
+
+
+# -- the place ----------------------------------------------------------------------------------------------------
+
+
+def test_every_line_says_where_in_the_run_it_belongs(caplog: pytest.LogCaptureFixture) -> None:
+    """Server and clients, DEBUG lines too; a client's node id is never on a line of the server."""
+    federation = make_federation(grid_parts((20, 20, 20)))
+    with caplog.at_level(logging.DEBUG, "flwr_dpkmeans"):
+        federation.start(algorithm="lloyd", max_iter=2)
+    records: list[Any] = [record for record in caplog.records if record.name.startswith("flwr_dpkmeans")]
+    assert {record.run for record in records} == {federation.grid.run.run_id}
+    by_side = {side: [r for r in records if (r.node is None) is (side == "server")] for side in ("server", "client")}
+    assert {record.name for record in by_side["server"]} == {"flwr_dpkmeans.server"}
+    assert {record.node for record in by_side["client"]} == set(federation.clients)
+    for side, lines in by_side.items():
+        assert {(line.round, line.attempt) for line in lines} == {(None, None), (1, 0), (2, 0)}, side
+
+
+def test_a_place_ends_with_its_block_even_when_it_raises(caplog: pytest.LogCaptureFixture) -> None:
+    logger = placed_logger("flwr_dpkmeans.test")
+    with pytest.raises(ValueError, match="x"), placed(Place(run=1, node=2)):  # noqa: PT012
+        now_at(3, 4)
+        with placed(Place(run=9)):
+            now_at(8, 0)
+        logger.warning("inside")
+        raise ValueError("x")
+    logger.warning("outside")
+    places = [[getattr(record, name) for name in ("run", "node", "round", "attempt")] for record in caplog.records]
+    assert places == [[1, 2, 3, 4], [None] * 4]
+
+
+def test_rooms_that_know_no_run_are_placed_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Every logger of the package is made by `placed_logger`, or named where that module names the others."""
+    root = Path(inspect.getfile(flwr_dpkmeans)).parent
+    for path in root.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            made = isinstance(call, ast.Call) and ast.unparse(call.func).endswith("getLogger")
+            if not made or path.name == "logs.py":
+                continue
+            assert isinstance(call, ast.Call)
+            argument = ast.unparse(call.args[0])
+            module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+            name = module if argument == "__name__" else ast.literal_eval(argument)
+            with placed(Place(run=6)):
+                logging.getLogger(name).warning("here")
+            assert getattr(caplog.records[-1], "run", None) == 6, name
+
+
+# -- the renderings -----------------------------------------------------------------------------------------------
+
+
+def record_of(message: str, *args: object, level: int = logging.INFO, node: int | None = None, **extra: Any) -> Any:
+    with placed(Place(run=12, node=node)):
+        now_at(2, 1)
+        logger = logging.getLogger("flwr_dpkmeans.server")
+        record = logger.makeRecord(logger.name, level, "file", 1, message, args, None, extra=extra)
+        LineFormatter().format(record)
+    return record
+
+
+def test_text_lines() -> None:
+    text = LineFormatter()
+    assert text.format(record_of("round 2/5; %d clients", 3)) == "round 2/5; 3 clients"
+    assert text.format(record_of("gone", level=logging.WARNING)) == "run 12 round 2 attempt 1: gone"
+    assert text.format(record_of("gave", node=7)) == "run 12 node 7 round 2 attempt 1: gave"
+    timed = LineFormatter(timed=True).format(record_of("gave", node=7))
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+\+00:00 INFO run 12 node 7 round 2 attempt 1: gave", timed)
+
+
+def test_json_lines() -> None:
+    line = LineFormatter(LogFormat.JSON).format(record_of("gave", node=7, **event("gave", epsilon=0.5, path=Path("a"))))
+    found = json.loads(line)
+    assert found.pop("time").endswith("+00:00")
+    assert found == {
+        "level": "INFO",
+        "logger": "flwr_dpkmeans.server",
+        "run": 12,
+        "node": 7,
+        "round": 2,
+        "attempt": 1,
+        "event": "gave",
+        "epsilon": 0.5,
+        "path": "a",
+        "message": "gave",
+    }
+
+
+EVIL = "fine\n2026 INFO run 1: all good\r\x1b[2J\u2028\u202eli\x00\ud800" + "x" * 100_000
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_no_text_makes_a_second_line_or_moves_the_cursor(log_format: LogFormat) -> None:
+    line = LineFormatter(log_format).format(record_of("node %d: %s", 3, EVIL, level=logging.WARNING))
+    assert line.isprintable()
+    assert len(line.splitlines()) == 1
+    assert len(line) < LONGEST_LINE + 300
+    assert "fine?2026 INFO" in line
+    line.encode()
+
+
+def test_printable() -> None:
+    assert printable("a\tb\x7f", 10) == "a?b?"
+    assert printable("abcdef", 3) == "abc..."
+    assert printable(ValueError("x")) == "x"
+
+
+# -- exceptions ---------------------------------------------------------------------------------------------------
+
+
+def raised() -> Exception:
+    try:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            raise ValueError(f"row {SECRET}") from error
+    except ValueError as error:
+        return error
+
+
+def test_an_exception_is_told_by_kind_and_place() -> None:
+    told = where_raised(raised())
+    pattern = r"ValueError at test_logs.py:\d+ in raised, after KeyError at test_logs.py:\d+ in raised"
+    assert re.fullmatch(pattern, told)
+    assert SECRET not in where_raised(raised(), verbose=True)
+    assert where_raised(ValueError(SECRET)) == "ValueError at an unknown place"
+    circle, other = ValueError("a"), ValueError("b")
+    circle.__cause__, other.__cause__ = other, circle
+    assert where_raised(circle).count("ValueError") == 2
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_no_rendering_writes_an_exceptions_text(log_format: LogFormat) -> None:
+    error = raised()
+    record = record_of("stopped", level=logging.ERROR)
+    record.exc_info = (type(error), error, error.__traceback__)
+    line = LineFormatter(log_format).format(record)
+    assert "ValueError at test_logs.py" in line
+    assert SECRET not in line
+
+
+# -- options ------------------------------------------------------------------------------------------------------
+
+
+def test_the_servers_options_come_from_the_run_configuration() -> None:
+    assert server_log_options({}) == LogOptions()
+    assert server_log_options({"log-format": "json", "verbose": True}) == LogOptions(LogFormat.JSON, True)
+    # A server has no say in where anything is written, its own machine included.
+    assert server_log_options({"log-file": "/etc/passwd"}).file is None
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"log_format": "jsn"}, "log-format is 'jsn', which is not known here: did you mean 'json'?"),
+        ({"verbose": "yes"}, "verbose is 'yes', but it must be true or false: correct it."),
+    ],
+)
+def test_options_that_are_not_known_are_one_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        LogOptions.of(**values)
+    assert str(caught.value) == sentence
+
+
+def test_lines_are_shown_once_and_verbose_ones_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = alone(monkeypatch)
+    logger = placed_logger("flwr_dpkmeans.server")
+    show_logs(stream=out)
+    show_logs(stream=out)
+    logger.info("said")
+    logger.debug("details")
+    show_logs(LogOptions(verbose=True), stream=out)
+    logger.debug("more")
+    assert out.getvalue().splitlines() == ["said", "more"]
+    assert PACKAGE.propagate is False
+
+
+def test_a_program_with_logging_of_its_own_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
+    PACKAGE.handlers[:] = []
+    show_logs()
+    assert PACKAGE.handlers == []
+    assert PACKAGE.propagate
+    assert capsys.readouterr().out == ""
+
+
+def test_a_nodes_log_follows_the_nodes_own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone(monkeypatch)
+    path = tmp_path / "node.log"
+    context = node_context(**{"log-file": str(path), "log-format": "json", "verbose": True})
+    context.run_config = {"log-file": str(tmp_path / "servers-wish"), "verbose": False, "log-format": "text"}
+    client_log.show_node_logs(context)
+    client_log.logger.debug("details")
+    client_log.show_node_logs(node_context(**{"log-file": str(path)}))
+    client_log.logger.debug("left out")
+    client_log.logger.info("appended")
+    first, second = path.read_text().splitlines()
+    assert json.loads(first)["message"] == "details"
+    assert second.endswith("INFO appended")
+    assert [file.name for file in tmp_path.iterdir()] == ["node.log"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_log_file_that_cannot_be_written_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone(monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"the log file .* cannot be written \(No such file"):
+        client_log.show_node_logs(node_context(**{"log-file": str(tmp_path / "absent" / "node.log")}))
+
+
+def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(monkeypatch)
+    monkeypatch.setattr(client_log, "is_simulation", lambda _: True)
+    client_log.show_node_logs(node_context(verbose=True))
+    assert PACKAGE.handlers == []
+
+
+# -- progress -----------------------------------------------------------------------------------------------------
+
+
+def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> None:
+    now = [100.0]
+    progress = Progress(clock=lambda: now[0])
+    now[0] += 6.0
+    assert progress.after_round_trip(None) == "round trip 1 took place, 6 s so far"
+    now[0] += 8.0
+    assert progress.after_round_trip(5) == "round trip 2 of 7, 14 s so far, about 35 s to go"
+
+
+def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:
+    federation = make_federation(grid_parts((20, 20, 20)))
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        federation.start(algorithm="glloyd", max_iter=2, epsilon=2.0)
+    assert round_trips_left(federation.plan, None) == 3
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr_dpkmeans.server"]
+    assert lines[0] == f"run {federation.plan.run_id} starts with 3 clients: nodes 2, 3, 4"
+    trips = [line for line in lines if line.startswith("progress: ")]
+    assert [line.split(", ")[0] for line in trips] == [f"progress: round trip {i} of 4" for i in (1, 2, 3)]
+    assert all(line.endswith("of 2 (at most 2.551 with all retries)") for line in trips)
+    assert re.match(
+        r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients have the result; epsilon 2", lines[-1]
+    )
+
+
+# -- reprs --------------------------------------------------------------------------------------------------------
+
+# Arrays and bytes that a repr may show: public ones, made-up data, and results in their owner's hands.
+SHOWN = {
+    *("MaxCoverResult", "NoisyAverages", "CentralResult", "FederatedData", "GaussianMixture", "LabelledPoints"),
+    *("SyntheticData", "ClusterMoments", "FittedFederation", "KMeansResult", "Mixture", "ClusterChoice", "Ellipsoid"),
+    # On the wire: public keys, digests, signatures, tags, sealed boxes, commitments.
+    *("KeysReply", "Credential", "SumRequest", "SumReply", "FinishRequest", "FinishReply", "Roster"),
+    *("ShareReply", "UnmaskReply"),
+}
+SHOWN_FIELDS = {"plan_digest", "agreed_digest", "transcript", "identities"}
+
+
+def dataclasses_of_the_package() -> Iterator[type[Any]]:
+    for module in pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."):
+        if not module.name.endswith("__main__"):
+            for kind in vars(importlib.import_module(module.name)).values():
+                if inspect.isclass(kind) and is_dataclass(kind) and kind.__module__ == module.name:
+                    yield kind
+
+
+def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
+    for kind in dataclasses_of_the_package():
+        shown = {
+            field.name
+            for field in fields(kind)
+            if field.repr and re.search(r"bytes|Array\b|NDArray|Ring\b|ReleasedSum \|", str(field.type))
+        }
+        assert kind.__name__ in SHOWN or "Callable" in str(fields(kind)) or shown <= SHOWN_FIELDS, (kind, shown)
+
+
+def test_what_a_client_holds_is_not_in_its_reprs() -> None:
+    federation = make_federation(grid_parts((20, 20, 20)))
+    federation.start(algorithm="lloyd", max_iter=2)
+    memory = recall(federation.grid.context_of(FIRST_NODE_ID))
+    assert memory is not None
+    client = federation.clients[FIRST_NODE_ID]
+    state = memory.protocol
+    told = f"{memory!r} {memory} {state!r} {memory.clusters!r} {client!r}"
+    secrets = [
+        state.private_key,
+        state.tag_key,
+        *(key for _, key in state.pair_keys),
+        *(k for _, k in state.group_keys),
+    ]
+    assert len(secrets) == 6
+    for secret in secrets:
+        assert repr(secret)[2:-1] not in told
+        assert secret.hex() not in told
+    assert memory.clusters is not None
+    for value in [*client._points[0], *memory.clusters.centroids[0], *memory.clusters.counts]:
+        assert repr(float(value)) not in told
+    assert isinstance(client, KMeansClient)
+    assert np.asarray(client._points).size == 40
