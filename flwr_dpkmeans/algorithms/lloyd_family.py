@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
@@ -25,6 +25,8 @@ MIN_ITERATIONS = 2
 MAX_ITERATIONS = 7
 ERROR_TARGET = 0.004
 """Mean squared error per iteration that the number of iterations aims at (Su et al. 2016)."""
+MOST_PACKING_WORK = 10**9
+"""Largest k^2 d of a sphere packing, half a minute or so: a plan comes from a server that may be hostile."""
 RHO = 0.225
 """Su et al.'s estimate of a normalised centroid coordinate, used by SuLloyd and GLloyd."""
 
@@ -124,8 +126,19 @@ def iterations(config: KMeansConfig, estimate: float) -> int:
     return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
 
 
+def require_packable(public: Public) -> None:
+    """Refuse a sphere packing that would keep every client busy for minutes: its work grows with k^2 d."""
+    k, d = public.config.n_clusters, public.n_features
+    if k**2 * d > MOST_PACKING_WORK:
+        raise ConfigurationError(
+            f"n_clusters is {k} with {d} features, but a start by sphere packing may take at most k^2 d = "
+            f"{MOST_PACKING_WORK:.0e} steps: choose fewer clusters, or an algorithm without it such as 'proxy_lloyd'."
+        )
+
+
 def packed_state(public: Public) -> InitialState:
     """Start from a sphere packing: data-independent, from a seed that everybody knows."""
+    require_packable(public)
     config = public.config
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:

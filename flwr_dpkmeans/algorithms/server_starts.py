@@ -12,7 +12,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget import allocate
 from flwr_dpkmeans.algorithms.feddp_kmeans import lloyd_parts
 from flwr_dpkmeans.algorithms.feddp_steps import lloyd_round, server_state
-from flwr_dpkmeans.algorithms.lloyd_family import Public, iterations
+from flwr_dpkmeans.algorithms.lloyd_family import Public, iterations, require_packable
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
@@ -38,6 +38,7 @@ def build_server_lloyd(public: Public) -> Algorithm:
 
 def build_sphere_packing(public: Public) -> Algorithm:
     """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
+    require_packable(public)
     return _build("sphere_packing", public, _packed)
 
 

@@ -45,13 +45,16 @@ class Progress:
         """Since the start."""
         return self._clock() - self._start
 
-    def after_round_trip(self, n_left: int | None) -> str:
-        """Count one round trip, and say how far the run is; `n_left` is None while the rounds are not planned yet."""
+    def count(self) -> None:
+        """One more round trip is done."""
         self._done += 1
+
+    def describe(self, n_left: int | None) -> str:
+        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
         so_far = self.seconds
         if n_left is None:
-            return f"round trip {self._done} took place, {so_far:.0f} s so far"
-        left = so_far / self._done * n_left
+            return f"{self._done} round trips done, {so_far:.0f} s so far"
+        left = so_far / max(1, self._done) * n_left
         return f"round trip {self._done} of {self._done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
 
 
@@ -70,7 +73,7 @@ def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float
     worst = plan.epsilon_worst_case if plan.is_final else planned * (1 + plan.config.max_retries)
     logger.info(
         "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
-        progress.after_round_trip(left),
+        progress.describe(left),
         epsilon,
         planned,
         worst,

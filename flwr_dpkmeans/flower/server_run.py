@@ -34,6 +34,7 @@ from flwr_dpkmeans.flower.records import (
 from flwr_dpkmeans.flower.recovery_run import RecoveryRun
 from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan
+from flwr_dpkmeans.plausible import require_plausible
 from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
@@ -345,6 +346,8 @@ class ServerRun:
         planned = self.plan.round_at(index)
         trust = trust_model(planned.trust)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+        if broadcast.released is not None:
+            require_plausible(self.plan, index, broadcast.released, n_clients)
         # Where the server goes on by itself, clients are sent its state and need no release.
         sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
         self._release = Release(index, session.attempt, sent)

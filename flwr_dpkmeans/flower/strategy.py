@@ -406,6 +406,7 @@ class PrivateKMeans(Strategy):
         server_log.sending(messages, timeout)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
+        self._progress.count()
         server_log.received(replies, time.monotonic() - start)
         return replies
 

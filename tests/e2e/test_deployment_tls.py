@@ -1,4 +1,4 @@
-"""A whole federation over TLS with authenticated SuperNodes: who takes part, what comes out, and that nothing is left."""
+"""A federation over TLS with authenticated SuperNodes: who takes part, what comes out, and that nothing is left."""
 
 from __future__ import annotations
 

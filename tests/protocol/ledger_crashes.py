@@ -12,9 +12,9 @@ import json
 import logging
 import os
 import random
-import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -137,38 +137,41 @@ class Countdown:
 def sweep(folder: Path, kind: str, stride: int) -> dict[str, Any]:
     """Die at every point of a charge, from every state, and look at what the next process finds and does."""
     found: dict[str, Any] = {"deaths": 0, "undercharged": 0, "overcharged": 0, "alarms": [], "states": {}}
+    new, trial = entry("run-9", 0, 0.5), folder / "trial"
+    place, sent = trial / "ledger", trial / "sent"
+
+    def charge(die_at: int | None) -> None:
+        ledger, countdown = FileLedger(place), Countdown(die_at, stride)
+        getattr(countdown, f"watch_{kind}")()
+        ledger.charge(new)
+        sys.settrace(None)
+        sent.touch()
+        (folder / "points").write_text(json.dumps(countdown.points))
+
     for name, template in states(folder).items():
-        place, before = folder / "trial" / "ledger", inspect_ledger(template / "ledger").entries
-        new = entry("run-9", 0, 0.5)
-
-        def charge(countdown: Countdown, place: Path = place, new: LedgerEntry = new) -> None:
-            ledger = FileLedger(place)
-            getattr(countdown, f"watch_{kind}")()
-            ledger.charge(new)
-            sys.settrace(None)
-            (place.parent / "sent").touch()
-
-        def count(template: Path = template, charge: Callable[..., None] = charge) -> None:
-            shutil.copytree(template, folder / "trial")
-            countdown = Countdown(None, stride)
-            charge(countdown)
-            (folder / "points").write_text(json.dumps(countdown.points))
-
-        assert in_child(count) == 0
-        shutil.rmtree(folder / "trial")
+        before = inspect_ledger(template / "ledger").entries
+        put(template, trial)
+        assert in_child(lambda: charge(None)) == 0
         points = json.loads((folder / "points").read_text())
         found["states"][name] = len(points)
         for die_at, point in enumerate(points):
-            shutil.copytree(template, place.parent)
-            ended = in_child(lambda die_at=die_at, charge=charge: charge(Countdown(die_at, stride)))
+            put(template, trial)
+            ended = in_child(lambda die_at=die_at: charge(die_at))
             assert ended == -signal.SIGKILL, (name, point, ended)
             found["deaths"] += 1
-            sent = (place.parent / "sent").exists()
-            problem = aftermath(place, before, new, sent, found)
+            problem = aftermath(place, before, new, sent.exists(), found)
             if problem:
                 found["alarms"].append(f"{name}, {point} ({die_at}): {problem}")
-            shutil.rmtree(place.parent)
     return found
+
+
+def put(template: Path, trial: Path) -> None:
+    """Make the trial's folder a copy of a state."""
+    trial.mkdir(exist_ok=True)
+    for place in trial.iterdir():
+        place.unlink()
+    for place in template.iterdir():
+        (trial / place.name).write_bytes(place.read_bytes())
 
 
 def aftermath(
@@ -302,7 +305,9 @@ def main() -> None:
         # What is tested is death, not power loss, and the disk's own time would be most of the test's.
         real_fsync = os.fsync
         os.fsync = lambda _: None
-        found = sweep(Path(folder), task, int(numbers[0]))
+        memory = "/dev/shm" if Path("/dev/shm").is_dir() else folder
+        with tempfile.TemporaryDirectory(dir=memory) as place:
+            found = sweep(Path(place), task, int(numbers[0]))
         os.fsync = real_fsync
     elif task == "kills":
         n_trials, n_clients, seed = (int(number) for number in numbers)

@@ -8,6 +8,7 @@ careless line could have: decimal, hexadecimal, base64, raw bytes.
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import itertools
 import json
@@ -35,8 +36,10 @@ from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 
-SIZES = (30, 40, 50, 60, 70)
+SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1
 TRUSTS = ("oblivious", "central", "distributed")
 SHORTEST = 7
@@ -192,7 +195,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> Iterator[Watch]:
         logger.addHandler(handler)
     monkeypatch.setattr(sys, "stdout", watched.output)
     monkeypatch.setattr(sys, "stderr", watched.output)
-    remember, stream, derive = mod_module.remember, secagg_client.stream, secagg_client.derive_key
+    remember = mod_module.remember
 
     def remembering(context: Context, memory: Any) -> None:
         watched.secrets += hidden_bytes(memory.protocol)
@@ -200,19 +203,19 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> Iterator[Watch]:
         watched.clusters += [memory.clusters] if memory.clusters is not None and memory.clusters.movements else []
         remember(context, memory)
 
-    def streaming(*args: Any) -> Any:
-        words = stream(*args)
-        watched.masks.append(words.copy())
-        return words
+    def kept(function: Callable[..., Any], where: list[Any]) -> Callable[..., Any]:
+        def keeping(*args: Any, **values: Any) -> Any:
+            result = function(*args, **values)
+            where.append(copy.copy(result))
+            return result
 
-    def deriving(*args: Any) -> Any:
-        key = derive(*args)
-        watched.secrets.append(key)
-        return key
+        return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    monkeypatch.setattr(secagg_client, "stream", streaming)
-    monkeypatch.setattr(secagg_client, "derive_key", deriving)
+    for module in (secagg_client, recovery_client, recovery_slots):
+        for name, where in (("stream", watched.masks), ("derive_key", watched.secrets)):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, kept(getattr(module, name), where))
     yield watched
     for logger, handler in handlers:
         logger.removeHandler(handler)
@@ -286,6 +289,16 @@ def test_a_whole_run_leaves_nothing_private_in_any_log(trust: str, watch: Watch)
     assert "bytes in" in text
     assert "labels of some rows" in text
     assert '"event": "gave"' in text
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+def test_sums_that_are_recovered(trust: str, watch: Watch) -> None:
+    federation = run(watch, trust, drop=False, dropout="recover", max_silent=1)
+    assert {"a key", "a mask", "a statistic"} <= set(watch.forbidden(federation, centroids=False).values())
+    assert watch.leaks(federation, centroids=trust == "oblivious") == []
+    text = watch.texts()
+    assert "shared the keys of this run" in text
+    assert "sent no vector and are left out" in text
 
 
 def test_the_default_algorithm_too(watch: Watch) -> None:

@@ -22,7 +22,7 @@ from protocol_federation import (
 )
 
 from flwr_dpkmeans.config import Dropout
-from flwr_dpkmeans.errors import CohortError, IdentityError
+from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import recovery_run
 from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.records import Status, parse_failure
@@ -31,6 +31,7 @@ from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.secagg.identity import Identity
 from flwr_dpkmeans.secagg.recovery import server as server_module
+from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 
 N = 9
@@ -94,7 +95,8 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
         federation = make_federation(parts, run_id=77)
         # A private count before, and a private evaluation after: both are sums like the others.
         run(federation, algorithm="proxy_lloyd", trust=trust, dropout=dropout, noise="seeded", evaluation="private")
-        assert federation.plan.dropout is dropout and federation.plan.count is not None
+        assert federation.plan.dropout is dropout
+        assert federation.plan.count is not None
         results.append(federation.clients[2].cluster_centers_)
         others = [client.cluster_centers_ for client in federation.clients.values()]
         assert all(np.array_equal(other, others[0]) for other in others)
@@ -158,14 +160,15 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
     def spoil(session: Any, node_id: int, reply: Any) -> None:
         if not spoilt and session.round_index == 2:
             spoilt.append(node_id)
-            reply.shares.update({owner: bytes(32) for owner in reply.shares})
+            reply.shares.update({owner: bytes(GIVEN_BYTES) for owner in reply.shares})
         if node_id == 10 and session.attempt == 0 and session.round_index == 2:
             return  # so that the cohort of the next attempt is smaller
         receive(session, node_id, reply)
 
     monkeypatch.setattr(server_module.RecoverySession, "receive_unmask", spoil)
     result = run(federation, trust="central")
-    assert spoilt and set(result.confirmed) == EVERYBODY - {10}
+    assert spoilt
+    assert set(result.confirmed) == EVERYBODY - {10}
     centroids, _ = expected(federation, parts, [EVERYBODY, EVERYBODY - {10}, EVERYBODY - {10}])
     assert np.array_equal(federation.clients[2].cluster_centers_, centroids)
     assert federation.attempts_in_ledger(2) == [(1, 0), (2, 0), (2, 1), (3, 1)]
@@ -285,18 +288,37 @@ def test_signed_survivors_let_an_honest_run_end() -> None:
     result = run(federation)
     assert set(result.confirmed) == EVERYBODY - {4, 7}
     report = federation.clients[2].privacy_
-    assert report is not None and any("pinned" in text and "8 peers" in text for text in report.assumptions)
+    assert report is not None
+    assert any("pinned" in text and "8 peers" in text for text in report.assumptions)
 
 
-def test_survivors_that_others_did_not_sign_stop_a_pinned_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server shows one client other survivors, so that its neighbours' signatures do not fit."""
+@pytest.mark.parametrize(
+    ("relay", "words"),
+    [
+        (lambda kept, now: {}, "0 neighbours signed the survivors of round 1, but 6 are needed"),
+        (lambda kept, now: dict(list(now.items())[:5]), "5 neighbours signed"),
+        (lambda kept, now: kept or now, "did not sign the survivors of round 2 that this client was told of"),
+        (lambda kept, now: dict.fromkeys(now, bytes(64)), "did not sign the survivors of round 1"),
+        (lambda kept, now: now | {99: bytes(64)}, "node 99 did not sign"),
+    ],
+)
+def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
+    relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that told others of other survivors has no signatures that fit."""
+    honest = recovery_run.RecoveryRun.confirmations
+    kept: dict[int, dict[int, bytes]] = {}
+
+    def hostile(self: Any, node: int) -> dict[int, bytes]:
+        now = honest(self, node)
+        relayed = relay(kept.get(node), now)
+        kept.setdefault(node, now)
+        return dict(relayed)
+
+    monkeypatch.setattr(recovery_run.RecoveryRun, "confirmations", hostile)
     federation = pinned_federation(grid_parts(SIZES))
-    unmask_with(monkeypatch, lambda node, all_: all_ if node != 6 else tuple(s for s in all_ if s != 4))
-    # Without the check of shares the server would go on with the eight who were told the truth.
-    monkeypatch.setattr(server_module.RecoverySession, "_require_key", staticmethod(lambda owner, is_right: None))
-    with pytest.raises((IdentityError, CohortError, Exception)) as stopped:
+    with pytest.raises(RefusalError, match=words):
         run(federation, trust="central")
-    assert "survivors" in str(stopped.value) or any("survivors" in sentence for sentence in refusals(federation))
 
 
 def test_the_default_follows_the_cohort_and_the_transport() -> None:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations import deployment
-from simulations.deployment import DeploymentError, deployed
-from simulations.ray_processes import is_supported
+from simulations import deployment, flower_commands
+from simulations.deployment import Deployment, DeploymentError, deployed
+from simulations.flower_commands import (
+    Credentials,
+    connection_text,
+    settings_text,
+    superlink_command,
+    supernode_command,
+)
+from simulations.flower_processes import free_ports
+from simulations.ray_processes import is_supported, marked_processes
 from simulations.relay import HOST, Traffic, relayed
 
 linux = pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")
@@ -66,7 +77,7 @@ def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
 
 
 def test_a_connection_is_refused_where_nobody_listens() -> None:
-    (port,) = deployment._free_ports(1)
+    (port,) = free_ports(1)
     with relayed(port) as relay, socket.create_connection((HOST, relay.port), timeout=5.0) as connection:
         assert connection.recv(1) == b""
         assert relay.traffic == Traffic()
@@ -79,14 +90,15 @@ def test_node_settings_are_toml() -> None:
         "flag": True,
         "share": 0.5,
     }
-    assert deployment._node_config(settings) == "data-path='/a b/rows.npy' partition-id=3 flag=true share=0.5"
+    assert settings_text(settings) == "data-path='/a b/rows.npy' partition-id=3 flag=true share=0.5"
     with pytest.raises(ConfigurationError, match="data-path"):
-        deployment._node_config({"data-path": "it's"})
+        settings_text({"data-path": "it's"})
 
 
 def test_a_superlink_that_ends_is_reported_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = script(tmp_path, "print('the port is taken'); raise SystemExit(3)")
-    monkeypatch.setattr(deployment, "_program", lambda name: program)
+    for module in (deployment, flower_commands):
+        monkeypatch.setattr(module, "program", lambda name: program)
     with pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"), deployed(tmp_path, []):
         pass
 
@@ -101,8 +113,9 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
         f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
         "time.sleep(60)",
     )
-    monkeypatch.setattr(deployment, "_program", lambda name: program)
-    monkeypatch.setattr(deployment, "_is_healthy", lambda port: (tmp_path / "child").is_file())
+    for module in (deployment, flower_commands):
+        monkeypatch.setattr(module, "program", lambda name: program)
+    monkeypatch.setattr(deployment, "_is_healthy", lambda port, credentials: (tmp_path / "child").is_file())
 
     def interrupted() -> None:
         with deployed(tmp_path, []):
@@ -121,8 +134,55 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
 
 def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = script(tmp_path, "print('no such run-config key'); raise SystemExit(1)")
-    monkeypatch.setattr(deployment, "_program", lambda name: program)
+    for module in (deployment, flower_commands):
+        monkeypatch.setattr(module, "program", lambda name: program)
     with relayed(1) as relay:
-        there = deployment.Deployment(tmp_path, 1, relay)
+        there = Deployment(tmp_path, 1, relay)
         with pytest.raises(DeploymentError, match=r"ended with 1 .*no such run-config key"):
             there.run("k=1")
+
+
+def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:
+    keys = (tmp_path / "a", tmp_path / "b")
+    credentials = Credentials(tmp_path / "ca", tmp_path / "pem", tmp_path / "key", keys)
+    superlink = superlink_command(1, credentials)
+    node = supernode_command({}, 1, 2, credentials, keys[0])
+    for text in (" ".join(superlink), " ".join(node), connection_text(1, credentials)):
+        assert "insecure" not in text
+        assert str(credentials.authority) in text
+    assert "--enable-supernode-auth" in superlink
+    assert node[node.index("--auth-supernode-private-key") + 1] == str(keys[0])
+    for text in (" ".join(superlink_command(1, None)), " ".join(supernode_command({}, 1, 2, None, None))):
+        assert "--insecure" in text
+    with pytest.raises(ConfigurationError, match="2 keys for 3 SuperNodes"), deployed(tmp_path, [{}] * 3, credentials):
+        pass
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from simulations import deployment, flower_commands
+
+folder = pathlib.Path(sys.argv[1])
+for module in (deployment, flower_commands):
+    module.program = lambda name: str(folder / "program")
+deployment._is_healthy = lambda port, credentials: (folder / "child").is_file()
+with deployment.deployed(folder, []):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@linux
+def test_a_guard_ends_everything_if_the_command_is_killed(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
+        "time.sleep(60)",
+    )
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=deployment.PROJECT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20.0
+    while marked_processes(tmp_path / "superlink" / ".flwr") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked_processes(tmp_path / "superlink" / ".flwr") == []

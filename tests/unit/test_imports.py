@@ -34,6 +34,7 @@ ALLOWED = {
         *("secagg", "config", "server_facts"),
     },
     "agreement": {"plan", "planning", "algorithms", "rounds", "trust", "privacy", "secagg", "config"},
+    "plausible": {"plan", "plan_checks", "preliminary", "algorithms", "trust", "privacy"},
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},

@@ -294,9 +294,11 @@ def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> N
     now = [100.0]
     progress = Progress(clock=lambda: now[0])
     now[0] += 6.0
-    assert progress.after_round_trip(None) == "round trip 1 took place, 6 s so far"
+    progress.count()
+    assert progress.describe(None) == "1 round trips done, 6 s so far"
     now[0] += 8.0
-    assert progress.after_round_trip(5) == "round trip 2 of 7, 14 s so far, about 35 s to go"
+    progress.count()
+    assert progress.describe(5) == "round trip 2 of 7, 14 s so far, about 35 s to go"
 
 
 def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:
@@ -309,9 +311,27 @@ def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixt
     trips = [line for line in lines if line.startswith("progress: ")]
     assert [line.split(", ")[0] for line in trips] == [f"progress: round trip {i} of 4" for i in (1, 2, 3)]
     assert all(line.endswith("of 2 (at most 2.551 with all retries)") for line in trips)
-    assert re.match(
-        r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients have the result; epsilon 2", lines[-1]
+    pattern = r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients have the result; epsilon 2 at delta .*"
+    assert re.fullmatch(pattern, lines[-1])
+
+
+@pytest.mark.parametrize("dropout", ["retry", "recover"])
+def test_round_trips_are_counted_as_they_take_place(dropout: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Two for each recovered sum and one for the shares; a repeated one on top."""
+    federation = make_federation(grid_parts((20,) * 6))
+    lost = iter([False] * 4 + [True])
+    federation.faults.on_reply = lambda reply: (
+        [] if reply.metadata.src_node_id == FIRST_NODE_ID and dropout == "retry" and next(lost, False) else [reply]
     )
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        federation.start(algorithm="glloyd", max_iter=4, epsilon=2.0, dropout=dropout, max_silent=1)
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr_dpkmeans.server"]
+    told = [re.findall(r"round trip (\d+) of (\d+)", line)[0] for line in lines if line.startswith("progress: ")]
+    if dropout == "retry":
+        # The reply to the fourth round is lost, so there is one more round trip than expected.
+        assert told == [("1", "6"), ("2", "6"), ("3", "6"), ("4", "6"), ("6", "7")]
+    else:
+        assert told == [("2", "11"), ("4", "11"), ("6", "11"), ("8", "11"), ("10", "11")]
 
 
 # -- reprs --------------------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ class RecoveryState:
     transcript : bytes
         What the last answered vector was masked under.
     held : tuple of (node id, bytes)
-        Shares that neighbours gave this client, their public keys, and a key agreed with each.
+        The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
+        it gave this client, its public keys, and the key of its tickets.
     own_group_key, group_keys, tag_key
         As in `ClientState`.
     """
@@ -207,7 +208,8 @@ def share_keys(state: RecoveryState, request: ShareRequest) -> tuple[RecoverySta
     others = [peer for peer in roster.node_ids if peer != state.node_id] if is_author else []
     group_boxes = {peer: _seal(state, pairs[peer], "box", peer, state.own_group_key) for peer in others}
     commitments = b"".join(digest("self mask", seed) for seed in selves)
-    return replace(state, phase=Phase.SHARED), ShareReply(public_keys, commitments, boxes, group_boxes)
+    held = tuple((peer, pairs[peer]) for peer in neighbours)
+    return replace(state, phase=Phase.SHARED, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
 
 
 def admit(state: RecoveryState, request: SumRequest, first_round: int) -> RecoveryState:
@@ -421,7 +423,8 @@ def _take_boxes(state: RecoveryState, request: SumRequest) -> RecoveryState:
         raise ProtocolError(
             f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
         )
-    pairs = _run_keys(state, {*givers, *others})
+    agreed = dict(state.held)
+    pairs = agreed | _run_keys(state, [author for author in others if author not in agreed])
     length = 3 * KEY_BYTES * state.slots.number
     held = tuple(
         (peer, _open(state, pairs[peer], "shares", peer, box, length) + derive_key(pairs[peer], "agreement"))
