@@ -7,6 +7,7 @@ from flwr.app import Context
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
@@ -42,11 +43,30 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
         raise RefusalError(
             "the plan's numbers are too large or too small to compute its noise from: give usual ones."
         ) from error
+    require_allowed(plan, settings, context)
+
+
+def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnyState) -> None:
+    """Hold a plan against the node's policy as it is now, and against what other runs have cost until now.
+
+    Asked before every release: an owner may have become stricter, or another run taken the budget, since the run began.
+    """
+    run = ledger_run(client)
+    spent = settings.ledger.spent(settings.data_id, excluding_run=run)
+    spent_delta = settings.ledger.spent_delta(settings.data_id, excluding_run=run)
+    try:
+        settings.policy.check(_summary(plan), spent, spent_delta)
+    except BudgetError as error:
+        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+        raise RefusalError(str(error)) from error
+
+
+def _summary(plan: Plan) -> PlanSummary:
+    """What the policy needs to know of a plan, with costs recomputed here."""
     private = is_private_plan(plan)
     config = plan.config
-    epsilon = plan.epsilon if plan.is_final else config.epsilon
-    worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
-    summary = PlanSummary(
+    epsilon, worst = plan.epsilon if plan.is_final else config.epsilon, _most(plan)
+    return PlanSummary(
         algorithm=config.algorithm,
         trust=config.trust,
         unit=config.unit.value,
@@ -60,13 +80,34 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
         bounds_upper=config.bounds[1],
         server_data=plan.server is not None,
         evaluation=config.evaluation.value,
+        n_features=plan.n_features,
     )
-    spent = settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context))
+
+
+def _most(plan: Plan) -> float:
+    """Largest epsilon that a plan can come to; a final plan beyond a preliminary one's max_epsilon is refused."""
+    config = plan.config
+    if plan.is_final:
+        return plan.epsilon_worst_case
+    most = config.epsilon * (1 + config.max_retries)
+    return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
+
+
+def require_ledger(settings: NodeSettings, context: Context) -> None:
+    """Refuse a run whose releases could not be charged, or that has been charged before."""
+    if settings.ledger.attempts(ledger_run(context)):
+        raise ProtocolError(
+            f"this client's ledger has releases of run {context.run_id} already: the plan is replayed, or the client "
+            "lost its state; start a new run."
+        )
     try:
-        settings.policy.check(summary, spent)
+        settings.ledger.require_usable()
     except BudgetError as error:
-        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-        raise RefusalError(str(error)) from error
+        client_log.failed(error)
+        raise RefusalError(
+            "this client's budget ledger is damaged or cannot be written (its own log says how), and without it "
+            "nothing may be released: have its owner look at it, or leave this client out."
+        ) from error
 
 
 def require_width(plan: Plan, n_features: int) -> None:
@@ -162,7 +203,7 @@ def require_pinned(memory: ClientMemory, settings: NodeSettings, request: SumReq
 
 
 def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequest) -> None:
-    """Refuse an aggregation that stands in the ledger, and a run of which the ledger knows more than the memory."""
+    """Refuse an aggregation that stands in the ledger, and a run of which ledger and memory know different things."""
     entry, index, attempt = ledger_run(memory.protocol), request.round_index, request.attempt
     run = memory.plan.run_id
     if settings.ledger.has_attempt(entry, index, attempt):
@@ -170,7 +211,13 @@ def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequ
             f"round {index}, attempt {attempt} of run {run} stands in this client's ledger already: the request is a "
             "replay and stays unanswered."
         )
-    if not settings.ledger.attempts(entry) <= set(memory.attempts):
+    charged = settings.ledger.attempts(entry)
+    if not charged >= set(memory.attempts):
+        raise ProtocolError(
+            f"this client's ledger lacks releases of run {run} that it has made (an older copy was put back, or it is "
+            "another file): it is left out until its owner has looked at it."
+        )
+    if charged != set(memory.attempts):
         raise ProtocolError(
             f"this client's ledger has releases of run {run} that it does not remember (it lost its state after "
             "answering): it is left out, because their cost would not be counted."
@@ -205,5 +252,10 @@ def charge(
         epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
         delta=plan.delta,
     )
-    settings.ledger.charge(entry, settings.policy.max_epsilon_total)
+    try:
+        settings.ledger.charge(entry, settings.policy.max_epsilon_total, settings.policy.max_delta_total)
+    except BudgetError:
+        # Another run may have taken the budget since the policy was asked: then this says so to the server too.
+        require_allowed(plan, settings, memory.protocol)
+        raise
     return entry

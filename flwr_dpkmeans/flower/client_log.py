@@ -67,10 +67,10 @@ def plan_allowed(settings: NodeSettings, spent: float) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     limit = settings.policy.max_epsilon_total
     logger.info(
-        "allowed by this node's policy: data set %r has spent epsilon %.4g in other runs%s",
-        printable(settings.data_id, 200),
+        "allowed by this node's policy: epsilon %.4g%s was spent on data set %r in other runs",
         spent,
-        "" if math.isinf(limit) else f" of {limit:.4g}",
+        _of(limit),
+        printable(settings.data_id, 200),
         extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
     )
 
@@ -87,10 +87,10 @@ def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
         for block in planned.blocks
     )
     logger.info(
-        "asked for: round %d of %d (%s)%s; %s",
+        "asked for: %s (round %d of %d)%s; %s",
+        printable(planned.name, 60),
         request.round_index,
         plan.last_round,
-        printable(planned.name, 60),
         roster,
         noise,
         extra=event("asked", release=planned.name),
@@ -103,13 +103,13 @@ def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_c
         return
     spent, limit = settings.ledger.spent(settings.data_id), settings.policy.max_epsilon_total
     logger.info(
-        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for this run, %.4g in all for data set %r%s",
+        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for this run, %.4g%s on data set %r in all",
         printable(planned.name, 60),
         n_clients,
         entry.epsilon,
         spent,
+        _of(limit),
         printable(settings.data_id, 200),
-        "" if math.isinf(limit) else f" of {limit:.4g}",
         extra=event("gave", release=planned.name, epsilon=_finite(entry.epsilon), spent=_finite(spent)),
     )
 
@@ -146,7 +146,7 @@ def timed(what: str) -> Iterator[None]:
     """Log how long a step took, for whoever asks for details."""
     start = time.perf_counter()
     yield
-    logger.debug("%s took %.3f s", what, time.perf_counter() - start)
+    logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
 
 
 def debug_size(what: str, content: RecordDict) -> None:
@@ -163,6 +163,11 @@ def n_bytes(content: RecordDict) -> int:
     for arrays in content.array_records.values():
         size += sum(len(array.data) for array in arrays.values())
     return size
+
+
+def _of(limit: float) -> str:
+    """The limit that a sum is held against, if there is one."""
+    return "" if math.isinf(limit) else f" of {limit:.4g}"
 
 
 def _finite(value: float) -> float | str:

@@ -23,11 +23,9 @@ RECORD = "dpkmeans"
 VECTOR_RECORD = "dpkmeans.vector"
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
-MAX_LIST_BYTES = 2**23
-"""Longest blob of entries that are taken apart one by one: boxes of 100,000 clients, or their roster twice."""
-LIST_BLOBS = frozenset(
-    ("roster", "credentials", "cohort", "survivors", "boxes", "group_boxes", "confirmations", "shares")
-)
+MAX_LIST_BYTES = 2**22
+"""Longest blob of equal entries that are taken apart one by one: a roster of 100,000 clients."""
+LIST_BLOBS = frozenset(("roster", "cohort", "survivors"))
 MAX_HEADER_CHARACTERS = 10_000
 MAX_INTEGER = 2**31
 VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"

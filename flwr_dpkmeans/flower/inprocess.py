@@ -57,11 +57,16 @@ class Faults:
         ``on_reply(reply) -> list of messages`` to deliver instead (none, one, several, or changed ones).
     extra : list of Message
         Delivered with the next batch of replies: late ones, forged ones.
+    on_send, on_receive : callable
+        ``on_send(messages) -> messages`` and ``on_receive(replies) -> replies`` see whole batches: in another order,
+        without some, with older ones.
     """
 
     on_request: Callable[[Message], bool] = lambda _: True
     on_reply: Callable[[Message], list[Message]] = lambda reply: [reply]
     extra: list[Message] = field(default_factory=list)
+    on_send: Callable[[list[Message]], list[Message]] = lambda messages: messages
+    on_receive: Callable[[list[Message]], list[Message]] = lambda replies: replies
 
 
 class InProcessGrid(Grid):
@@ -152,7 +157,7 @@ class InProcessGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages and keep the replies until they are pulled."""
         ids = []
-        for message in messages:
+        for message in self._faults.on_send(list(messages)):
             message_id = f"message-{next(self._ids)}"
             message.metadata.__dict__["_message_id"] = message_id
             ids.append(message_id)
@@ -163,7 +168,7 @@ class InProcessGrid(Grid):
         """Hand out the replies to the given messages, and whatever arrived late."""
         replies = [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
         extra, self._faults.extra = self._faults.extra, []
-        replies += extra
+        replies = self._faults.on_receive(replies + extra)
         self.received += replies
         return replies
 

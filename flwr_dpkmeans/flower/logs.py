@@ -237,7 +237,9 @@ def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
     """One JSON object; ASCII only, so that no reader of lines is misled."""
     place = {field.name: getattr(record, field.name) for field in fields(Place)}
     line = {"time": time, "level": record.levelname, "logger": record.name}
-    line |= {name: value for name, value in place.items() if value is not None}
+    # Ids have 64 bits, which few readers of JSON can count to, so they are text.
+    ids = {name: str(place.pop(name)) for name in ("run", "node") if place[name] is not None}
+    line |= ids | {name: value for name, value in place.items() if value is not None}
     if hasattr(record, "event"):
         line |= {"event": record.event} | getattr(record, "details", {})
     return json.dumps(line | {"message": message}, default=printable)

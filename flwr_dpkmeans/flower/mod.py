@@ -26,8 +26,10 @@ from flwr_dpkmeans.flower.approval import (
     approve_plan,
     charge,
     ledger_run,
+    require_allowed,
     require_fresh,
     require_labels,
+    require_ledger,
     require_names,
     require_pinned,
     require_planned,
@@ -48,6 +50,7 @@ from flwr_dpkmeans.flower.records import (
     plan_blob,
     plan_digest,
     reply_content,
+    require_run,
     stage_of,
 )
 from flwr_dpkmeans.flower.recovery_mod import require_confirmed, share, unmask
@@ -127,6 +130,7 @@ class SecureAggregation:
 
     def _answer(self, stage: Stage, message: Message, context: Context, call_next: NextCall) -> RecordDict:
         """Dispatch on the phase; the memory changes only when the whole transition has succeeded."""
+        require_run(message.content, context.run_id)
         settings = self._settings(context)
         if stage is Stage.KEYS:
             memory, content = _agree(message, context, call_next, settings)
@@ -161,6 +165,7 @@ def _agree(
     if plan.preliminary and (plan.is_final or plan.box is not None):
         raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
     _approve(plan, plan_digest(blob), settings, context)
+    require_ledger(settings, context)
     n_features, names, has_labels = describe(message, context, call_next)
     require_width(plan, n_features)
     require_labels(plan, has_labels=has_labels)
@@ -231,6 +236,7 @@ def _contribute(
     planned = plan.round_at(index)
     trust = trust_model(planned.trust)
     require_fresh(memory, settings, request)
+    require_allowed(plan, settings, context)
     with client_log.timed("the statistic"):
         arrays = ask_statistic(message, context, call_next, memory, index)
     flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)

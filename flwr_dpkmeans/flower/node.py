@@ -149,14 +149,14 @@ def node_settings(context: Context) -> NodeSettings:
         If the policy or identity file is missing or malformed, or the policy pins peers and there is no identity.
     """
     config: Mapping[str, Any] = context.node_config
-    # A deployed node that states no policy still gives nothing to runs that protect nobody.
+    # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
     simulated = is_simulation(context)
     policy = ClientPolicy() if simulated else ClientPolicy(allow_non_private=False, require_secure_noise=True)
     if config.get("policy"):
         path = Path(str(config["policy"])).expanduser()
         if not path.is_file():
             raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
-        policy = ClientPolicy.from_toml(path)
+        policy = ClientPolicy.from_toml(path, base=policy)
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
     if config.get("ledger"):
         ledger = Path(str(config["ledger"])).expanduser()

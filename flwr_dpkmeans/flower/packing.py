@@ -13,6 +13,8 @@ from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
 
+MAX_BOXES = 100_000
+"""Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""
 _ID_BYTES = 8
 
 
@@ -72,8 +74,8 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
     start = 0
     header = struct.calcsize("<QI")
     while start < len(blob):
-        if start + header > len(blob):
-            raise ProtocolError("sealed group keys are cut off: message discarded.")
+        if start + header > len(blob) or len(boxes) == MAX_BOXES:
+            raise ProtocolError(f"sealed group keys are cut off, or more than {MAX_BOXES}: message discarded.")
         node, length = struct.unpack_from("<QI", blob, start)
         box = blob[start + header : start + header + length]
         if len(box) != length or node in boxes:

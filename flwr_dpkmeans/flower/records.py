@@ -150,9 +150,10 @@ def request_content(
     *,
     plan: bytes | None = None,
     request: SumRequest | FinishRequest | None = None,
+    run_id: int | None = None,
 ) -> RecordDict:
-    """Build the content of one message to one client."""
-    header: dict[str, Any] = {"stage": stage.value}
+    """Build the content of one message to one client; with a run id, clients in other runs refuse it."""
+    header: dict[str, Any] = {"stage": stage.value} | ({} if run_id is None else {"run": run_id})
     blobs: dict[str, bytes] = {}
     vector = None
     if plan is not None:
@@ -209,6 +210,16 @@ def stage_of(content: RecordDict) -> Stage | None:
         return None
     stage: Stage = member_of(Stage, header_of(content).get("stage"), "stage")
     return stage
+
+
+def require_run(content: RecordDict, run_id: int) -> None:
+    """Refuse a message that says that it is of another run.
+
+    A server can say what it likes; this is against messages that go astray or are sent once more as they were.
+    """
+    told = header_of(content).get("run", run_id)
+    if told != run_id:
+        raise ProtocolError(f"the message is of another run than {run_id}: it is replayed or went astray, and refused.")
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
@@ -276,7 +287,9 @@ def parse_sum_reply(content: RecordDict) -> SumReply:
 
 
 def parse_finish_reply(content: RecordDict) -> FinishReply:
-    """Parse the last reply."""
+    """Parse the last reply; a late one to a request for a vector has a tag as well, of an older state."""
+    if vector_of(content) is not None:
+        raise ProtocolError("a client's reply carries a vector although none was asked for: it is late, and discarded.")
     return FinishReply(blob_of(content, "tag"))
 
 

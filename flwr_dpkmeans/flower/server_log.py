@@ -102,7 +102,7 @@ def refusals(contents: Iterable[tuple[int, RecordDict]]) -> None:
         with suppress(ProtocolError):
             status, code, sentence = parse_failure(content)
             if status is not Status.OK:
-                details = event("refused", by=node, kind=code)
+                details = event("refused", by=str(node), kind=code)
                 logger.warning("node %d refused (%s): %s", node, code, sentence, extra=details)
 
 
@@ -115,7 +115,7 @@ def starting(plan: Plan, nodes: Sequence[int]) -> None:
         len(nodes),
         ", ".join(str(node) for node in nodes[:_NODES_SHOWN]),
         more,
-        extra=event("start", nodes=list(nodes)),
+        extra=event("start", nodes=[str(node) for node in nodes]),
     )
 
 
@@ -126,7 +126,7 @@ def missing(nodes: Sequence[int], attempt: int, n_left: int) -> None:
         list(nodes),
         attempt,
         n_left,
-        extra=event("retry", missing=list(nodes), next_attempt=attempt, n_left=n_left),
+        extra=event("retry", missing=[str(node) for node in nodes], next_attempt=attempt, n_left=n_left),
     )
 
 
@@ -139,7 +139,7 @@ def left_out(nodes: Sequence[int], why: str) -> None:
         why,
         ", ".join(map(str, shown)),
         more,
-        extra=event("left out", missing=list(nodes)),
+        extra=event("left out", missing=[str(node) for node in nodes]),
     )
 
 

@@ -16,6 +16,7 @@ from flwr_dpkmeans.algorithms.evaluation import result_extras
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower import server_log
+from flwr_dpkmeans.flower.flower_errors import error_text
 from flwr_dpkmeans.flower.held import HeldPoints
 from flwr_dpkmeans.flower.logs import now_at, placed_logger
 from flwr_dpkmeans.flower.records import (
@@ -145,12 +146,19 @@ class ServerRun:
         agreed: dict[int, KeysReply] = {}
         contents = self._contents(replies, self._waiting)
         server_log.refusals(contents)
+        refused: list[tuple[int, RecordDict]] = []
         for node, content in contents:
             try:
-                self._require_no_refusal(node, content, every_failure_stops=True)
-                agreed.setdefault(node, parse_keys_reply(content))
+                if parse_failure(content)[0] is Status.OK:
+                    agreed.setdefault(node, parse_keys_reply(content))
+                else:
+                    refused.append((node, content))
             except ProtocolError as error:
                 logger.warning("node %d: %s", node, error)
+        for node, content in refused:
+            # A node that agreed refuses the plan when it comes a second time, which changes nothing.
+            if node not in agreed:
+                self._require_no_refusal(node, content, every_failure_stops=True)
         missing = sorted(set(self._waiting) - set(agreed))
         if missing:
             logger.warning("nodes %s did not answer the plan and are left out", missing)
@@ -222,7 +230,7 @@ class ServerRun:
             self._plan_in_force = plan_digest(plan)
         requests = {node: self._sum_request(node, release, state) for node in session.roster.node_ids}
         return [
-            Message(request_content(Stage.SUM, plan=plan, request=request), node, "train")
+            Message(request_content(Stage.SUM, plan=plan, request=request, run_id=self.plan.run_id), node, "train")
             for node, request in requests.items()
         ]
 
@@ -290,6 +298,7 @@ class ServerRun:
                 request_content(
                     Stage.FINISH,
                     request=self._finish_request(node, self._release),
+                    run_id=self.plan.run_id,
                 ),
                 node,
                 "evaluate",
@@ -406,7 +415,7 @@ class ServerRun:
         for reply in replies:
             node = reply.metadata.src_node_id
             if reply.has_error():
-                logger.warning("node %d: Flower reports error code %d", node, reply.error.code)
+                logger.warning("%s", error_text(reply))
             elif node not in expected:
                 logger.warning("node %d was not asked: its message is ignored", node)
             else:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.flower.pace import SECONDS_PER_ROUND_TRIP, round_trips
 from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.mechanisms import vector_length
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
+from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.trust import trust_model
 
 START_UP_SECONDS = 20.0
@@ -19,6 +23,9 @@ _SUM_REQUEST, _SUM_REPLY = 772, 773
 _FINISH_REQUEST, _FINISH_REPLY = 749, 249
 _BOX = 80
 _BYTES_PER_ENTRY = 8
+# Likewise where sums are recovered; boxes, shares and tickets each come with a node id and a length.
+_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
+_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,8 @@ class Deployment:
     n_rounds : int
         T, the aggregations; those that steer the plan (a private count, private bounds) are not included.
     n_round_trips : int
-        T + 2 (keys and the last release), and one for each aggregation that steers the plan.
+        T + 2 (keys and the last release), and one for each aggregation that steers the plan; where sums are recovered,
+        one more for each aggregation and one for the key shares.
     n_messages : int
         Requests and replies of all clients.
     bytes_down, bytes_up : int
@@ -69,8 +77,21 @@ def deployment_of(plan: Plan) -> Deployment:
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
+    if plan.dropout is Dropout.RECOVER:
+        more_down, more_up = _recovery_bytes(plan, len(vectors))
+        down, up = down + more_down, up + more_up
     minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
     return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
+
+
+def _recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    """What one client receives and sends besides, where sums are recovered and nobody falls silent."""
+    degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
+    boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
+    tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
+    down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
+    up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
+    return down, up
 
 
 def _sent_plans(plan: Plan) -> list[Plan]:

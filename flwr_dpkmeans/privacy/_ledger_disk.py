@@ -7,9 +7,11 @@ lock of the first one, so the two are always looked at together.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,6 +20,8 @@ from pathlib import Path
 from flwr_dpkmeans.errors import BudgetError
 
 _BINARY = getattr(os, "O_BINARY", 0)
+_ROOM = 2**16
+"""Bytes on the disk below which no run begins; an entry and its head take about 500."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,18 @@ def append_head(path: Path, head: Head) -> None:
         os.close(descriptor)
     if not size:
         _sync_folder(place.parent)
+
+
+def require_writable(path: Path) -> None:
+    """Raise OSError if ledger or head cannot be written, or made, or the disk has no room for them."""
+    for place in (path, head_path(path)):
+        try:
+            os.close(os.open(place, os.O_RDWR | os.O_APPEND | _BINARY))
+        except FileNotFoundError:
+            if not os.access(path.parent, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+    if shutil.disk_usage(path.parent).free < _ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def open_locked(path: Path) -> contextlib.AbstractContextManager[int]:

@@ -53,6 +53,7 @@ from flwr_dpkmeans.privacy._ledger_disk import (
     read_all,
     read_both,
     read_head,
+    require_writable,
 )
 
 __all__ = [
@@ -218,16 +219,16 @@ class FileLedger:
             return tuple(self._refreshed().entries)
 
     def require_usable(self) -> None:
-        """Try what a charge will have to do: write the head once more.
+        """Look whether a charge could be written, without writing anything.
 
         Raises
         ------
         BudgetError
-            If a file is damaged or cannot be written.
+            If a file is damaged or cannot be written, or the disk is full.
         """
-        with self._guard, file_errors(self._path), open_locked(self._path) as descriptor:
-            self._catch_up(complete_lines(read_all(descriptor)), read_head(self._path))
-            self._write_head(descriptor)
+        with self._guard, file_errors(self._path):
+            self._refreshed()
+            require_writable(self._path)
 
     def charge(self, entry: LedgerEntry, max_total: float = math.inf, max_total_delta: float = math.inf) -> None:
         """Record a release on disk; send it only after this has returned.

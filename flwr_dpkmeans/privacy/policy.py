@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _RELATIVE_SLACK = 1e-9
 _LONGEST_QUOTE = 60
 
 _NOISE_SOURCES = ("secure", "seeded")
-_NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total")
+_NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total", "max_delta_total")
 _SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
 _KEY_DIGITS = 64
 _NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation")
@@ -57,11 +57,13 @@ class PlanSummary:
     noise : str
         Where the noise comes from: "secure" or "seeded".
     bounds_lower, bounds_upper : tuple of float, shape (n_features,)
-        The plan's public box, in the units of the data.
+        The plan's public box, in the units of the data; one entry holds for every feature.
     server_data : bool
         Whether the run starts from the server's own points.
     evaluation : str
         Kind of evaluation after the last round: "none", "private" or "exact".
+    n_features : int or None
+        Width of the tables; None while the plan does not say.
     """
 
     algorithm: str
@@ -77,6 +79,7 @@ class PlanSummary:
     bounds_upper: tuple[float, ...]
     server_data: bool = False
     evaluation: str = "none"
+    n_features: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class ClientPolicy:
         Largest sum of epsilons over all runs on one data set (basic composition).
     max_delta : float
         Largest delta of one run, in [0, 1).
+    max_delta_total : float
+        Largest sum of deltas over all runs on one data set.
     allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation : tuple of str
         Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations.
     min_cohort : int
@@ -124,6 +129,7 @@ class ClientPolicy:
     max_epsilon_per_run: float = math.inf
     max_epsilon_total: float = math.inf
     max_delta: float = 1e-2
+    max_delta_total: float = math.inf
     allowed_trust: tuple[str, ...] = ()
     allowed_algorithms: tuple[str, ...] = ()
     allowed_units: tuple[str, ...] = ()
@@ -154,13 +160,15 @@ class ClientPolicy:
             object.__setattr__(self, "pinned_peers", _peers(self.pinned_peers))
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> ClientPolicy:
+    def from_mapping(cls, mapping: Mapping[str, Any], *, base: ClientPolicy | None = None) -> ClientPolicy:
         """Build a policy from keys spelt with hyphens or underscores; a missing key keeps its default.
 
         Parameters
         ----------
         mapping : mapping of str to value
             The limits by name.
+        base : ClientPolicy, optional
+            Where missing keys are taken from; the permissive defaults if left out.
 
         Returns
         -------
@@ -186,16 +194,18 @@ class ClientPolicy:
             if name in limits:
                 raise ConfigurationError(f"the policy key {name!r} is given twice, but once is enough: remove one.")
             limits[name] = value
-        return cls(**limits)
+        return replace(base or cls(), **limits)
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> ClientPolicy:
+    def from_toml(cls, path: str | Path, *, base: ClientPolicy | None = None) -> ClientPolicy:
         """Read a policy from a TOML file with the limits as its top-level keys.
 
         Parameters
         ----------
         path : str or Path
             The file on the client's own disk.
+        base : ClientPolicy, optional
+            Where missing keys are taken from; the permissive defaults if left out.
 
         Returns
         -------
@@ -224,9 +234,9 @@ class ClientPolicy:
             raise ConfigurationError(f"the policy file {path} cannot be read ({reason}): correct its path.") from error
         except ValueError as error:  # not TOML, or not UTF-8
             raise ConfigurationError(f"the policy file {path} is not valid TOML ({error}): correct it.") from error
-        return cls.from_mapping(mapping)
+        return cls.from_mapping(mapping, base=base)
 
-    def check(self, plan: PlanSummary, spent_total: float) -> None:
+    def check(self, plan: PlanSummary, spent_total: float, spent_delta: float = 0.0) -> None:
         """Refuse a plan that this client does not allow; return quietly otherwise.
 
         Parameters
@@ -236,6 +246,8 @@ class ClientPolicy:
         spent_total : float
             Epsilon that other runs have spent on the data set (`Ledger.spent`); for a run that is being resumed,
             without its own earlier charges.
+        spent_delta : float
+            Delta of the same runs (`Ledger.spent_delta`).
 
         Raises
         ------
@@ -244,7 +256,7 @@ class ClientPolicy:
         BudgetError
             If its epsilon or delta is more than this client allows.
         ConfigurationError
-            If `spent_total` is negative or not a number.
+            If `spent_total` or `spent_delta` is negative or not a number.
 
         Examples
         --------
@@ -254,13 +266,14 @@ class ClientPolicy:
         flwr_dpkmeans.errors.BudgetError: the plan's worst-case epsilon is 3, but this client's max_epsilon_per_run \
 is 1: lower the plan's epsilon or its number of retries.
         """
-        if not (_is_number(spent_total) and spent_total >= 0):
-            raise _invalid("spent_total", spent_total, "a number of at least 0", "take it from the ledger")
+        for name, spent in (("spent_total", spent_total), ("spent_delta", spent_delta)):
+            if not (_is_number(spent) and spent >= 0):
+                raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
         _refuse_malformed(plan)
         self._check_names(plan)
         self._check_cohort_and_noise(plan)
         self._check_box(plan)
-        self._check_costs(plan, spent_total)
+        self._check_costs(plan, spent_total, spent_delta)
 
     def _check_names(self, plan: PlanSummary) -> None:
         for kind, value, allowed in (
@@ -294,14 +307,16 @@ is 1: lower the plan's epsilon or its number of retries.
     def _check_box(self, plan: PlanSummary) -> None:
         if self.allowed_bounds is None:
             return
-        n_features = len(plan.bounds_lower)
+        one_pair = len(plan.bounds_lower) == 1
+        n_features = plan.n_features or (len(self.allowed_bounds) if one_pair else len(plan.bounds_lower))
         allowed = self.allowed_bounds * n_features if len(self.allowed_bounds) == 1 else self.allowed_bounds
         if len(allowed) != n_features:
             raise RefusalError(
                 f"the plan's box has {n_features} features, but this client's allowed_bounds has {len(allowed)}: "
                 "plan for the features that were agreed on."
             )
-        boxes = zip(plan.bounds_lower, plan.bounds_upper, allowed, strict=True)
+        repeats = n_features if one_pair else 1
+        boxes = zip(plan.bounds_lower * repeats, plan.bounds_upper * repeats, allowed, strict=True)
         for feature, (lower, upper, (lowest, highest)) in enumerate(boxes):
             if not (lowest <= lower and upper <= highest):
                 raise RefusalError(
@@ -309,7 +324,7 @@ is 1: lower the plan's epsilon or its number of retries.
                     f"[{lowest:g}, {highest:g}]: plan with bounds inside these."
                 )
 
-    def _check_costs(self, plan: PlanSummary, spent_total: float) -> None:
+    def _check_costs(self, plan: PlanSummary, spent_total: float, spent_delta: float) -> None:
         worst = plan.epsilon_worst_case
         if math.isinf(worst) and not self.allow_non_private:
             raise RefusalError(
@@ -330,6 +345,11 @@ is 1: lower the plan's epsilon or its number of retries.
             raise BudgetError(
                 f"the plan's delta is {plan.delta:.6g}, but this client's max_delta is {self.max_delta:.6g}: "
                 "lower the plan's delta."
+            )
+        if not _within(spent_delta + plan.delta, self.max_delta_total):
+            raise BudgetError(
+                f"the plan's delta is {plan.delta:.6g}, but it does not fit into what is left of this client's "
+                f"max_delta_total of {self.max_delta_total:.6g}: lower the plan's delta or leave this client out."
             )
 
 

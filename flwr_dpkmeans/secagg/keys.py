@@ -33,7 +33,7 @@ def pack(*parts: bytes | str | int) -> bytes:
     >>> pack("ab", 1) != pack("a", "b", 1)
     True
     """
-    joined = []
+    joined: list[bytes] = []
     for part in parts:
         if isinstance(part, bytes):
             part = b"b" + part

@@ -14,6 +14,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.secagg.identity import Identity, format_identity
 from simulations.flower_commands import NodeConfig
 
 DATA_ENDINGS = (".csv", ".npy", ".npz", ".parquet")
@@ -42,6 +43,11 @@ class Site:
         return self.folder / "policy.toml"
 
     @property
+    def identity(self) -> Path:
+        """The long-term key that signs its keys in every run."""
+        return self.folder / "identity"
+
+    @property
     def ledger(self) -> Path:
         """What it has spent."""
         return self.folder / "ledger.jsonl"
@@ -60,11 +66,12 @@ class Site:
             "policy": str(self.policy),
             "ledger": str(self.ledger),
             "output": str(self.results),
+            "identity": str(self.identity),
         }
 
 
 def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: int = 0) -> list[Site]:
-    """Give every party a folder of its own with its rows and its policy.
+    """Give every party a folder of its own with its rows, its identity and its policy, which pins all identities.
 
     Parameters
     ----------
@@ -75,7 +82,7 @@ def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: in
     n_nodes : int
         Parties; 0: as many as there are files.
     policy : str
-        TOML, the same for all.
+        TOML, the same for all, without pins.
     seed : int
         Of the split.
 
@@ -103,6 +110,8 @@ def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: in
             shutil.copyfile(files[index], site.data)
         else:
             np.save(site.data, points[partition_indices(len(points), count, index, seed=seed)])
+    policy = f"{policy.rstrip()}\n{_pins(sites)}"
+    for site in sites:
         site.policy.write_text(policy)
         for path in (site.data, site.policy):
             os.chmod(path, 0o600)
@@ -168,6 +177,16 @@ def default_policy(epsilon: float) -> str:
         "require-secure-noise = true\n"
         "allow-non-private = false\n"
     )
+
+
+def _pins(sites: Sequence[Site]) -> str:
+    """Make every party's identity, and what all policies say of them."""
+    lines = ["[pinned-peers]"]
+    for site in sites:
+        identity = Identity.generate()
+        identity.save(site.identity)
+        lines.append(f'{site.folder.name} = "{format_identity(identity.public_key)}"')
+    return "\n".join(lines) + "\n"
 
 
 def _files(source: str) -> list[Path]:

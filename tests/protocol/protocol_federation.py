@@ -27,6 +27,7 @@ from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import initial_state
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.identity import Identity
 from flwr_dpkmeans.trust import base as trust_base
@@ -250,6 +251,12 @@ READABLE = 2**34
 def count_readable(words: Words) -> int:
     """How many words are small enough to be a statistic; by chance one in 2^29 is."""
     return int((np.abs(signed(words).astype(np.float64)) < READABLE).sum())
+
+
+def without_identities(report: PrivacyReport) -> dict[str, Any]:
+    """A report but for what its writer knows of the others' identities, which no two parties need to agree on."""
+    values = report.to_dict()
+    return values | {"assumptions": [line for line in values["assumptions"] if "dentities" not in line]}
 
 
 def off_grid(state: ClusterState) -> ClusterState:

@@ -34,7 +34,7 @@ from flwr_dpkmeans.flower.records import (
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.privacy.report import NOT_PINNED
+from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.identity import Identity
@@ -362,7 +362,7 @@ MALFORMED: dict[str, tuple[Callable[[bytes], dict[str, Any]], str]] = {
 def test_malformed_credentials_are_refused(kind: str) -> None:
     server = cheat()
     content = server.request()
-    fields = dict(content.config_records[RECORD])
+    fields: dict[str, Any] = dict(content.config_records[RECORD])
     change, word = MALFORMED[kind]
     fields |= change(bytes(fields["credentials"]))
     content.config_records[RECORD] = ConfigRecord({name: value for name, value in fields.items() if value is not None})
@@ -399,7 +399,7 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(tm
     files = {"policy": "policy.toml", "identity": "identity.pem", "ledger": "ledger"}
 
     def settings(*keys: str, **others: str) -> NodeSettings:
-        config = {key: str(tmp_path / files[key]) for key in ("ledger", *keys)} | others
+        config: Any = {key: str(tmp_path / files[key]) for key in ("ledger", *keys)} | others
         return node_settings(Context(run_id=1, node_id=2, node_config=config, state=RecordDict(), run_config={}))
 
     found = settings("policy", "identity")
@@ -429,7 +429,18 @@ def test_a_policy_that_begins_to_pin_during_a_run_stops_it(monkeypatch: pytest.M
 
 
 def pinned_federation(**values: Any) -> Federation:
-    return make_federation(grid_parts(SIZES), **({"policy": POLICIES["pinned"], "identities": IDENTITIES} | values))
+    settings: dict[str, Any] = {"policy": POLICIES["pinned"], "identities": IDENTITIES}
+    return make_federation(grid_parts(SIZES), **(settings | values))
+
+
+def said_by(federation: Federation, node: int) -> str:
+    """What a client's own report assumes."""
+    return assumed(federation.clients[node].privacy_)
+
+
+def assumed(report: PrivacyReport | None) -> str:
+    assert report is not None
+    return " ".join(report.assumptions)
 
 
 def lose_one_reply(federation: Federation, node: int) -> None:
@@ -455,11 +466,9 @@ def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) 
     first = federation.plan.first_round
     assert federation.attempts_in_ledger(2)[:2] == [(first, 0), (first, 1)]
     for node in (2, 3, 4):
-        report = federation.clients[node].privacy_
-        assert report is not None
-        assert any("Identities are pinned: all 3 peers were recognised" in line for line in report.assumptions)
-        assert NOT_PINNED not in report.assumptions
-    said = " ".join(result.privacy.assumptions)
+        assert "Identities are pinned: all 3 peers were recognised" in said_by(federation, node)
+        assert NOT_PINNED not in said_by(federation, node)
+    said = assumed(result.privacy)
     assert "4 of 4 clients signed their keys" in said
     assert "each client's own decision" in said
 
@@ -468,10 +477,9 @@ def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) 
 def test_reports_of_runs_without_pins_say_so(signed: bool) -> None:
     federation = pinned_federation(policy=POLICIES["not pinned"], identities=IDENTITIES if signed else {})
     result = federation.start()
-    for client in federation.clients.values():
-        assert client.privacy_ is not None
-        assert NOT_PINNED in client.privacy_.assumptions
-    said = " ".join(result.privacy.assumptions)
+    for node in NODES:
+        assert NOT_PINNED in said_by(federation, node)
+    said = assumed(result.privacy)
     assert ("4 of 4 clients signed their keys" in said) == signed
     assert ("No client signed its key" in said) != signed
 
@@ -479,8 +487,7 @@ def test_reports_of_runs_without_pins_say_so(signed: bool) -> None:
 def test_clients_with_and_without_pins_may_work_together() -> None:
     federation = pinned_federation(policies={4: POLICIES["not pinned"]})
     assert federation.start().confirmed == NODES
-    lines = [" ".join(federation.clients[node].privacy_.assumptions) for node in (2, 4)]  # type: ignore[union-attr]
-    assert ["Identities are pinned" in line for line in lines] == [True, False]
+    assert ["Identities are pinned" in said_by(federation, node) for node in (2, 4)] == [True, False]
 
 
 def test_the_operator_reads_who_is_not_recognised() -> None:

@@ -230,7 +230,8 @@ def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(caplo
         km = model().fit(parts)
     assert np.abs(km.cluster_centers_).max() <= 1.0
     told = [record for record in caplog.records if "outside the bounds" in record.getMessage()]
-    assert [(record.name, record.args) for record in told] == [("flwr_dpkmeans.client", (7,))]
+    # Of one client of three; how many rows is a private number.
+    assert [(record.name, record.args) for record in told] == [("flwr_dpkmeans.client", ())]
     assert "outside" not in str(km.history_)
 
 

@@ -149,8 +149,8 @@ def test_json_lines() -> None:
     assert found == {
         "level": "INFO",
         "logger": "flwr_dpkmeans.server",
-        "run": 12,
-        "node": 7,
+        "run": "12",
+        "node": "7",
         "round": 2,
         "attempt": 1,
         "event": "gave",

@@ -753,3 +753,25 @@ def test_evaluation_options_are_taken_over() -> None:
     config = configured(evaluation="private", **{"evaluation-share": 0.1, "n-classes": 10, "evaluation-radius": 0.5})
     assert (config.evaluation_share, config.n_classes, config.evaluation_radius) == (0.1, 10, 0.5)
     assert configured().evaluation_radius is None
+
+
+def test_in_a_deployment_the_last_sentence_and_the_failure_reach_the_operator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = InProcessGrid([])
+    context = Context(1, 1, {}, RecordDict(), {**defaults(), "algorithm": "fastloyd", "num-clients": 3})
+    with pytest.raises(SystemExit), grid.running():
+        server_app.main(grid, context)
+    # Flower uploads what was logged, and the run's state, in handlers that a plain exit does not call.
+    codes: list[int] = []
+
+    def leave(code: int, message: str) -> None:
+        codes.append(code)
+        assert "did you mean 'fastlloyd'?" in caplog.text
+        raise SystemExit(message)
+
+    monkeypatch.setattr(server_app, "flwr_exit", leave)
+    monkeypatch.setattr(server_app, "is_deployed", lambda grid: True)
+    with pytest.raises(SystemExit), grid.running(), caplog.at_level(logging.ERROR, logger="flwr_dpkmeans"):
+        server_app.main(grid, context)
+    assert codes == [201]

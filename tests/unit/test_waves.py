@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from flwr_dpkmeans.flower import pace, waves
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
 from flwr_dpkmeans.flower.waves import send_in_waves
 
@@ -78,3 +80,31 @@ def test_nobody_is_asked_after_the_time_is_up() -> None:
     replies, _ = ask(grid, 10, in_flight=4, timeout=3.0)
     assert replies == []
     assert grid.most == 4
+
+
+class LeftGrid(SlowGrid):
+    """Flower gives no id to a message for a node that has left the federation."""
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        first, *others = list(messages)
+        del first
+        return [None, *super().push_messages(others)]  # type: ignore[list-item]
+
+
+def test_a_node_that_has_left_costs_nobody_elses_answer() -> None:
+    replies, now = ask(LeftGrid(4), 4, in_flight=4)
+    assert len(replies) == 3
+    assert now[0] < 1.0
+
+
+def test_only_a_deployment_is_polled_in_an_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(waves, "send_in_waves", lambda grid, messages, timeout, **options: calls.append("own"))
+    monkeypatch.setattr(SlowGrid, "send_and_receive", lambda self, messages, timeout: calls.append("flower's") or [])
+    grid = SlowGrid(2)
+    for complete, simulated, expected in ((True, False, "flower's"), (False, True, "flower's"), (False, False, "own")):
+        grid.is_complete = complete
+        for module in (waves, pace):
+            monkeypatch.setattr(module, "is_simulated_server", lambda simulated=simulated: simulated)
+        waves.exchange(grid, [], 1.0)
+        assert calls.pop() == expected

@@ -15,6 +15,7 @@ anything else                                               `ProtocolError`, and
 
 A client thus gives shares once for each (round, attempt), of the self mask *or* of the pairwise key of each neighbour,
 and only if it is among the survivors itself. The cohort of a round is part of those that survived the one before.
+What it gives is locked, and opens only where others were told the same; see `recovery.agreement`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from recovery_federation import PLAN, RUN, RecoveryFederation, Words
 from flwr_dpkmeans.secagg.keys import agree_pair_key
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest
 from flwr_dpkmeans.secagg.recovery import client
-from flwr_dpkmeans.secagg.recovery.agreement import cohort_view, combine, lock, survivors_view
+from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
 from flwr_dpkmeans.secagg.recovery.client import RecoveryState, admit, answer, cohort_of, transcript_of, unmask
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
@@ -42,8 +42,8 @@ class HostileServer:
     def watching(cls, federation: RecoveryFederation, asked: Asked, colluders: Collection[int] = ()) -> HostileServer:
         """The records of an aggregation in which the server told everybody the same."""
         sent, given = federation.masked[asked], federation.unmasked.get(asked, {})
-        told = {node: federation.cohorts[asked] for node in sent}
-        named = {node: federation.named[asked] for node in given}
+        told = dict.fromkeys(sent, federation.cohorts[asked])
+        named = dict.fromkeys(given, federation.named[asked])
         return cls(federation, asked, colluders, told, named, dict(sent), dict(given), federation.all_vectors[asked])
 
     def ask_vectors(self, told: Mapping[int, Iterable[int]], *, blinded: bool = False) -> None:
@@ -101,26 +101,25 @@ class HostileServer:
                 if peer not in reply.shares:
                     continue
                 if peer in self.colluders:
-                    known = self._ticket_of_colluder(peer, holder, view)
-                elif peer in self.given and self._same(peer, holder):
-                    known = self.given[peer].shares.get(holder, bytes(96))[32:64]
+                    known = self._ticket_of(peer, holder, view)
+                elif peer in self.given and holder in self.given[peer].shares:
+                    known = self.given[peer].shares[holder][32:64]
+                    if known != self._ticket_of(peer, holder, view):
+                        continue  # it was told something else, and its ticket gives noise
                 else:
                     continue
                 parts[place] = combine(reply.shares[peer][64:], known)
             if len(parts) >= self.threshold:
                 opening = reconstruct(dict(list(parts.items())[: self.threshold]))
-                shares[holder] = {owner: combine(sent[:32], lock(opening, owner)) for owner, sent in reply.shares.items()}
+                shares[holder] = {
+                    owner: combine(sent[:32], lock(opening, owner)) for owner, sent in reply.shares.items()
+                }
         return shares
 
-    def _same(self, peer: int, holder: int) -> bool:
-        """Whether two clients' tickets fit: tickets that do not depend on the view always do."""
-        if client.ticket(bytes(32), 1, 2, b"one") == client.ticket(bytes(32), 1, 2, b"another"):
-            return True
-        return (self.told[peer], self.named[peer]) == (self.told[holder], self.named[holder])
-
-    def _ticket_of_colluder(self, colluder: int, recipient: int, view: bytes) -> bytes:
-        held = dict(self.federation.states[colluder].held)
-        return client.ticket(held[recipient][-32:], colluder, recipient, view)
+    def _ticket_of(self, sender: int, recipient: int, view: bytes) -> bytes:
+        """A client's ticket for a view; the server can ask colluders for it, and sees what others sent."""
+        held = dict(self.federation.states[sender].held)
+        return client.ticket(held[recipient][-32:], sender, recipient, view)
 
     def keys(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Self-mask seeds and private keys of this aggregation that enough shares are at hand for."""

@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.identity import main
-from flwr_dpkmeans.secagg import identity as identity_module
 from flwr_dpkmeans.secagg.credentials import Credential, name_of, require_pinned
 from flwr_dpkmeans.secagg.identity import (
     Identity,
@@ -79,7 +78,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(identity_module.os, "fsync", no_space)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         ALICE.save(tmp_path / "key")
     assert list(tmp_path.iterdir()) == []

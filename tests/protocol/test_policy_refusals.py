@@ -1,0 +1,523 @@
+"""Every limit of a node's policy, from its own TOML file to the sentence that the server's operator reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+from protocol_federation import grid_parts, make_federation, small_config
+
+from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.node import NodeSettings, node_settings
+from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, verify_ledger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+
+SIZES = (120, 80, 60)
+VICTIM = 3
+DATA_ID = "ward-7"
+
+
+@dataclass
+class Deployment:
+    """Nodes that read their settings from their own files, as deployed ones do; one has a policy."""
+
+    folder: Path
+    grid: InProcessGrid
+    faults: Faults
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / f"ledger-{VICTIM}.jsonl"
+
+    def files(self) -> dict[str, bytes]:
+        """The victim's ledger and its head."""
+        return {place.name: place.read_bytes() for place in self.folder.glob(f"ledger-{VICTIM}*")}
+
+    def start(self, points: Any = None, **values: Any) -> KMeansResult:
+        config = small_config(**values)
+        strategy = PrivateKMeans.from_config(config, server_points=points, on_step=lambda _: None)
+        with self.grid.running():
+            return strategy.start(self.grid)
+
+    def from_victim(self) -> list[Message]:
+        return [message for message in self.grid.received if message.metadata.src_node_id == VICTIM]
+
+
+def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -> Deployment:
+    """Three nodes; what other runs have cost the victim's data stands in its ledger."""
+    folder.mkdir(exist_ok=True)
+    (folder / "policy.toml").write_text(policy)
+    (folder / "lenient.toml").write_text("allow-non-private = true\nrequire-secure-noise = false\n")
+    nodes = []
+    for node_id, part in enumerate(grid_parts(SIZES), start=FIRST_NODE_ID):
+        own = "policy.toml" if node_id == VICTIM else "lenient.toml"
+        config = {"ledger": str(folder / f"ledger-{node_id}.jsonl"), "data-id": DATA_ID, "policy": str(folder / own)}
+        client = KMeansClient(part)
+        nodes.append(Node(client_app(lambda _, client=client: client), config))
+    if spent:
+        other = LedgerEntry("1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4)
+        FileLedger(folder / f"ledger-{VICTIM}.jsonl").charge(other)
+    faults = Faults()
+    return Deployment(folder, InProcessGrid(nodes, run_id=run_id, faults=faults), faults)
+
+
+NUMBER = r"[0-9.e+-]+"
+POINTS = np.random.default_rng(3).uniform(-1, 1, (40, 2))
+# Limit: policy file, what is planned, and the sentence.
+CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
+    "max_epsilon_per_run": [
+        (
+            "max-epsilon-per-run = 0.9",
+            {},
+            rf"the plan's worst-case epsilon is {NUMBER}, but this client's max_epsilon_per_run is 0\.9: lower the "
+            r"plan's epsilon or its number of retries\.",
+        ),
+        (
+            # Epsilon 1 fits, one retry does not.
+            "max-epsilon-per-run = 1.05",
+            {"max_retries": 1},
+            rf"the plan's worst-case epsilon is {NUMBER}, but this client's max_epsilon_per_run is 1\.05: .*",
+        ),
+    ],
+    "max_epsilon_total": [
+        (
+            "max-epsilon-total = 5.9",
+            {},
+            rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what is left of this client's "
+            r"max_epsilon_total of 5\.9: lower the plan's epsilon or leave this client out\.",
+        )
+    ],
+    "max_delta": [
+        (
+            "max-delta = 1e-7",
+            {"delta": 1e-6},
+            r"the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the plan's delta\.",
+        )
+    ],
+    "max_delta_total": [
+        (
+            "max-delta-total = 1.5e-4",
+            {"delta": 1e-4},
+            r"the plan's delta is 0\.0001, but it does not fit into what is left of this client's max_delta_total of "
+            r"0\.00015: lower the plan's delta or leave this client out\.",
+        )
+    ],
+    "allowed_trust": [
+        (
+            'allowed-trust = ["central", "distributed"]',
+            {},
+            r"the plan's trust model is 'oblivious', but this client allows only 'central', 'distributed': plan with "
+            r"one of them\.",
+        )
+    ],
+    "allowed_algorithms": [
+        (
+            'allowed-algorithms = ["fastlloyd"]',
+            {},
+            r"the plan's algorithm is 'proxy_lloyd', but this client allows only 'fastlloyd': plan with one of them\.",
+        )
+    ],
+    "allowed_units": [
+        (
+            'allowed-units = ["record"]',
+            {"unit": "client"},
+            r"the plan's privacy unit is 'client', but this client allows only 'record': plan with one of them\.",
+        ),
+        (
+            'allowed-units = ["client"]',
+            {},
+            r"the plan's privacy unit is 'record', but this client allows only 'client': plan with one of them\.",
+        ),
+    ],
+    "min_cohort": [
+        (
+            "min-cohort = 3",
+            {"min_clients": 2},
+            r"the plan goes on with 2 clients, but this client's min_cohort is 3: raise the plan's min_clients\.",
+        )
+    ],
+    "require_secure_noise": [
+        (
+            "allow-non-private = true",  # A file that says nothing of noise requires it.
+            {"noise": "seeded"},
+            r"the plan's noise is 'seeded', but this client requires 'secure': drop the noise seed\.",
+        )
+    ],
+    "allow_non_private": [
+        (
+            "min-cohort = 2",  # Likewise.
+            {"algorithm": "lloyd"},
+            r"the plan's algorithm 'lloyd' has an epsilon of inf, but this client allows private runs only: plan with "
+            r"a finite epsilon\.",
+        )
+    ],
+    "allow_server_data": [
+        (
+            "allow-server-data = false",
+            {"server data": True},
+            r"the plan starts from the server's own points, but this client's allow_server_data is false: plan without "
+            r"them, such as with 'proxy_lloyd'\.",
+        )
+    ],
+    "allowed_bounds": [
+        (
+            "allowed-bounds = [[-0.5, 1.0]]",
+            {},
+            r"the plan's bounds of feature 0 are \[-1, 1\], but this client allows only \[-0\.5, 1\]: plan with bounds "
+            r"inside these\.",
+        ),
+        (
+            # One pair in the plan, one for each feature in the policy.
+            "allowed-bounds = [[-1, 1], [-1, 0.5]]",
+            {},
+            r"the plan's bounds of feature 1 are \[-1, 1\], but this client allows only \[-1, 0\.5\]: .*",
+        ),
+        (
+            "allowed-bounds = [[-1, 1], [-1, 0.5]]",
+            {"bounds": ((-1.0, -1.0), (1.0, 1.0))},
+            r"the plan's bounds of feature 1 are \[-1, 1\], but .*",
+        ),
+        (
+            # Private bounds: what they may be found in counts.
+            "allowed-bounds = [[-10, 10]]",
+            {"private_bounds": True, "bounds": ((-1e3,), (1e3,))},
+            r"the plan's bounds of feature 0 are \[-1000, 1000\], but this client allows only \[-10, 10\]: .*",
+        ),
+        (
+            "allowed-bounds = [[-1, 1], [-1, 1], [-1, 1]]",
+            {"bounds": ((-1.0, -1.0), (1.0, 1.0))},
+            r"the plan's box has 2 features, but this client's allowed_bounds has 3: plan for the features that were "
+            r"agreed on\.",
+        ),
+    ],
+    "allowed_evaluation": [
+        (
+            'allowed-evaluation = ["none"]',
+            {"evaluation": "private"},
+            r"the plan's evaluation is 'private', but this client allows only 'none': plan with one of them\.",
+        )
+    ],
+}
+FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
+
+
+def test_every_limit_has_a_case() -> None:
+    """But for pinned peers, which `test_pinned_identities` is about."""
+    assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - {"pinned_peers"}
+
+
+@pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
+@pytest.mark.parametrize(
+    ("limit", "policy", "values", "sentence"), FLAT, ids=[f"{case[0]}-{i}" for i, case in enumerate(FLAT)]
+)
+def test_a_limit_stops_the_run_before_anything_leaves(
+    tmp_path: Path, limit: str, policy: str, values: dict[str, Any], sentence: str, n_examples: int | None
+) -> None:
+    """The operator reads the sentence; the node gave no key, wrote nothing, and tells nothing of other runs."""
+    values = {"epsilon": 1.0, "n_examples": n_examples} | values
+    points = POINTS if values.pop("server data", False) else None
+    deployment = deploy(tmp_path / "run", policy)
+    before = deployment.files()
+    with pytest.raises(RefusalError) as caught:
+        deployment.start(points, **values)
+    told = re.fullmatch(rf"node {VICTIM} refused \(RefusalError\): ({sentence})", str(caught.value))
+    assert told, str(caught.value)
+    assert deployment.files() == before
+    (reply,) = deployment.from_victim()
+    assert set(reply.content) == {RECORD}
+    header = json.loads(str(reply.content.config_records[RECORD]["header"]))
+    assert set(reply.content.config_records[RECORD]) == {"header"}
+    assert header["sentence"] == told[1]
+    # Nobody else has been asked for a statistic either.
+    assert not any(VECTOR_RECORD in message.content.array_records for message in deployment.grid.received)
+    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+
+
+ALLOWING = """
+max-epsilon-per-run = 2.0
+max-epsilon-total = 7.0
+max-delta = 1e-4
+max-delta-total = 2e-4
+allowed-trust = ["oblivious"]
+allowed-algorithms = ["proxy_lloyd"]
+allowed-units = ["record"]
+min-cohort = 3
+allowed-bounds = [[-1, 1], [-1, 1]]
+allowed-evaluation = ["none", "private"]
+allow-server-data = false
+"""
+
+
+@pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
+def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) -> None:
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    result = deployment.start(epsilon=1.0, n_examples=n_examples, delta=1e-4, min_clients=3, evaluation="private")
+    assert result.confirmed == (2, 3, 4)
+    assert result.privacy is not None
+    ledger = FileLedger(deployment.ledger)
+    assert ledger.spent(DATA_ID) == pytest.approx(5.0 + result.privacy.epsilon)
+    assert ledger.spent_delta(DATA_ID) == pytest.approx(2e-4)
+    assert verify_ledger(deployment.ledger) == []
+
+
+@pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
+def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(tmp_path: Path, n_examples: int | None) -> None:
+    """Before N is known the worst case is only known to be at most two epsilons, and at most max_epsilon."""
+    deployment = deploy(tmp_path / "run", "max-epsilon-per-run = 1.5")
+    assert deployment.start(epsilon=1.0, n_examples=n_examples, max_epsilon=1.5).confirmed == (2, 3, 4)
+    assert FileLedger(deployment.ledger).spent(DATA_ID) <= 6.0
+
+
+# -- limits during a run ------------------------------------------------------------------------------------------
+
+
+def is_sum(message: Message, index: int) -> bool:
+    """Whether a message asks the victim for one round's vector."""
+    header = json.loads(str(message.content.config_records[RECORD]["header"]))
+    return message.metadata.dst_node_id == VICTIM and (header["stage"], header.get("round")) == ("sum", index)
+
+
+@pytest.mark.parametrize("index", [0, 1, 3])
+def test_an_owner_who_becomes_stricter_is_obeyed_at_once(tmp_path: Path, index: int) -> None:
+    """Also between the private count and the final plan."""
+    deployment = deploy(tmp_path / "run", ALLOWING)
+
+    def on_request(message: Message) -> bool:
+        if is_sum(message, index):
+            (tmp_path / "run" / "policy.toml").write_text('allowed-algorithms = ["fastlloyd"]')
+        return True
+
+    deployment.faults.on_request = on_request
+    with pytest.raises(RefusalError, match=rf"node {VICTIM} refused .* allows only 'fastlloyd'"):
+        deployment.start(epsilon=1.0, n_examples=None, delta=1e-4, min_clients=3)
+    entries = FileLedger(deployment.ledger).entries()[1:]
+    assert [entry.round_index for entry in entries] == list(range(index))
+
+
+@pytest.mark.parametrize("limit", ["epsilon", "delta"])
+@pytest.mark.parametrize("index", [1, 3])
+def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: str, index: int) -> None:
+    """Between two messages; the second run's policy check alone would have let both go on until both fail."""
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    other = {"epsilon": 1.5, "delta": 1e-6} if limit == "epsilon" else {"epsilon": 0.01, "delta": 1e-4}
+
+    def on_request(message: Message) -> bool:
+        if is_sum(message, index):
+            entry = LedgerEntry("9/3", DATA_ID, "ab12", 1, 0, "sums", **other)  # type: ignore[arg-type]
+            FileLedger(deployment.ledger).charge(entry)
+        return True
+
+    deployment.faults.on_request = on_request
+    sentence = rf"node {VICTIM} refused .* what is left of this client's max_{limit}_total of "
+    with pytest.raises(RefusalError, match=sentence) as caught:
+        deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    assert "1.5" not in str(caught.value)
+    ledger = FileLedger(deployment.ledger)
+    assert len(ledger.attempts("31/3")) == index - 1
+    assert ledger.spent(DATA_ID) <= 7.0
+
+
+class Raced(MemoryLedger):
+    """A ledger that another process charges between the last check and this run's own charge."""
+
+    def charge(self, entry: LedgerEntry, *limits: float) -> None:
+        if not self.entries():
+            super().charge(replace(entry, run_id="9/3", epsilon=1.9))
+        super().charge(entry, *limits)
+
+
+class Broken(MemoryLedger):
+    """A ledger whose disk fails."""
+
+    def charge(self, entry: LedgerEntry, *limits: float) -> None:
+        raise BudgetError("the ledger /home/ward/7 cannot be used.")
+
+
+@pytest.mark.parametrize("ledger", [Raced(), Broken()], ids=["raced", "broken"])
+def test_a_charge_that_fails_at_the_last_moment_stops_the_run(ledger: MemoryLedger) -> None:
+    policies = {VICTIM: ClientPolicy(max_epsilon_total=2.0)}
+    federation = make_federation(grid_parts(SIZES), policies=policies, ledgers={VICTIM: ledger})
+    with pytest.raises(RefusalError, match=f"node {VICTIM} refused") as caught:
+        federation.start(epsilon=1.0)
+    own = "in its own log" if isinstance(ledger, Broken) else "what is left of this client's max_epsilon_total of 2"
+    assert own in str(caught.value)
+    assert "ward" not in str(caught.value)
+    assert "1.9" not in str(caught.value)
+    assert not any(
+        message.metadata.src_node_id == VICTIM and VECTOR_RECORD in message.content.array_records
+        for message in federation.grid.received
+    )
+
+
+# -- ledgers that cannot be used ----------------------------------------------------------------------------------
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+def cut_last_line(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def edit(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"epsilon": 5.0', b'"epsilon": 0.5'))
+
+
+def delete_head(path: Path) -> None:
+    path.with_name(path.name + ".head").unlink()
+
+
+@pytest.mark.parametrize("damage", [unlink, cut_last_line, edit, delete_head])
+def test_a_damaged_ledger_is_refused_before_anything_leaves(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    damage(deployment.ledger)
+    before = deployment.files()
+    with pytest.raises(RefusalError) as caught:
+        deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    assert str(caught.value).startswith(f"node {VICTIM} refused")
+    assert "own log" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+    assert str(deployment.ledger) in caplog.text
+    assert deployment.files() == before
+    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+
+
+def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = deploy(tmp_path / "run", ALLOWING)
+
+    def unwritable(self: FileLedger) -> None:
+        if "ledger-3" in str(self._path):
+            raise BudgetError("the ledger cannot be used (Read-only file system).")
+
+    monkeypatch.setattr(FileLedger, "require_usable", unwritable)
+    sentence = "this client's budget ledger is damaged or cannot be written .its own log says how., and without it"
+    with pytest.raises(RefusalError, match=f"node {VICTIM} refused .RefusalError.: {sentence}"):
+        deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+
+
+@pytest.mark.parametrize("when", ["older copy", "deleted"])
+def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(tmp_path: Path, when: str) -> None:
+    """Both files at once, which the files themselves cannot tell: but the run's own memory can."""
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    backup = deployment.files()
+
+    def on_request(message: Message) -> bool:
+        if is_sum(message, 3):
+            for name, content in backup.items():
+                place = deployment.folder / name
+                place.unlink() if when == "deleted" else place.write_bytes(content)
+        return True
+
+    deployment.faults.on_request = on_request
+    with pytest.raises(CohortError):
+        deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    (refusal,) = [m for m in deployment.from_victim() if "sentence" in str(m.content.config_records[RECORD]["header"])]
+    header = json.loads(str(refusal.content.config_records[RECORD]["header"]))
+    assert "lacks releases of run 31 that it has made" in header["sentence"]
+
+
+# -- policies in files --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [None, "", "min-cohort = 3"])
+def test_a_deployed_node_requires_privacy_unless_its_file_says_otherwise(tmp_path: Path, policy: str | None) -> None:
+    """A file that leaves these two keys out is no weaker than no file."""
+    config = {"ledger": str(tmp_path / "ledger")}
+    if policy is not None:
+        (tmp_path / "policy.toml").write_text(policy)
+        config["policy"] = str(tmp_path / "policy.toml")
+
+    def found() -> ClientPolicy:
+        return settings_of(config).policy
+
+    assert found().require_secure_noise
+    assert not found().allow_non_private
+    if policy is not None:
+        (tmp_path / "policy.toml").write_text("require-secure-noise = false\nallow-non-private = true")
+        assert not found().require_secure_noise
+        assert found().allow_non_private
+
+
+def settings_of(config: dict[str, Any]) -> NodeSettings:
+    grid = InProcessGrid([Node(client_app(lambda _: np.zeros((1, 1))), config)])
+    context: Context = grid.context_of(FIRST_NODE_ID)
+    return node_settings(context)
+
+
+# -- restarts and replays -----------------------------------------------------------------------------------------
+
+
+def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(tmp_path: Path) -> None:
+    """The SuperNode restarted between two rounds: it is left out, and the others go on."""
+    ledgers = {node: FileLedger(tmp_path / f"ledger-{node}") for node in (2, 3, 4, 5)}
+    federation = make_federation(grid_parts((120, 80, 60, 40)), ledgers=ledgers)  # type: ignore[arg-type]
+
+    def on_request(message: Message) -> bool:
+        if is_sum(message, 2):
+            state = federation.grid.context_of(VICTIM).state
+            for name in list(state):
+                del state[name]
+        return True
+
+    federation.faults.on_request = on_request
+    result = federation.start(epsilon=1.0)
+    assert result.confirmed == (2, 4, 5)
+    assert [(e.round_index, e.attempt) for e in ledgers[VICTIM].entries()] == [(1, 0)]
+    assert verify_ledger(tmp_path / f"ledger-{VICTIM}") == []
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["state kept", "state lost"])
+def test_a_plan_that_is_sent_again_gets_no_second_key(tmp_path: Path, keeps_state: bool) -> None:
+    """The same run id after a finished run, by a server that restarted, and by one that kept the plan."""
+    first = deploy(tmp_path / "run", ALLOWING)
+    first.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    before = first.files()
+    again = deploy(tmp_path / "run", "max-epsilon-total = 9.0", spent=False)
+    for node in (2, 3, 4) if keeps_state else ():
+        again.grid.context_of(node).state.update(first.grid.context_of(node).state)
+    with pytest.raises(RefusalError, match=r"refused \(ProtocolError\): .* replayed") as caught:
+        again.start(epsilon=1.0, delta=1e-4, min_clients=3)
+    assert ("second plan" if keeps_state else "has releases of run 31 already") in str(caught.value)
+    assert again.files() == before
+
+
+def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
+    """The same configuration under a new run id is a new run, whose cost is added, until nothing is left."""
+    spent = [5.0]
+    for run_id in (41, 42, 43):
+        deployment = deploy(tmp_path / "run", "max-epsilon-total = 7.5", run_id=run_id, spent=run_id == 41)
+        if run_id == 43:
+            with pytest.raises(RefusalError, match="max_epsilon_total"):
+                deployment.start(epsilon=1.0)
+        else:
+            deployment.start(epsilon=1.0)
+        spent.append(FileLedger(deployment.ledger).spent(DATA_ID))
+    assert spent[0] < spent[1] < spent[2] == spent[3] <= 7.5
+
+
+def test_the_settings_of_these_nodes_are_those_of_a_deployment(tmp_path: Path) -> None:
+    """So no settings of the test's own stand between."""
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    found = node_settings(deployment.grid.context_of(VICTIM))
+    assert not found.simulated
+    assert found.policy == ClientPolicy.from_toml(
+        tmp_path / "run" / "policy.toml", base=ClientPolicy(allow_non_private=False, require_secure_noise=True)
+    )

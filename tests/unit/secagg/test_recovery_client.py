@@ -1,0 +1,626 @@
+"""The client's transitions where sums are recovered: what it answers, and what it refuses with its state unchanged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hostile_recovery import ring_order, without
+from recovery_federation import PLAN, RUN, RecoveryFederation
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.recovery import client
+from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
+from flwr_dpkmeans.secagg.recovery.client import (
+    Phase,
+    RecoveryState,
+    admit,
+    admit_finish,
+    answer,
+    least_survivors,
+    share_keys,
+    state_tag,
+    unblind,
+    unmask,
+)
+from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
+from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.roster import Roster
+
+VECTOR = FixedPointVector(np.array([1, 2, 3], dtype=np.uint64))
+OUT_OF_ORDER = "replayed, late or out of order"
+Message = ShareRequest | SumRequest | UnmaskRequest | FinishRequest
+
+
+def made(n_clients: int = 8, **options: object) -> RecoveryFederation:
+    """A federation that has shared its keys and opened round 1."""
+    federation = RecoveryFederation.make(n_clients, **options)
+    federation.share()
+    federation.session.open_round(1, 3)
+    return federation
+
+
+def handled(state: RecoveryState, message: Message) -> RecoveryState:
+    """What a client becomes by a message."""
+    if isinstance(message, ShareRequest):
+        return share_keys(state, message)[0]
+    if isinstance(message, UnmaskRequest):
+        return unmask(state, message)[0]
+    if isinstance(message, FinishRequest):
+        return admit_finish(state, message)
+    admitted = admit(state, message, 1)
+    return answer(admitted, message, VECTOR, blinded=False, state_digest=b"state")[0]
+
+
+def refused(state: RecoveryState, message: Message, sentence: str) -> None:
+    """The message is refused in a sentence, and the state is as it was."""
+    copy = replace(state)
+    with pytest.raises(ProtocolError, match=sentence):
+        handled(state, message)
+    assert state == copy
+
+
+def in_phase(federation: RecoveryFederation, phase: Phase, node: int = 10) -> RecoveryState:
+    """One client that has come so far in round 1."""
+    session = federation.session
+    if phase is Phase.KEYED:
+        return replace(federation.states[node], phase=Phase.KEYED, setup=None, held=())
+    if phase is Phase.SHARED:
+        return federation.states[node]
+    if phase is Phase.ADMITTED:
+        return admit(federation.states[node], federation.request_for(node), 1)
+    federation.send()
+    if phase is Phase.MASKED:
+        return federation.states[node]
+    federation.give_shares()
+    if phase is Phase.UNMASKED:
+        return federation.states[node]
+    values = session.recover(PLAN, blinded=False).values
+    return admit_finish(federation.states[node], FinishRequest(Release(1, 0, values)))
+
+
+# The transition table: which kind of message each phase takes.
+
+EVERYBODY = tuple(range(10, 18))
+RELEASE = Release(1, 0, np.zeros(3, dtype=np.uint64))
+TAKEN = {
+    "first request": {Phase.SHARED},
+    "next round": {Phase.UNMASKED},
+    "another attempt": {Phase.MASKED, Phase.UNMASKED},
+    "a later attempt": {Phase.MASKED, Phase.UNMASKED},
+    "survivors": {Phase.MASKED},
+    "the end": {Phase.UNMASKED},
+    "key shares": {Phase.KEYED},
+}
+
+
+def message_of(kind: str, federation: RecoveryFederation, node: int = 10) -> Message:
+    """A message that is right in every other respect."""
+    fewer = without(EVERYBODY, [17])
+    if kind == "first request":
+        federation.session._first = True
+        return replace(federation.request_for(node), round_index=1, attempt=0)
+    return {
+        "next round": SumRequest(2, 0, release=RELEASE, cohort=EVERYBODY),
+        "another attempt": SumRequest(1, 1, cohort=fewer),
+        "a later attempt": SumRequest(1, 2, cohort=fewer),
+        "survivors": UnmaskRequest(1, 0, EVERYBODY),
+        "the end": FinishRequest(RELEASE),
+        "key shares": ShareRequest(federation.session.sharers),
+    }[kind]
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("kind", TAKEN)
+def test_every_line_of_the_transition_table(kind: str, phase: Phase) -> None:
+    federation = made(n_attempts=3)
+    state = in_phase(federation, phase)
+    assert state.phase is phase
+    message = message_of(kind, federation)
+    if phase in TAKEN[kind]:
+        after = handled(state, message)
+        assert after != state
+        if isinstance(message, SumRequest):
+            assert (after.phase, after.round_index, after.attempt) == (
+                Phase.MASKED,
+                message.round_index,
+                message.attempt,
+            )
+    else:
+        refused(state, message, f"{OUT_OF_ORDER}|asked for twice|late, replayed or of another run")
+
+
+REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]] = {
+    "first: a later round": (Phase.SHARED, lambda r: {"round_index": 2}, OUT_OF_ORDER),
+    "first: an earlier round": (Phase.SHARED, lambda r: {"round_index": 0}, OUT_OF_ORDER),
+    "first: another attempt": (Phase.SHARED, lambda r: {"attempt": 1}, OUT_OF_ORDER),
+    "first: a release": (Phase.SHARED, lambda r: {"release": RELEASE}, OUT_OF_ORDER),
+    "first: a roster": (
+        Phase.SHARED,
+        lambda r: {"roster": Roster.of(0, {1: b"a" * 32, 2: b"b" * 32})},
+        "a roster came",
+    ),
+    "first: a cohort without it": (Phase.SHARED, lambda r: {"cohort": r.cohort[1:]}, "not in the cohort"),
+    "first: a small cohort": (Phase.SHARED, lambda r: {"cohort": r.cohort[:6]}, "at least 7 of 8"),
+    "first: nobody": (Phase.SHARED, lambda r: {"cohort": ()}, "not in the cohort"),
+    "first: alone": (Phase.SHARED, lambda r: {"cohort": (10,)}, "has 1 clients, but at least 7"),
+    "first: a stranger": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 99)}, "one that had left before"),
+    "first: twice": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 17)}, "a node twice, out of order"),
+    "first: out of order": (Phase.SHARED, lambda r: {"cohort": r.cohort[::-1]}, "a node twice, out of order"),
+    "first: no boxes": (Phase.SHARED, lambda r: {"boxes": {}}, "7 and 2 were due"),
+    "first: no group boxes": (Phase.SHARED, lambda r: {"group_boxes": {}}, "7 and 2 were due"),
+    "first: a box too many": (Phase.SHARED, lambda r: {"boxes": r.boxes | {99: b""}}, "7 and 2 were due"),
+    "first: its own box": (Phase.SHARED, lambda r: {"boxes": r.boxes | {10: b""}}, "7 and 2 were due"),
+    "first: boxes exchanged": (
+        Phase.SHARED,
+        lambda r: {"boxes": dict(zip(r.boxes, [*r.boxes.values()][::-1], strict=True))},
+        "does not open",
+    ),
+    "first: group boxes exchanged": (
+        Phase.SHARED,
+        lambda r: {"group_boxes": dict(zip(r.group_boxes, [*r.group_boxes.values()][::-1], strict=True))},
+        "does not open",
+    ),
+    "first: boxes of both kinds exchanged": (
+        Phase.SHARED,
+        lambda r: {"group_boxes": {node: r.boxes[node] for node in r.group_boxes}},
+        "does not open",
+    ),
+    "first: empty boxes": (Phase.SHARED, lambda r: {"boxes": dict.fromkeys(r.boxes, b"")}, "does not open"),
+    "first: torn boxes": (
+        Phase.SHARED,
+        lambda r: {"boxes": {node: box[:-1] for node, box in r.boxes.items()}},
+        "does not open",
+    ),
+    "next: no release": (Phase.UNMASKED, lambda r: {"release": None}, OUT_OF_ORDER),
+    "next: another round's release": (
+        Phase.UNMASKED,
+        lambda r: {"release": Release(0, 0, RELEASE.values)},
+        OUT_OF_ORDER,
+    ),
+    "next: another attempt's release": (
+        Phase.UNMASKED,
+        lambda r: {"release": Release(1, 1, RELEASE.values)},
+        OUT_OF_ORDER,
+    ),
+    "next: another attempt": (Phase.UNMASKED, lambda r: {"attempt": 1}, OUT_OF_ORDER),
+    "next: a round skipped": (Phase.UNMASKED, lambda r: {"round_index": 3}, OUT_OF_ORDER),
+    "next: the same": (Phase.UNMASKED, lambda r: {"round_index": 1}, OUT_OF_ORDER),
+    "next: the one before": (Phase.UNMASKED, lambda r: {"round_index": 0}, OUT_OF_ORDER),
+    "next: boxes": (Phase.UNMASKED, lambda r: {"boxes": {11: b"box"}}, "none are due"),
+    "next: group boxes": (Phase.UNMASKED, lambda r: {"group_boxes": {11: b"box"}}, "none are due"),
+    "next: a roster": (
+        Phase.UNMASKED,
+        lambda r: {"roster": Roster.of(0, {1: b"a" * 32, 2: b"b" * 32})},
+        "a roster came",
+    ),
+    "next: without it": (Phase.UNMASKED, lambda r: {"cohort": r.cohort[1:]}, "not in the cohort"),
+    "next: a small cohort": (Phase.UNMASKED, lambda r: {"cohort": r.cohort[:6]}, "at least 7 of 8"),
+    "retry: nobody left": (Phase.UNMASKED, lambda r: {"round_index": 1, "attempt": 1, "release": None}, "not smaller"),
+    "retry: a release": (
+        Phase.UNMASKED,
+        lambda r: {"round_index": 1, "attempt": 1, "cohort": r.cohort[:7]},
+        OUT_OF_ORDER,
+    ),
+    "retry: no keys": (
+        Phase.UNMASKED,
+        lambda r: {"round_index": 1, "attempt": 2, "release": None, "cohort": r.cohort[:7]},
+        "has no keys in this run",
+    ),
+    "retry: too small": (
+        Phase.MASKED,
+        lambda r: {"round_index": 1, "attempt": 1, "release": None, "cohort": r.cohort[:6]},
+        "at least 7 of 8",
+    ),
+    "masked: the next round": (Phase.MASKED, lambda r: {}, OUT_OF_ORDER),
+    "masked: the same round": (Phase.MASKED, lambda r: {"round_index": 1, "release": None}, OUT_OF_ORDER),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_request_is_refused(case: str) -> None:
+    phase, changes, sentence = REFUSED[case]
+    federation = made(authored=True)
+    authors = federation.session.sharers.authors(1)
+    others = [author for author in authors if author != 10]
+    state = in_phase(federation, phase)
+    request = federation.request_for(10)
+    if phase is not Phase.SHARED:
+        request = SumRequest(2, 0, release=RELEASE, cohort=EVERYBODY)
+    refused(state, replace(request, **changes(request)), sentence.replace("and 2", f"and {len(others)}"))
+    # The right one is still taken.
+    if phase is not Phase.MASKED:
+        assert handled(state, request).phase is Phase.MASKED
+
+
+@pytest.mark.parametrize(
+    ("survivors", "sentence"),
+    [
+        ((), "not in the survivors"),
+        ((10,), "has 1 clients"),
+        (EVERYBODY[:6], "at least 7 of 8"),
+        (EVERYBODY[1:], "node 10 is not in the survivors"),
+        ((*EVERYBODY, 99), "one that had left before"),
+        (EVERYBODY[::-1], "out of order"),
+        ((*EVERYBODY, 17), "a node twice"),
+    ],
+)
+def test_bad_survivors_are_refused(survivors: tuple[int, ...], sentence: str) -> None:
+    state = in_phase(made(), Phase.MASKED)
+    refused(state, UnmaskRequest(1, 0, survivors), sentence)
+    assert handled(state, UnmaskRequest(1, 0, EVERYBODY)).survivors == EVERYBODY
+
+
+@pytest.mark.parametrize("asked", [(1, 1), (2, 0), (0, 0), (2, 1)])
+def test_survivors_of_another_aggregation_are_refused(asked: tuple[int, int]) -> None:
+    refused(in_phase(made(), Phase.MASKED), UnmaskRequest(*asked, EVERYBODY), OUT_OF_ORDER)
+
+
+@pytest.mark.parametrize("asked", [(1, 1), (0, 0), (2, 0)])
+def test_the_end_of_another_aggregation_is_refused(asked: tuple[int, int]) -> None:
+    state = in_phase(made(), Phase.UNMASKED)
+    refused(state, FinishRequest(Release(*asked, RELEASE.values)), "late, replayed or of another run")
+    refused(state, FinishRequest(RELEASE, boxes={11: b"box"}), "none are due")
+
+
+def test_a_cohort_comes_from_the_survivors_and_the_cohort_before() -> None:
+    federation = made(10, max_silent=2)
+    federation.round(1, silent=[12], mute=[13])
+    state = federation.states[10]
+    assert state.survivors == without(range(10, 20), [12])
+    left = without(range(10, 20), [12, 13])
+    request = SumRequest(2, 0, release=federation.release, cohort=left)
+    # One that was mute may come back, one whose vector was lost may not.
+    assert handled(state, replace(request, cohort=state.survivors)).phase is Phase.MASKED
+    refused(state, replace(request, cohort=tuple(range(10, 20))), "one that had left before")
+    masked = handled(state, request)
+    refused(masked, SumRequest(2, 1, cohort=state.survivors), "not smaller")
+    federation = made(11, max_silent=3)
+    federation.round(1, silent=[12], mute=[13])
+    fewer = without(range(10, 21), [12, 14, 15])
+    request = SumRequest(2, 0, release=federation.release, cohort=without(range(10, 21), [12, 13]))
+    refused(handled(federation.states[10], request), SumRequest(2, 1, cohort=fewer), "one that had left before")
+
+
+# The exchange of key shares.
+
+
+def test_key_shares_are_refused_for_a_wrong_roster() -> None:
+    federation = RecoveryFederation.make(8, min_cohort=7)
+    state, roster = federation.states[10], federation.session.sharers
+    swapped = roster.keys | {10: public_key_of(generate_private_key())}
+    refused(state, ShareRequest(Roster.of(0, swapped)), "does not list node 10 under its own key")
+    refused(state, ShareRequest(roster.without(0, [10])), "does not list node 10 under its own key")
+    refused(state, ShareRequest(roster.without(0, [11, 12])), "the roster has 6 clients")
+    refused(state, ShareRequest(Roster(1, roster.members)), "does not list node 10")
+    low_order = roster.keys | {11: bytes(32)}
+    refused(state, ShareRequest(Roster.of(0, low_order)), "not a usable X25519 key")
+
+
+def test_boxes_of_a_roster_that_others_saw_do_not_open() -> None:
+    # One client is shown a roster in which another one's key is exchanged, and the rest is as for everybody.
+    federation = RecoveryFederation.make(10, max_silent=2)
+    shown = Roster.of(0, federation.session.sharers.keys | {19: public_key_of(generate_private_key())})
+    federation.states[10], _ = share_keys(federation.states[10], ShareRequest(shown))
+    replies = {
+        node: share_keys(federation.states[node], ShareRequest(federation.session.sharers))[1] for node in range(11, 20)
+    }
+    boxes = {node: reply.boxes[10] for node, reply in replies.items()}
+    request = SumRequest(1, 0, boxes=boxes, cohort=tuple(range(10, 20)))
+    refused(federation.states[10], request, "does not open")
+
+
+@pytest.mark.parametrize("change", ["run", "roster", "giver"])
+def test_boxes_bind_run_roster_and_giver(change: str) -> None:
+    federation = RecoveryFederation.make(8)
+    roster = federation.session.sharers
+    state = share_keys(federation.states[10], ShareRequest(roster))[0]
+    giver = federation.states[11]
+    if change == "run":
+        giver = replace(giver, run_id=RUN + 1)
+    if change == "roster":
+        roster = Roster.of(0, roster.keys | {17: b"k" * 32})
+    boxes = {
+        node: share_keys(federation.states[node], ShareRequest(federation.session.sharers))[1].boxes[10]
+        for node in range(11, 18)
+    }
+    boxes[11] = share_keys(giver, ShareRequest(roster))[1].boxes[10]
+    if change == "giver":
+        boxes[11] = boxes[12]
+    refused(state, SumRequest(1, 0, boxes=boxes, cohort=EVERYBODY), "does not open")
+
+
+@pytest.mark.parametrize("size", [0, 31, 96 * 6 - 1, 96 * 6 + 32])
+def test_a_box_of_another_length_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    federation = RecoveryFederation.make(8)
+    real, wrong = client.seal, bytes(size)
+
+    def short(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+        return real(key, wrong, associated)
+
+    for node, state in federation.states.items():
+        monkeypatch.setattr(client, "seal", short if node == 11 else real)
+        federation.states[node], federation.shared[node] = share_keys(state, ShareRequest(federation.session.sharers))
+    boxes = {node: reply.boxes[10] for node, reply in federation.shared.items() if node != 10}
+    refused(
+        federation.states[10],
+        SumRequest(1, 0, boxes=boxes, cohort=EVERYBODY),
+        f"node 11 sealed {size} bytes instead of 576",
+    )
+
+
+def test_an_unusable_key_of_a_neighbour_stops_the_answer_and_changes_nothing() -> None:
+    federation = made()
+    state = admit(federation.states[10], federation.request_for(10), 1)
+    number = state.slots.number
+    held = dict(state.held)
+    held[11] = held[11][: 64 * number] + bytes(32 * number) + held[11][-32:]
+    broken = replace(state, held=tuple(held.items()))
+    with pytest.raises(ProtocolError, match="announced for node 11 is not a usable X25519 key"):
+        answer(broken, SumRequest(1, 0), VECTOR, blinded=False, state_digest=b"")
+    assert broken.phase is Phase.ADMITTED
+
+
+def test_the_server_cannot_exchange_the_keys_of_an_aggregation() -> None:
+    # What it is sent beside the boxes is for itself; neighbours read the copies in their boxes.
+    federation = RecoveryFederation.make(8)
+    federation.share()
+    for node, reply in federation.shared.items():
+        place = federation.states[node].slots.number
+        federation.session._shared[node] = replace(reply, public_keys=public_key_of(generate_private_key()) * place)
+    federation.session.open_round(1, 3)
+    federation.send()
+    federation.give_shares()
+    assert federation.session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+
+
+# Nothing is answered twice.
+
+
+@pytest.mark.parametrize("authored", [False, True])
+def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool) -> None:
+    federation = RecoveryFederation.make(9, max_silent=2, authored=authored)
+    sent: list[tuple[int, Message]] = []
+    chooser = random.Random(2)
+
+    def deliver(node: int, message: Message) -> None:
+        sent.append((node, message))
+        federation.states[node] = handled(federation.states[node], message)
+        for other, earlier in chooser.sample(sent, min(3, len(sent))):
+            refused(federation.states[other], earlier, "replayed|asked for twice|late|none are due|not smaller")
+
+    session = federation.session
+    for node in federation.states:
+        state, reply = share_keys(federation.states[node], ShareRequest(session.sharers))
+        session.receive_shares(node, reply)
+        federation.states[node] = state
+        sent.append((node, ShareRequest(session.sharers)))
+    session.close_shares()
+    everybody = tuple(federation.states)
+    for node in everybody:
+        session.open_round(1, 3)
+        deliver(node, federation.request_for(node))
+    for node in everybody[1:]:
+        deliver(node, UnmaskRequest(1, 0, everybody[1:]))
+    for node in everybody[2:]:
+        deliver(node, SumRequest(1, 1, cohort=everybody[2:]))
+    for node in everybody[2:]:
+        deliver(node, UnmaskRequest(1, 1, everybody[2:]))
+    release = Release(1, 1, RELEASE.values)
+    for node in everybody[2:]:
+        deliver(node, SumRequest(2, 1, release=release, cohort=everybody[2:]))
+    for node in everybody[2:]:
+        deliver(node, UnmaskRequest(2, 1, everybody[2:]))
+    for node in everybody[2:]:
+        deliver(node, FinishRequest(Release(2, 1, RELEASE.values)))
+    for node, message in sent:
+        refused(federation.states[node], message, "replayed|asked for twice|late|none are due")
+
+
+def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[bytes] = []
+    stream = client.stream
+
+    def recorded(key: bytes, length: int) -> np.ndarray:
+        used.append(key)
+        return stream(key, length)
+
+    monkeypatch.setattr(client, "stream", recorded)
+    federation = RecoveryFederation.make(8, authored=True, max_silent=1)
+    federation.share()
+    own: dict[int, list[bytes]] = {}
+    session = federation.session
+    for index in (1, 2):
+        session.open_round(index, 3)
+        for node in session.roster.node_ids:
+            used.clear()
+            request = federation.request_for(node)
+            admitted = admit(federation.states[node], request, 1)
+            federation.states[node], reply = answer(admitted, request, VECTOR, blinded=True, state_digest=b"")
+            session.receive(node, reply)
+            own.setdefault(node, []).extend(used)
+        federation.give_shares()
+        federation.release = Release(index, 0, session.recover(PLAN, blinded=True).values)
+    for keys in own.values():
+        # Self mask, seven neighbours, and perhaps a blinding stream, in two rounds.
+        assert len(keys) in (16, 18)
+        assert len(set(keys)) == len(keys)
+    slots = federation.states[10].slots
+    seeds = [seed for state in federation.states.values() for part in client._own_seeds(state) for seed in part]
+    assert len(set(seeds)) == len(seeds) == 2 * 8 * slots.number
+    for state in federation.states.values():
+        for place in range(slots.number):
+            selves, privates = client._own_seeds(state)
+            assert client._own_seed(state, place) == (selves[place], privates[place])
+
+
+def test_shares_of_a_reply_are_locked_afresh() -> None:
+    federation = made()
+    state = in_phase(federation, Phase.MASKED)
+    replies = [unmask(state, UnmaskRequest(1, 0, EVERYBODY))[1] for _ in range(2)]
+    for owner, first in replies[0].shares.items():
+        second = replies[1].shares[owner]
+        # The ticket is a function of what was told; share and opening are hidden by fresh keys.
+        assert first[32:64] == second[32:64]
+        assert first[:32] != second[:32]
+        assert first[64:] != second[64:]
+
+
+def test_a_lock_takes_as_many_tickets_as_a_key_takes_shares() -> None:
+    federation = made()
+    state = in_phase(federation, Phase.MASKED)
+    _, reply = unmask(state, UnmaskRequest(1, 0, without(EVERYBODY, [13])))
+    view = survivors_view((1, 0), state.transcript, without(EVERYBODY, [13]))
+    held, threshold = dict(state.held), state.graph.threshold
+    parts = {
+        place: combine(reply.shares[peer][64:], client.ticket(held[peer][-32:], peer, 10, view))
+        for place, peer in enumerate(state.neighbours, start=1)
+    }
+    private = client.piece(held[13], state.slots.number + state.slots.place(1, 0))
+    for size in range(1, len(parts) + 1):
+        opening = reconstruct(dict(list(parts.items())[:size]))
+        assert (combine(reply.shares[13][:32], lock(opening, 13)) == private) is (size >= threshold)
+
+
+def test_what_is_given_does_not_contain_the_shares_that_are_held() -> None:
+    federation = made()
+    state = in_phase(federation, Phase.MASKED)
+    _, reply = unmask(state, UnmaskRequest(1, 0, without(EVERYBODY, [13])))
+    sent = b"".join(reply.shares.values())
+    for _, held in state.held:
+        assert all(held[start : start + 32] not in sent for start in range(0, len(held), 32))
+
+
+# Answers, tags and blinding.
+
+
+def test_only_an_admitted_request_is_answered_and_only_once() -> None:
+    federation = made()
+    request = federation.request_for(10)
+    admitted = admit(federation.states[10], request, 1)
+    for state, asked in (
+        (federation.states[10], request),
+        (admitted, replace(request, round_index=2)),
+        (admitted, replace(request, attempt=1)),
+        (answer(admitted, request, VECTOR, blinded=False, state_digest=b"")[0], request),
+    ):
+        with pytest.raises(ProtocolError, match="not open for an answer"):
+            answer(state, asked, VECTOR, blinded=False, state_digest=b"")
+    refused(admitted, request, OUT_OF_ORDER)
+
+
+def test_blinding_that_cannot_be_is_refused() -> None:
+    federation = made()
+    admitted = admit(federation.states[10], federation.request_for(10), 1)
+    with pytest.raises(ProtocolError, match="no key authors"):
+        answer(admitted, SumRequest(1, 0), VECTOR, blinded=True, state_digest=b"")
+    with pytest.raises(ProtocolError, match="group keys are not at hand"):
+        unblind(admitted, RELEASE, blinded=True)
+    authored = made(authored=True)
+    authored.round(1, blinded=True)
+    with pytest.raises(ProtocolError, match="group keys are not at hand"):
+        unblind(authored.states[10], Release(1, 1, RELEASE.values), blinded=True)
+
+
+def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With t + 2 authors and at most t clients gone it cannot be otherwise; here more may go.
+    federation = made(12, max_silent=3, authored=True)
+    authors = federation.session.sharers.authors(3)
+    assert len(authors) == 5
+    monkeypatch.setattr(client, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
+    node = next(node for node in federation.states if node not in authors)
+    request = federation.request_for(node)
+    few = without(federation.states, authors[1:])
+    fewer_boxes = {peer: box for peer, box in request.boxes.items() if peer in few}
+    first = replace(request, cohort=few, boxes=fewer_boxes, group_boxes={authors[0]: request.group_boxes[authors[0]]})
+    refused(federation.states[node], first, r"1 key author\(s\) shared keys, but 2 are needed")
+    masked = handled(federation.states[node], request)
+    refused(masked, UnmaskRequest(1, 0, few), r"1 key author\(s\) survived, but 2 are needed")
+    assert handled(masked, UnmaskRequest(1, 0, without(federation.states, authors[2:]))).phase is Phase.UNMASKED
+
+
+def test_tags_are_keyed_and_bound() -> None:
+    federation = made(authored=True)
+    assert state_tag(federation.states[10], 1, 0, b"state") == b""
+    first = admit(federation.states[10], federation.request_for(10), 1)
+    second = admit(federation.states[11], federation.request_for(11), 1)
+    tag = state_tag(first, 1, 0, b"state")
+    assert tag == state_tag(second, 1, 0, b"state")
+    others = [
+        state_tag(first, 2, 0, b"state"),
+        state_tag(first, 1, 1, b"state"),
+        state_tag(first, 1, 0, b"other"),
+        state_tag(replace(first, survivors=EVERYBODY), 1, 0, b"state"),
+        state_tag(replace(first, run_id=RUN + 1), 1, 0, b"state"),
+        state_tag(replace(first, tag_key=bytes(32)), 1, 0, b"state"),
+    ]
+    assert len({tag, *others}) == 7
+
+
+def test_clients_that_were_told_different_survivors_have_different_tags() -> None:
+    federation = made(10, max_silent=2)
+    federation.send()
+    left = without(range(10, 20), [19])
+    everybody = tuple(range(10, 20))
+    tags = set()
+    for node, told in ((10, everybody), (11, left), (12, everybody)):
+        state = handled(federation.states[node], UnmaskRequest(1, 0, told))
+        request = SumRequest(2, 0, release=RELEASE, cohort=left)
+        admitted = admit(state, request, 1)
+        _, reply = answer(admitted, request, VECTOR, blinded=False, state_digest=b"state")
+        tags.add((told, reply.tag))
+    assert len(tags) == 2
+    assert len({tag for _, tag in tags}) == 2
+
+
+def test_nothing_is_known_before_the_exchange() -> None:
+    state = RecoveryFederation.make(8).states[10]
+    with pytest.raises(ProtocolError, match="no cohort was announced"):
+        _ = state.cohort
+    with pytest.raises(ProtocolError, match="no keys were shared"):
+        _ = state.sharers
+
+
+def test_secrets_are_not_printed() -> None:
+    federation = made(authored=True)
+    state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])
+    printed = repr(state) + repr(federation.unmasked) + repr(federation.masked)
+    secrets = [state.private_key, state.masters, state.own_group_key, state.tag_key]
+    secrets += [part for _, part in (*state.held, *state.group_keys)]
+    secrets += list(federation.unmasked[1, 0][10].shares.values())
+    assert all(secret and repr(secret) not in printed and secret.hex() not in printed for secret in secrets)
+
+
+@pytest.mark.parametrize(("n", "t", "minimum", "least"), [(10, 2, 2, 8), (10, 2, 9, 9), (6, 1, 0, 5), (4, 9, 0, 2)])
+def test_least_survivors(n: int, t: int, minimum: int, least: int) -> None:
+    assert least_survivors(n, t, minimum) == least
+
+
+def test_a_new_plan_changes_the_masks() -> None:
+    federation = made()
+    admitted = admit(federation.states[10], federation.request_for(10), 1)
+    replies = [
+        answer(state, SumRequest(1, 0), VECTOR, blinded=False, state_digest=b"")[1]
+        for state in (admitted, admitted.with_plan(b"another plan"))
+    ]
+    assert not set(replies[0].masked.values.tolist()) & set(replies[1].masked.values.tolist())
+    assert not set(replies[0].boxes.values()) & set(replies[1].boxes.values())
+
+
+# Slots.
+
+
+def test_slots_are_places_in_order() -> None:
+    slots = Slots(-1, 2, 3)
+    places = [slots.place(index, attempt) for index in range(-1, 3) for attempt in range(3)]
+    assert places == list(range(slots.number)) == list(range(12))
+    for asked in ((-2, 0), (3, 0), (0, 3), (0, -1)):
+        with pytest.raises(ProtocolError, match="has no keys in this run"):
+            slots.place(*asked)

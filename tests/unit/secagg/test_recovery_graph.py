@@ -1,0 +1,178 @@
+"""Sizes of the neighbourhoods: tails against fractions and sampling, and what they promise against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from fractions import Fraction
+from math import comb
+
+import pytest
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.secagg.recovery import graph as graph_module
+from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
+
+SPARSE = [(33, 1), (33, 2), (33, 10), (34, 9), (64, 15), (100, 10), (257, 40), (300, 30), (1000, 125), (5000, 600)]
+
+
+def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:
+    """Probability that more than `number` of `drawn` are marked, as a product of conditional probabilities."""
+    # Counts are walked through one draw at a time, which is another way than binomial coefficients.
+    states = {0: Fraction(1)}
+    for step in range(drawn):
+        following: dict[int, Fraction] = {}
+        for count, probability in states.items():
+            hit = Fraction(marked - count, n_others - step)
+            following[count + 1] = following.get(count + 1, Fraction(0)) + probability * hit
+            following[count] = following.get(count, Fraction(0)) + probability * (1 - hit)
+        states = following
+    return sum((probability for count, probability in states.items() if count > number), Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "marked", "degree", "odds"),
+    [(20, 5, 6, 10), (40, 13, 12, 1 << 12), (60, 9, 20, 1 << 30), (50, 0, 8, 9), (12, 11, 11, 5)],
+)
+def test_quantiles_are_the_least_that_do(n_clients: int, marked: int, degree: int, odds: int) -> None:
+    number = graph_module._quantile(n_clients, marked, degree, odds)
+    assert exceeding(n_clients - 1, marked, degree, number) * odds <= 1
+    assert number == 0 or exceeding(n_clients - 1, marked, degree, number - 1) * odds > 1
+
+
+@pytest.mark.parametrize(("n_clients", "max_silent"), SPARSE)
+def test_large_cohorts_keep_every_promise(n_clients: int, max_silent: int) -> None:
+    found = recovery_graph(n_clients, max_silent)
+    degree, threshold = found.degree, found.threshold
+    assert threshold <= degree <= 255
+    n_others = n_clients - 1
+    everything = comb(n_others, degree)
+
+    def tail(least: int) -> Fraction:
+        number = range(least, min(max_silent, degree) + 1)
+        return Fraction(sum(comb(max_silent, k) * comb(n_others - max_silent, degree - k) for k in number), everything)
+
+    # Both keys of one client: the server misses one share unless 2 * threshold - degree of its neighbours collude. Both
+    # ends of a part that could be read: as many among any two halves.
+    places = n_clients + comb(n_clients, 2)
+    assert tail(2 * threshold - degree) * places <= Fraction(1, 2**40)
+    halves_each = threshold - degree // 2
+    assert 2 * halves_each >= 2 * threshold - degree
+    # Enough share-holders stay.
+    assert tail(degree - threshold + 1) * n_clients <= Fraction(1, 2**20)
+    assert not found.certain or degree == n_others
+    # No smaller neighbourhood would do.
+    if not found.certain:
+        assert all(graph_module._sparse(n_clients, max_silent, less) is None for less in range(2, degree, 2))
+
+
+@pytest.mark.parametrize("n_clients", range(6, 33))
+def test_everybody_neighbours_everybody_in_small_cohorts(n_clients: int) -> None:
+    for max_silent in range(n_clients):
+        others = n_clients - 1
+        possible = [t for t in range(1, others + 1) if 2 * t > others + max_silent and t <= others - max_silent]
+        if not possible:
+            # A third of them: no threshold would do.
+            assert 3 * max_silent >= others - 1
+            with pytest.raises(PlanError, match="lower max_silent or choose dropout='retry'"):
+                recovery_graph(n_clients, max_silent)
+        else:
+            assert recovery_graph(n_clients, max_silent) == RecoveryGraph(others, possible[0], certain=True)
+
+
+@pytest.mark.parametrize(("n_clients", "max_silent"), [(-1, 0), (0, 0), (2, 0), (5, 1)])
+def test_few_clients_are_refused(n_clients: int, max_silent: int) -> None:
+    with pytest.raises(PlanError, match="needs at least 6"):
+        recovery_graph(n_clients, max_silent)
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "max_silent"), [(33, 33), (40, 1000), (1000, 200), (1000, 999), (10, 10**6), (300, 150)]
+)
+def test_too_many_silent_are_refused(n_clients: int, max_silent: int) -> None:
+    with pytest.raises(PlanError, match="max_silent is"):
+        recovery_graph(n_clients, max_silent)
+
+
+def test_nobody_silent() -> None:
+    assert recovery_graph(8, 0) == recovery_graph(8, -3) == RecoveryGraph(7, 4, certain=True)
+    assert recovery_graph(100, 0) == RecoveryGraph(2, 2, certain=False)
+
+
+def test_neighbourhoods_grow_with_the_silent() -> None:
+    degrees = [recovery_graph(500, t).degree for t in range(0, 100, 5)]
+    assert degrees == sorted(degrees)
+
+
+def test_a_large_cohort_is_answered_quickly() -> None:
+    # A server may announce a roster of any size that the transport lets through.
+    assert recovery_graph(100_000, 10_000).degree < 256
+
+
+# What the promise about parts comes to: sampling with weak odds, and brute force.
+
+
+def window(place: int, half: int, size: int) -> list[int]:
+    """Places of the neighbours of a place on the circle."""
+    return [(place + step) % size for step in range(-half, half + 1) if step]
+
+
+def readable_arcs(size: int, degree: int, threshold: int, colluding: set[int]) -> list[tuple[int, int]]:
+    """Arcs all of whose honest members have a threshold of neighbours in the arc or colluding, and that are closed."""
+    half, arcs = degree // 2, []
+    for start, length in itertools.product(range(size), range(1, size - degree)):
+        arc = {(start + step) % size for step in range(length)}
+        helping = arc | colluding
+        if all(sum(peer in helping for peer in window(place, half, size)) >= threshold for place in arc - colluding):
+            arcs.append((start, length))
+    return arcs
+
+
+def test_a_part_that_can_be_read_needs_more_colluders_than_are_counted_on() -> None:
+    size, degree = 40, 8
+    chooser = random.Random(1)
+    n_found = 0
+    for _ in range(60):
+        colluding = set(chooser.sample(range(size), 8))
+        counted_on = 2
+        threshold = (degree + counted_on) // 2 + 1
+        for start, length in readable_arcs(size, degree, threshold, colluding):
+            arc = {(start + step) % size for step in range(length)}
+            if arc <= colluding:
+                continue
+            # An end may be colluding itself: the outermost honest ones count.
+            honest = [(start + step) % size for step in range(length) if (start + step) % size not in colluding]
+            first, last = honest[0], honest[-1]
+            before = {(first - step) % size for step in range(1, degree // 2 + 1)}
+            after = {(last + step) % size for step in range(1, degree // 2 + 1)}
+            if before & after or (before | after) & set(honest):
+                continue
+            n_found += 1
+            assert len((before | after) & colluding) > counted_on
+    assert n_found > 0
+
+
+def test_weak_odds_are_kept_on_random_circles(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With 2^-4 instead of 2^-40 failures can be counted; the union bound makes them rarer still.
+    monkeypatch.setattr(graph_module, "PRIVACY_BITS", 4)
+    monkeypatch.setattr(graph_module, "LIVENESS_BITS", 3)
+    recovery_graph.cache_clear()
+    size, marked = 60, 9
+    found = recovery_graph(size, marked)
+    recovery_graph.cache_clear()
+    assert found.degree < 30
+    counted_on = 2 * found.threshold - found.degree - 1
+    half, chooser = found.degree // 2, random.Random(7)
+    n_private = n_live = 0
+    for _ in range(400):
+        colluding = set(chooser.sample(range(size), marked))
+        rings = [sum(p in colluding for p in window(place, half, size)) for place in range(size)]
+        # The marked are others than the node itself.
+        honest = [count for place, count in enumerate(rings) if place not in colluding]
+        runs = [sum((start + step) % size in colluding for step in range(half)) for start in range(size)]
+        pairs = [runs[a] + runs[b] for a in range(size) for b in range(a + half, size) if (a - b) % size >= half]
+        n_private += max(honest) > counted_on or max(pairs) > counted_on
+        n_live += max(honest) > found.degree - found.threshold
+    assert n_private <= 400 / 2**4
+    assert n_live <= 400 / 2**3
+    assert n_live > 0
