@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST_NAME = 100
+
 
 class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
@@ -67,7 +69,8 @@ class BudgetError(DPKMeansError):
 def nearest(value: object, valid: Iterable[str]) -> str:
     """Say which valid name is nearest to `value`, as the tail of an error sentence."""
     names = sorted(valid)
-    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    # A name may come from another party, and the search takes time that grows with its length.
+    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME], names, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."

@@ -41,9 +41,13 @@ def show_node_logs(context: Context) -> None:
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
     config = plan.config
-    worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
-    epsilon = plan.epsilon if plan.is_final else config.epsilon
-    private = is_private_plan(plan)
+    try:
+        worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
+        epsilon = plan.epsilon if plan.is_final else config.epsilon
+        private = is_private_plan(plan)
+    except (DPKMeansError, ArithmeticError):
+        # The plan is not checked yet, so its noise may have no price; the check will say what is wrong with it.
+        worst, epsilon, private = math.nan, math.nan, True
     rounds = f"{plan.last_round} rounds" if plan.is_final else "rounds still to be planned"
     logger.info(
         "asked for: %s under trust %s, %s, %d clients, unit %s, epsilon %.4g (at most %.4g with all %d retries) at "

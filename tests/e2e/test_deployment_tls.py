@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,8 @@ from flwr_dpkmeans.data.partition import partition_indices
 from simulations.deploy.certificates import make_credentials, write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.sites import make_sites
-from simulations.deployment import deployed
+from simulations.deployment import Deployment, LogLine, deployed
+from simulations.flower_commands import NodeConfig
 from simulations.flower_processes import flower_home
 from simulations.ray_processes import is_supported, marked_processes
 from simulations.relay import HOST
@@ -30,7 +29,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(not is_supported(), reason="pr
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Equal results need equal noise, which a node refuses unless its own policy says otherwise.
-POLICY = "require-secure-noise = false\nallow-non-private = true\nmin-cohort = 2\n"
+POLICY = "require-secure-noise = false\nallow-non-private = true\nmax-delta = 0.005\n"
 SETTINGS = "algorithm='fastlloyd' n-clusters=3 epsilon=1.0 max-iter=2 noise='seeded' random-state=7"
 TURNED_AWAY_TIMEOUT = 60.0
 
@@ -57,62 +56,67 @@ def in_process(n_nodes: int) -> NDArray[np.float64]:
 
 
 def ports_of(folder: Path) -> list[int]:
-    """Ports that the programs below a folder were told to listen on."""
+    """Ports that the SuperLink and the SuperNodes below a folder were told to listen on."""
     found = []
-    for home in sorted(folder.iterdir()):
+    for home in folder.iterdir():
         for process in marked_processes(flower_home(home)):
-            command = Path(f"/proc/{process}/cmdline").read_text().split("\0")
-            found += [int(command[command.index(word) + 1]) for word in ("--port",) if word in command]
+            words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+            found += [int(words[words.index("--port") + 1])] if "--port" in words else []
     return found
 
 
-@contextmanager
-def everything_gone_after(folder: Path, ports: Sequence[int]) -> Iterator[None]:
-    """Look for processes and open ports when the block is over; `ports` may be filled within."""
-    yield
-    assert [marked_processes(flower_home(home)) for home in folder.iterdir() if home.is_dir()].count([]) == len(
-        [home for home in folder.iterdir() if home.is_dir()]
-    )
-    assert ports
+def assert_nothing_is_left(folder: Path, ports: Sequence[int]) -> None:
+    """No process of a federation, and nobody who listens on its ports."""
+    homes = [home for home in folder.iterdir() if home.is_dir()]
+    assert {home.name: marked_processes(flower_home(home)) for home in homes} == {home.name: [] for home in homes}
     for port in ports:
         with pytest.raises(OSError), socket.create_connection((HOST, port), timeout=1.0):
             pass
 
 
+def assert_strangers_are_turned_away(deployment: Deployment, folder: Path, node: NodeConfig) -> None:
+    """One has a key that nobody registered, the other none: it would register itself if it could."""
+    unknown = write_node_key(folder / "unknown" / "key")
+    with (
+        deployment.supernode(folder / "unknown", node, unknown) as first,
+        deployment.supernode(folder / "nameless", node) as second,
+    ):
+        assert first.wait(TURNED_AWAY_TIMEOUT) != 0
+        assert second.wait(TURNED_AWAY_TIMEOUT) != 0
+    for home in ("unknown", "nameless"):
+        log = (folder / home / "log").read_text()
+        assert "Failed to initialize the connection" in log
+        assert "SuperNode ID:" not in log
+
+
+def text_of(lines: Sequence[LogLine]) -> str:
+    """A run's log."""
+    return "\n".join(line.text for line in lines)
+
+
 def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None:
-    ports: list[int] = []
     folder = tmp_path / "federation"
     sites = make_sites(folder, "iris", 3, POLICY)
     credentials = make_credentials(folder / "certificates", [site.folder for site in sites])
-    assert credentials.key.stat().st_mode & 0o777 == 0o600
-    with (
-        everything_gone_after(folder, ports),
-        deployed(folder, [site.node_config for site in sites], credentials) as deployment,
-    ):
-        # The one has a key that nobody registered, the other none: it would register itself if it could.
-        unknown = write_node_key(folder / "unknown" / "key")
-        with (
-            deployment.supernode(folder / "unknown", sites[0].node_config, unknown) as stranger,
-            deployment.supernode(folder / "nameless", sites[0].node_config) as nameless,
-        ):
-            assert stranger.wait(TURNED_AWAY_TIMEOUT) != 0
-            assert nameless.wait(TURNED_AWAY_TIMEOUT) != 0
-        for home in ("unknown", "nameless"):
-            log = (folder / home / "log").read_text()
-            assert "Failed to initialize the connection" in log
-            assert "SuperNode ID:" not in log
-        ports += ports_of(folder)
-        assert len(ports) == 4
-        lines = deployment.run(f"{SETTINGS} num-clients=3 n-features=4 n-examples=150 bounds='0,8' data=''")
-        listed = json.loads(re.search(r"\{.*\}", deployment.listed(), re.DOTALL)[0])  # type: ignore[index]
-    text = "\n".join(line.text for line in lines)
-    assert len(listed["nodes"]) == 3
-    assert re.search(r"expected duration: about 24 s, 4 round trips", text)
-    assert len(re.findall(r"^round \d/2 .* 3 clients", text, re.MULTILINE)) == 2
-    results = collect(sites)
-    for result in results:
+    settings = f"{SETTINGS} num-clients=3 n-features=4 n-examples=150 bounds='0,8' data=''"
+    with deployed(folder, [site.node_config for site in sites], credentials) as deployment:
+        assert_strangers_are_turned_away(deployment, folder, sites[0].node_config)
+        ports = ports_of(folder)
+        said = text_of(deployment.run(settings))
+        refused = text_of(deployment.run(f"{settings} delta=0.006"))
+        listed = deployment.listed()
+    assert len(ports) == 4
+    assert_nothing_is_left(folder, ports)
+    assert listed.count('"status": "online"') == 3
+    assert listed.count('"node-id"') == 3
+    assert "about 24 s, 4 round trips" in said
+    assert len(re.findall(r"^round \d/2 .* 3 clients", said, re.MULTILINE)) == 2
+    for result in collect(sites):
         np.testing.assert_array_equal(result.centroids, in_process(3))
     assert not list((folder / "superlink").rglob("centroids.npz"))
+    # The operator reads what a node does not allow.
+    assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in refused
+    assert "round 1/2" not in refused
 
 
 def test_the_command_runs_five_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -125,8 +129,8 @@ def test_the_command_runs_five_nodes_and_leaves_nothing_behind(tmp_path: Path) -
     assert completed.returncode == 0, said
     assert "all 5 clients have the same centroids and report" in said
     ports = [int(port) for port in re.findall(rf"{HOST}:(\d+)", said)]
-    with everything_gone_after(folder, ports):
-        pass
+    assert ports
+    assert_nothing_is_left(folder, ports)
     for index in range(5):
         with np.load(folder / f"node-{index}" / "results" / "centroids.npz") as arrays:
             np.testing.assert_array_equal(arrays["centroids"], in_process(5))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
@@ -176,3 +178,130 @@ def test_weak_odds_are_kept_on_random_circles(monkeypatch: pytest.MonkeyPatch) -
     assert n_private <= 400 / 2**4
     assert n_live <= 400 / 2**3
     assert n_live > 0
+
+
+# A server that tells clients different things, played on the graph alone: who can be read, by the rules of the tickets.
+
+
+@dataclass(frozen=True)
+class Told:
+    """A circle, its colluding places, and the cohort and the survivors that each place was told."""
+
+    size: int
+    found: RecoveryGraph
+    colluding: frozenset[int]
+    views: dict[int, tuple[frozenset[int], frozenset[int]]]
+    ticketed: bool
+
+    def around(self, place: int) -> list[int]:
+        return window(place, self.found.degree // 2, self.size)
+
+    def agree(self, one: int, other: int, parts: slice) -> bool:
+        """Whether two honest places were told the same cohort, or the same survivors too."""
+        return not self.ticketed or self.views[one][parts] == self.views[other][parts]
+
+    def known_keys(self) -> tuple[set[int], set[int]]:
+        """Honest places whose self masks and whose pairwise keys the server has."""
+        honest = [place for place in range(self.size) if place not in self.colluding]
+        threshold = self.found.threshold
+
+        def helped(place: int, by: Callable[[int], bool]) -> bool:
+            return sum(peer in self.colluding or by(peer) for peer in self.around(place)) >= threshold
+
+        unlocked = {p for p in honest if helped(p, lambda peer, p=p: self.agree(peer, p, slice(2)))}
+        selves, privates = set(), set()
+        for p in honest:
+            if helped(p, lambda h, p=p: h in unlocked and p in self.views[h][1] and self.agree(h, p, slice(1))):
+                selves.add(p)
+            if helped(p, lambda h, p=p: h in unlocked and p in self.views[h][0] - self.views[h][1]):
+                privates.add(p)
+        return selves, privates
+
+    def readable(self) -> list[set[int]]:
+        """The smallest sets of honest places whose sum the server reads."""
+        selves, privates = self.known_keys()
+        assert not selves & privates
+        honest = [place for place in range(self.size) if place not in self.colluding]
+        leads = {p: set(self.around(p)) & self.views[p][0] - privates - self.colluding for p in honest}
+        leads |= {p: set() for p in privates}
+        parts, seen = [], set()
+        for start in honest:
+            part, todo = set(), [start] if start not in seen else []
+            while todo:
+                place = todo.pop()
+                if place not in part:
+                    part.add(place)
+                    todo.extend({*leads[place], *(other for other in honest if place in leads[other])})
+            seen |= part
+            cancels = all(self.views[p][0] == self.views[peer][0] for p in part for peer in leads[p])
+            if part and part <= selves and cancels:
+                parts.append(part)
+        return parts
+
+
+def told_at_random(chooser: random.Random, *, ticketed: bool) -> tuple[Told, int]:
+    """Up to three cohorts and sets of survivors, each on an arc of its own and missing those around its beginning."""
+    size, max_silent = chooser.choice([(33, 2), (36, 3), (40, 4), (50, 5)])
+    everybody = frozenset(range(size))
+    cuts = sorted(chooser.sample(range(size), chooser.randrange(1, 4)))
+    pairs = []
+    for cut in cuts:
+        gone = [(cut + chooser.choice((-1, 1)) * step) % size for step in range(max_silent)]
+        n_before = chooser.randrange(max_silent + 1)
+        cohort = everybody - set(gone[:n_before])
+        pairs.append((cohort, cohort - set(gone[n_before:])))
+    views = {}
+    for place in range(size):
+        arc = max((index for index, cut in enumerate(cuts) if cut <= place), default=-1)
+        cohort, survivors = pairs[arc if chooser.random() < 0.95 else chooser.randrange(len(pairs))]
+        cohort = cohort if place in cohort else everybody
+        views[place] = (cohort, survivors if place in survivors and survivors <= cohort else cohort)
+    colluding = frozenset(chooser.sample(range(size), chooser.randrange(max_silent + 1)))
+    return Told(size, recovery_graph(size, max_silent), colluding, views, ticketed), max_silent
+
+
+def test_whatever_clients_are_told_one_sum_of_nearly_all_can_be_read() -> None:
+    chooser = random.Random(11)
+    n_read = 0
+    for _ in range(250):
+        told, max_silent = told_at_random(chooser, ticketed=True)
+        parts = told.readable()
+        assert len(parts) <= 1
+        assert all(len(part) >= told.size - max_silent - len(told.colluding) for part in parts)
+        n_read += len(parts)
+    assert n_read > 10
+
+
+def told_to_cut(chooser: random.Random, *, ticketed: bool) -> tuple[Told, int]:
+    """Everybody is told that some of those beside an arc are gone, so that each of them has enough votes."""
+    size, max_silent = chooser.choice([(40, 3), (50, 4), (64, 5), (64, 8)])
+    found = recovery_graph(size, max_silent)
+    half, everybody = found.degree // 2, frozenset(range(size))
+    length = chooser.randrange(1, size - 2 * half)
+    border = [place % size for place in (*range(-half, 0), *range(length, length + half))]
+    colluding = frozenset(chooser.sample(range(size), chooser.randrange(max_silent + 1)))
+    votes, views = dict.fromkeys(border, 0), {}
+    for place in chooser.sample(range(size), size):
+        near = set(window(place, half, size))
+        candidates = [b for b in border if b in near and b != place and b not in colluding]
+        gone = sorted(candidates, key=lambda b: (votes[b] >= found.threshold, votes[b], chooser.random()))[:max_silent]
+        for one in gone:
+            votes[one] += place not in colluding
+        views[place] = (everybody, everybody - set(gone))
+    return Told(size, found, colluding, views, ticketed), max_silent
+
+
+def test_nobody_cuts_the_circle_by_telling_everybody_something_else() -> None:
+    chooser = random.Random(12)
+    for _ in range(60):
+        told, max_silent = told_to_cut(chooser, ticketed=True)
+        assert all(len(part) >= told.size - max_silent - len(told.colluding) for part in told.readable())
+
+
+def test_without_tickets_the_circle_is_cut() -> None:
+    chooser = random.Random(12)
+    missing = []
+    for _ in range(60):
+        told, max_silent = told_to_cut(chooser, ticketed=False)
+        missing += [told.size - max_silent - len(told.colluding) - len(part) for part in told.readable()]
+    assert max(missing) > 0
