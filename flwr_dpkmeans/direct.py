@@ -26,7 +26,7 @@ from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, e
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession
 from flwr_dpkmeans.trust import trust_model
-from flwr_dpkmeans.trust.base import Shares, as_released, with_noise
+from flwr_dpkmeans.trust.base import as_released, with_noise
 
 Array = NDArray[np.float64]
 
@@ -147,7 +147,7 @@ def _contribution(plan: Plan, arrays: Sequence[Array], index: int, position: int
     if not trust.shared_noise:
         return vector
     noise = make_noise_source(plan, "client", node, index, _ATTEMPT)
-    return trust.contribute(vector, planned.blocks, plan.fraction_bits, Shares(plan.n_clients, plan.max_silent), noise)
+    return trust.contribute(vector, planned.blocks, plan.fraction_bits, plan.shares, noise)
 
 
 class _Cohort:

@@ -212,12 +212,21 @@ class Plan:
         Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
         """
         least = max(self.config.min_clients, self.max_silent + 2)
-        return max(least, self.shares.n_honest) if trust_model(self.config.trust).shared_noise else least
+        shared_noise = trust_model(self.config.trust).shared_noise
+        return max(least, self.n_clients - max(1, self.max_silent)) if shared_noise else least
 
     @property
     def shares(self) -> Shares:
         """How many clients add noise shares at the start."""
-        return Shares(self.n_clients, self.max_silent)
+        return self.shares_of(self.n_clients)
+
+    def shares_of(self, n_clients: int) -> Shares:
+        """How many clients add noise shares, where so many are asked."""
+        if self.dropout is Dropout.RETRY:
+            return Shares(n_clients, self.max_silent)
+        # Of a smaller cohort fewer may still be lost: as many shares are counted on as at the start.
+        gone = self.n_clients - n_clients
+        return Shares(n_clients, self.max_silent, max(0, self.max_silent - gone))
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""

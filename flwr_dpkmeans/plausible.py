@@ -18,7 +18,6 @@ from flwr_dpkmeans.preliminary import COUNT, MAGNITUDES, RANGES
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.trust import trust_model
-from flwr_dpkmeans.trust.base import Shares
 
 _NOT_NEGATIVE = frozenset(
     (COUNT, MAGNITUDES, RANGES, "counts", "weights", "indicators", "proxy_counts", *EVALUATION_ARRAYS)
@@ -56,7 +55,7 @@ def require_plausible(plan: Plan, index: int, released: ReleasedSum, n_clients: 
         units = rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
         room = _room(plan, planned, block, n_clients)
         most = block.entry_bound * units + room
-        least = -room if block.name in _NOT_NEGATIVE else -most
+        least = 0.0 - room if block.name in _NOT_NEGATIVE else -most
         values = released[block.name]
         outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
         if outside:
@@ -88,4 +87,4 @@ def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int) -> fl
     if not trust_model(planned.trust).shared_noise:
         return scales * block.noise_scale
     # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
-    return scales * block.noise_scale * Shares(n_clients, plan.max_silent).excess
+    return scales * block.noise_scale * plan.shares_of(n_clients).excess

@@ -111,9 +111,9 @@ trip each. It is polling and starting of processes, not bytes. A SuperNode asks 
 for tasks every 0.2 s, each message starts a Python process that loads Flower and this package, the node looks for the
 reply every 0.5 s, and the ServerApp every 0.25 s. So `s` follows the machine's load but not N, k or d, and how many
 times the paper's it is says nothing about the protocol. `bytes` are the masked vectors, as in process. `on the wire` is
-what a relay between SuperNodes and SuperLink counted in an iteration: the vectors in Flower's messages, which are fetched
-object by object over HTTP, and the requests that find nothing. `keys` are two round trips (keys, first masked vector)
-and the app's way to the nodes; `result` is the last one, with the clients' files and pictures.
+what a relay between SuperNodes and SuperLink counted in an iteration: the vectors in Flower's messages, which are
+fetched object by object over HTTP, and the requests that find nothing. `keys` are two round trips (keys, first masked
+vector) and the app's way to the nodes; `result` is the last one, with the clients' files and pictures.
 """
 
 

@@ -69,7 +69,6 @@ from flwr_dpkmeans.secagg.protocols import AnyState, admit, admit_finish, answer
 from flwr_dpkmeans.secagg.recovery.client import RecoveryState
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.trust import trust_model
-from flwr_dpkmeans.trust.base import Shares
 
 NextCall = Callable[[Message, Context], Message]
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
@@ -249,7 +248,7 @@ def _contribute(
     if plan.config.client_sampling_rate < 1.0:
         # Where the client's own coin says no, zeros go. The work is the same, so that neither time nor a failure tells.
         encoded = encode(flat * takes_part(plan, stream_number(context), index, request.attempt), plan.fraction_bits)
-    shares = Shares(len(memory.protocol.cohort.members), plan.max_silent)
+    shares = plan.shares_of(len(memory.protocol.cohort.members))
     vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
     protocol, reply = answer(
         memory.protocol,

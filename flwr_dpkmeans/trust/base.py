@@ -24,15 +24,19 @@ class Shares:
     max_silent : int
         t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
         t = 0 one share hides nothing from the client that drew it.
+    max_lost: int
+        Where sums are recovered: how many may be lost after they drew their shares. A server could claim so many, and
+        work with t others as well, so they are not counted on either.
     """
 
     n_clients: int
     max_silent: int
+    max_lost: int = 0
 
     @property
     def n_honest(self) -> int:
         """Shares that are counted on."""
-        honest = self.n_clients - max(1, self.max_silent)
+        honest = self.n_clients - max(1, self.max_silent) - self.max_lost
         if honest < 1:
             raise PlanError(
                 f"max_silent is {self.max_silent}, but only {self.n_clients} clients take part and at least one must "

@@ -11,8 +11,16 @@ from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released
 
 
+def _lost_too(shares: Shares) -> str:
+    """What else is not counted on."""
+    return f", nor are those of {shares.max_lost} more that may be lost" if shares.max_lost else ""
+
+
 class Distributed(TrustModel):
-    """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise."""
+    """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise.
+
+    Where sums are recovered, t more may be lost after they drew theirs: sigma^2/(M - max(1, t) - t).
+    """
 
     name = "distributed"
     blinded = False
@@ -24,7 +32,7 @@ class Distributed(TrustModel):
         return (
             "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
             f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
-            "clients: their shares are not counted on."
+            f"clients: their shares are not counted on{_lost_too(shares)}."
         )
 
     def check(self, blocks: Sequence[Block]) -> None:

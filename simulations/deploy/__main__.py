@@ -37,7 +37,7 @@ _SHORTCUTS = ("algorithm", "trust", "epsilon", "n-clusters", "max-iter", "random
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     options = _parser().parse_args(arguments)
     return exit_code(lambda: _rehearse(options))

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of every parser of bytes, by hand: ``pip install atheris``, then run this file.
 
-``python tests/properties/atheris_messages.py -max_total_time=600 -max_len=4096``: libFuzzer's options. Anything but a
-value or a `ProtocolError` stops it with the input that led there. `test_fuzz_messages` needs no compiler and is what the
-test suite runs.
+``python tests/properties/atheris_messages.py -max_total_time=600 -max_len=4096`` (libFuzzer options). Anything but a
+value or a `ProtocolError` stops it with the input that led there. The test suite runs `test_fuzz_messages` instead, which
+needs nothing more.
 """
 
 from __future__ import annotations

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from protocol_federation import (
+    GRID,
     Federation,
+    Truth,
     count_readable,
     grid_parts,
     make_federation,
     plain_lloyd,
     received_vectors,
+    signed,
     small_config,
     start_of,
 )
@@ -93,10 +96,10 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     results = []
     for dropout in Dropout:
         federation = make_federation(parts, run_id=77)
-        # A private count before, and a private evaluation after: both are sums like the others.
-        run(federation, algorithm="proxy_lloyd", trust=trust, dropout=dropout, noise="seeded", evaluation="private")
+        # With distributed noise, shares of recovered sums are larger.
+        values = {"algorithm": "lloyd"} if trust == "distributed" else {"algorithm": "proxy_lloyd", "n_examples": 450}
+        run(federation, trust=trust, dropout=dropout, noise="seeded", evaluation="private", **values)
         assert federation.plan.dropout is dropout
-        assert federation.plan.count is not None
         results.append(federation.clients[2].cluster_centers_)
         others = [client.cluster_centers_ for client in federation.clients.values()]
         assert all(np.array_equal(other, others[0]) for other in others)
@@ -132,6 +135,38 @@ def test_two_clients_fall_silent_and_the_sum_is_that_of_the_vectors_that_arrived
     # No aggregation was repeated, so each client was charged once for each.
     assert federation.attempts_in_ledger(2) == [(index, 0) for index in range(1, N_ROUNDS + 1)]
     assert result.privacy.n_attempts == N_ROUNDS
+
+
+@pytest.mark.parametrize("n_lost", [0, 2])
+def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(n_lost: int, truth: Truth) -> None:
+    """A server that claims to have lost t clients, and knows the shares of t others, still faces the planned noise."""
+    federation = make_federation(grid_parts(SIZES))
+    lost, colluding = (4, 7)[:n_lost], (5, 6)
+    Silence(*((node, "unmask", 1, True) for node in lost)).install(federation)
+    run(federation, algorithm="glloyd", trust="distributed", n_clusters=100, n_examples=10**5, epsilon=2.0)
+    plan = federation.plan
+    sent, exact = truth.sent[2, 0], truth.statistics[2, 0]
+    assert set(sent) == EVERYBODY - set(lost)
+    shares = [signed(sent[node] - exact[node]).astype(np.float64) for node in sent if node not in colluding]
+    # Those that are lost in this round take theirs with them.
+    left = np.sum(shares[: plan.shares.n_honest], axis=0) / GRID
+    assert len(shares) == plan.shares.n_honest + 2 - n_lost
+    assert plan.shares.n_honest == N - 4
+    sums = left[: 2 * plan.config.n_clusters]
+    assert np.std(sums) == pytest.approx(plan.round_at(2).blocks[0].noise_scale, rel=0.2)
+
+
+@pytest.mark.parametrize("values", [{}, {"private_bounds": True, "bounds": ((-8.0,), (8.0,))}, {"n_features": None}])
+def test_plans_that_are_found_on_the_way_are_recovered_as_well(values: dict[str, Any]) -> None:
+    """A private count, private bounds and an undeclared width come before the plan is final."""
+    parts = grid_parts([400] * N)
+    federation = make_federation(parts)
+    Silence((4, "sum", 0, True), (7, "unmask", 1, False)).install(federation)
+    result = run(federation, algorithm="proxy_lloyd", max_iter=None, epsilon=20.0, evaluation="private", **values)
+    assert federation.plan.count is not None
+    assert set(result.confirmed) == EVERYBODY - {4, 7}
+    centroids = [federation.clients[node].cluster_centers_ for node in result.confirmed]
+    assert all(np.array_equal(other, centroids[0]) for other in centroids)
 
 
 def test_different_clients_fall_silent_at_different_stages() -> None:
