@@ -66,7 +66,7 @@ from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
 from flwr_dpkmeans.secagg.protocols import AnyState, admit, admit_finish, answer, state_tag, unblind
-from flwr_dpkmeans.secagg.recovery.client import RecoveryState
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.trust import trust_model
 

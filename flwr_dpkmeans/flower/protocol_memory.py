@@ -9,9 +9,10 @@ from flwr_dpkmeans.flower.packing import pack_boxes, pack_nodes, pack_roster, un
 from flwr_dpkmeans.secagg import client
 from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.protocols import AnyState
-from flwr_dpkmeans.secagg.recovery import client as recovery
-from flwr_dpkmeans.secagg.recovery.client import RecoveryState, cohort_of
+from flwr_dpkmeans.secagg.recovery import state as recovery
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of
 from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 
 _SECRETS = ("private_key", "plan_digest", "own_group_key", "tag_key")
 

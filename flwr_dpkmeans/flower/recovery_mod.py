@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.recovery_records import (
 from flwr_dpkmeans.secagg.identity import verify_survivors
 from flwr_dpkmeans.secagg.recovery import client as recovery
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
-from flwr_dpkmeans.secagg.recovery.client import Phase, RecoveryState
+from flwr_dpkmeans.secagg.recovery.state import Phase, RecoveryState
 
 
 def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tuple[ClientMemory, RecordDict]:

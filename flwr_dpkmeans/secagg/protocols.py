@@ -6,7 +6,7 @@ from flwr_dpkmeans.secagg import client
 from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.recovery import client as recovery
-from flwr_dpkmeans.secagg.recovery.client import RecoveryState
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

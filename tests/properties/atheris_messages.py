@@ -1,8 +1,7 @@
 """Coverage-guided fuzzing of every parser of bytes, by hand: ``pip install atheris``, then run this file.
 
 ``python tests/properties/atheris_messages.py -max_total_time=600 -max_len=4096`` (libFuzzer options). Anything but a
-value or a `ProtocolError` stops it with the input that led there. The test suite runs `test_fuzz_messages` instead, which
-needs nothing more.
+value or a `ProtocolError` stops it with the input that led there. The test suite runs `test_fuzz_messages` instead.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ from test_hostile_server import (
     with_text,
 )
 
+from flwr_dpkmeans import planning
+from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.flower.content import MAX_BLOB_BYTES, MAX_LIST_BYTES, RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
@@ -47,6 +49,7 @@ from flwr_dpkmeans.flower.records import (
     request_content,
 )
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.rounds.state import unpack_state
 
 SECONDS = 1.0
@@ -65,7 +68,7 @@ def zip_bomb() -> bytes:
 
 # Made once: some have a quarter of a gigabyte.
 TOO_LONG = bytes(MAX_BLOB_BYTES + 8)
-MANY_BOXES = b"".join(node.to_bytes(8, "little") + bytes(4) for node in range(10**6))
+MANY_BOXES = np.stack([np.arange(5 * 10**6), np.zeros(5 * 10**6)], axis=1).astype("<i8").view("<i4")[:, :3].tobytes()
 AS_MANY_AS_PARSED = MANY_BOXES[: MAX_BOXES * 12]
 MANY_MEMBERS = b"".join(node.to_bytes(8, "little") + node.to_bytes(32, "big") for node in range(10**6))
 AS_MANY_MEMBERS = MANY_MEMBERS[: MAX_LIST_BYTES // 40 * 40]
@@ -116,7 +119,6 @@ BIG_PLANS: dict[str, Callable[[Plan], bytes]] = {
     "epsilon that underflows": lambda p: long_plan(p, epsilon=1e-300),
     "epsilon that overflows": lambda p: long_plan(p, epsilon=1e300),
     "delta that underflows": lambda p: long_plan(p, delta=5e-324),
-    "100,000 packed clusters": lambda p: long_plan(p, n_clusters=100_000, n_examples=10**9),
     "1000 rounds and retries": lambda p: long_plan(p, max_iter=1000, max_retries=1000),
     "65,536 features": lambda p: top(p, n_features=65_536),
     "server points that are none": lambda p: top(
@@ -127,7 +129,7 @@ BIG_REQUESTS: dict[str, Callable[[RecordDict], RecordDict]] = {
     "roster too long": lambda c: changed(c, roster=TOO_LONG),
     "a million members": lambda c: changed(c, roster=MANY_MEMBERS),
     "as many members as are parsed": lambda c: changed(c, roster=AS_MANY_MEMBERS),
-    "a million boxes": lambda c: changed(c, boxes=MANY_BOXES),
+    "five million boxes": lambda c: changed(c, boxes=MANY_BOXES),
     "as many boxes as are parsed": lambda c: changed(c, boxes=AS_MANY_AS_PARSED),
     "as many confirmations as are parsed": lambda c: changed(c, {"round": 7}, confirmations=AS_MANY_AS_PARSED),
     "a box of four gigabytes, it says": lambda c: changed(c, boxes=bytes(8) + b"\xff\xff\xff\xff" + bytes(100)),
@@ -170,7 +172,7 @@ def states() -> dict[str, bytes]:
     large = json.dumps({"centroids": [2**12, 2**12], "movements": 0, "extras": {}}).encode()
     return {
         "deep": deep,
-        "a long line": b'{"centroids": [' + b"0," * 10**7 + b"\n",
+        "a long line": b'{"centroids": [' + b"0," * 4 * 10**7 + b"0]}\n",
         "no line": b"0" * 10**7,
         "shapes that multiply": shapes + b"\n",
         "many extras": many + b"\n",
@@ -294,6 +296,17 @@ def test_as_many_bad_final_plans() -> None:
             require_quick_refusal(server, content), kind
 
 
+def test_a_plan_that_asks_for_minutes_of_work(monkeypatch: pytest.MonkeyPatch, before_keys: Hostile) -> None:
+    """Packing 100,000 spheres takes eight minutes, in the key phase already."""
+    config = small_config(algorithm="lloyd", n_clusters=100_000, n_examples=10**9)
+    monkeypatch.setattr(lloyd_family, "MOST_PACKING_WORK", 10**18)
+    plan = draft_plan(config, run_id=before_keys.run.plan.run_id, n_clients=4, seed=1, n_features=2)
+    monkeypatch.undo()
+    planning._built.cache_clear()
+    planning.build_algorithm.cache_clear()
+    require_quick_refusal(before_keys, request_content(Stage.KEYS, plan=dump_plan(plan)))
+
+
 def test_honest_messages_after_all_of_these(
     before_keys: Hostile,
 ) -> None:
@@ -315,7 +328,7 @@ BIG_REPLIES: dict[str, Callable[[Message], Message]] = {
         m, raw_vector(m.content, b"\x80\x04cos\nsystem\n.", (1,), dtype="object", stype="numpy.ndarray")
     ),
     "huge shape": lambda m: with_vector(m, bytes(8), "uint64", (2**60,)),
-    "a million boxes": lambda m: with_record(m, boxes=MANY_BOXES),
+    "five million boxes": lambda m: with_record(m, boxes=MANY_BOXES),
     "as many boxes as are parsed": lambda m: with_record(m, boxes=AS_MANY_AS_PARSED),
     "boxes too long": lambda m: with_record(m, boxes=TOO_LONG),
     "tag too long": lambda m: with_record(m, tag=TOO_LONG),

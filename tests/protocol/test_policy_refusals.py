@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -327,6 +328,38 @@ def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: s
     ledger = FileLedger(deployment.ledger)
     assert len(ledger.attempts("31/3")) == index - 1
     assert ledger.spent(DATA_ID) <= 7.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
+    """Each in a process of its own, with room for one; whoever is refused is told why."""
+    deploy(tmp_path / "run", "max-epsilon-total = 6.2")
+    reading, writing = os.pipe()
+    children = []
+    for run_id in (51, 52, 53):
+        child = os.fork()
+        if not child:
+            told = "crashed"
+            try:
+                deploy(tmp_path / "run", "max-epsilon-total = 6.2", run_id=run_id, spent=False).start(epsilon=0.8)
+                told = "finished"
+            except RefusalError as error:
+                told = f"refused: {error}"
+            finally:
+                os.write(writing, told.encode() + b"\n")
+                os._exit(0)
+        children.append(child)
+    os.close(writing)
+    for child in children:
+        os.waitpid(child, 0)
+    with open(reading) as pipe:
+        told = pipe.read().splitlines()
+    assert len(told) == 3
+    assert told.count("finished") <= 1
+    assert all("max_epsilon_total of 6.2" in line for line in told if line != "finished"), told
+    ledger = FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl")
+    assert 5.0 < ledger.spent(DATA_ID) <= 6.2
+    assert verify_ledger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl") == []
 
 
 class Raced(MemoryLedger):

@@ -18,10 +18,10 @@ import numpy as np
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.recovery import client
-from flwr_dpkmeans.secagg.recovery.client import RecoveryState
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

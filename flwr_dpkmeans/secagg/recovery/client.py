@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from functools import lru_cache
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -43,7 +41,7 @@ from flwr_dpkmeans.secagg.keys import (
     stream,
     unseal,
 )
-from flwr_dpkmeans.secagg.messages import NO_ROUND, FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.recovery.agreement import (
     cohort_view,
     combine,
@@ -52,115 +50,16 @@ from flwr_dpkmeans.secagg.recovery.agreement import (
     survivors_view,
     ticket,
 )
-from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask, transcript_of
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots, piece
+from flwr_dpkmeans.secagg.recovery.slots import piece
+from flwr_dpkmeans.secagg.recovery.state import Phase, RecoveryState
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 LEAST_AUTHORS = 2
 """Key authors that must survive, so that one with a bad random generator does not open the sum."""
-
-
-class Phase(Enum):
-    """Where a client stands in a run."""
-
-    KEYED = "keyed"
-    SHARED = "shared"
-    ADMITTED = "admitted"
-    MASKED = "masked"
-    UNMASKED = "unmasked"
-    FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class RecoveryState:
-    """All that a client must remember between two messages of one run with recoverable sums.
-
-    Parameters
-    ----------
-    run_id, node_id, private_key, min_cohort, max_silent, authored, plan_digest
-        As in `flwr_dpkmeans.secagg.client.ClientState`.
-    slots : Slots
-        The aggregations that keys are shared for.
-    masters : bytes
-        Two 32-byte secrets, from which the own keys of all aggregations follow.
-    phase, round_index, attempt
-        The last (round, attempt) that was admitted, answered or unmasked.
-    setup : Roster or None
-        Everybody that shared keys: graph and authors follow from it.
-    roster : Roster or None
-        The cohort of the last request.
-    survivors : tuple of int
-        Of the last aggregation that was unmasked.
-    transcript : bytes
-        What the last answered vector was masked under.
-    held : tuple of (node id, bytes)
-        The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
-        it gave this client, its public keys, and the key of its tickets.
-    own_group_key, group_keys, tag_key
-        As in `ClientState`.
-    """
-
-    run_id: int
-    node_id: int
-    private_key: bytes = field(repr=False)
-    min_cohort: int
-    max_silent: int
-    authored: bool
-    plan_digest: bytes
-    slots: Slots
-    masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
-    phase: Phase = Phase.KEYED
-    round_index: int = NO_ROUND
-    attempt: int = -1
-    setup: Roster | None = None
-    roster: Roster | None = None
-    survivors: tuple[int, ...] = ()
-    transcript: bytes = b""
-    held: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
-    own_group_key: bytes = field(default=b"", repr=False)
-    group_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
-    tag_key: bytes = field(default=b"", repr=False)
-
-    @property
-    def cohort(self) -> Roster:
-        """The cohort of the last request; asking before the first is a `ProtocolError`."""
-        if self.roster is None:
-            raise ProtocolError("no cohort was announced before the first round: restart the run.")
-        return self.roster
-
-    @property
-    def sharers(self) -> Roster:
-        """Everybody that shared keys; asking before the exchange is a `ProtocolError`."""
-        if self.setup is None:
-            raise ProtocolError("no keys were shared in this run: restart it.")
-        return self.setup
-
-    @property
-    def graph(self) -> RecoveryGraph:
-        """Size of the neighbourhoods."""
-        return recovery_graph(len(self.sharers.members), self.max_silent)
-
-    @property
-    def neighbours(self) -> tuple[int, ...]:
-        """Nodes that hold this client's shares and mask with it."""
-        return self.sharers.circle(self.node_id, self.graph.degree)
-
-    @property
-    def least(self) -> int:
-        """Smallest cohort and number of survivors: no more than t may be gone."""
-        return least_survivors(len(self.sharers.members), self.max_silent, self.min_cohort)
-
-    def with_plan(self, plan_digest: bytes) -> RecoveryState:
-        """Return the state with another plan in force (the final plan after a preliminary one)."""
-        return replace(self, plan_digest=plan_digest)
-
-
-def least_survivors(n_sharers: int, max_silent: int, min_cohort: int) -> int:
-    """Smallest number of clients whose sum may be opened."""
-    return max(2, min_cohort, n_sharers - max_silent)
 
 
 def share_keys(state: RecoveryState, request: ShareRequest) -> tuple[RecoveryState, ShareReply]:
@@ -331,29 +230,6 @@ def state_tag(state: RecoveryState, round_index: int, attempt: int, state_digest
         return b""
     covered = digest("survivors and state", survivors_digest(state.survivors), state_digest)
     return keyed_tag(state.tag_key, state.run_id, round_index, attempt, covered)
-
-
-def self_mask(seed: bytes, run_id: int, node_id: int, asked: tuple[int, int], transcript: bytes, length: int) -> Ring:
-    """The mask that hides a vector whose pairwise masks were taken away, until it is known to have arrived."""
-    return np.asarray(stream(derive_key(seed, "self", run_id, node_id, *asked, transcript), length))
-
-
-def pair_mask(pair_key: bytes, node_id: int, peer: int, asked: tuple[int, int], transcript: bytes, length: int) -> Ring:
-    """What `node_id` adds to its vector for `peer`: the other adds the negative."""
-    mask = np.asarray(stream(derive_key(pair_key, "mask", *asked, transcript), length))
-    return mask if node_id < peer else np.zeros_like(mask) - mask
-
-
-def transcript_of(plan_digest: bytes, cohort: Roster) -> bytes:
-    """Digest of what all masking parties must agree on: the plan and the cohort."""
-    return digest("transcript", plan_digest, cohort.digest)
-
-
-@lru_cache(maxsize=8)
-def cohort_of(setup: Roster, attempt: int, node_ids: tuple[int, ...]) -> Roster:
-    """Part of a roster; the clients of one process need the same one."""
-    keys = setup.keys
-    return Roster(attempt, tuple((node, keys[node]) for node in node_ids))
 
 
 def _require_admissible(state: RecoveryState, request: SumRequest, first_round: int) -> None:

@@ -10,11 +10,12 @@ from flwr_dpkmeans.errors import CohortError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_key, digest, public_key_of
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES, combine, unlock
-from flwr_dpkmeans.secagg.recovery.client import cohort_of, least_survivors, pair_mask, self_mask, transcript_of
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask, transcript_of
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, UnmaskReply
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import Slots, piece
+from flwr_dpkmeans.secagg.recovery.state import least_survivors
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import TAG_BYTES, require_equal_tags

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -67,6 +68,16 @@ def require_stopped(path: Path, sentence: str) -> None:
         assert str(caught.value).endswith(".")
     # A charge opens the lines for writing, which makes an empty file of one that was deleted.
     assert [place for place in files_of(path) if place[1]] == [place for place in before if place[1]]
+
+
+def test_the_tests_that_the_documentation_names_exist() -> None:
+    tests = Path(__file__).parents[2]
+    source = "".join(
+        place.read_text() for folder in ("unit/privacy", "protocol") for place in (tests / folder).glob("*.py")
+    )
+    names = set(re.findall(r"`(test_\w+)`", Path(_ledger_disk.__file__).with_name("LEDGER.md").read_text()))
+    assert len(names) > 10
+    assert {name for name in names if f"def {name}(" not in source} == set()
 
 
 # -- tampering ----------------------------------------------------------------------------------------------------

@@ -69,6 +69,12 @@ REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
         "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the plan's delta.",
     ),
     (
+        {"max_delta_total": 1.5e-6},
+        BudgetError,
+        "the plan's delta is 1e-06, but it does not fit into what is left of this client's max_delta_total of 1.5e-06: "
+        "lower the plan's delta or leave this client out.",
+    ),
+    (
         {"allowed_algorithms": ["a", "b"]},
         RefusalError,
         "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b': plan with one of them.",
@@ -108,7 +114,7 @@ def test_each_limit_refuses_in_one_sentence_without_the_spent_epsilon(
     limits: dict[str, Any], error: type[DPKMeansError], sentence: str
 ) -> None:
     with pytest.raises(error) as caught:
-        ClientPolicy.from_mapping(limits).check(PLAN, spent_total=0.734521)
+        ClientPolicy.from_mapping(limits).check(PLAN, spent_total=0.734521, spent_delta=0.734e-6)
     assert str(caught.value) == sentence
     assert "734" not in sentence
 
@@ -118,6 +124,33 @@ def test_one_pair_of_bounds_holds_for_every_feature() -> None:
     for too_narrow in ((0.0, 1.0), (-1.0, 0.5)):
         with pytest.raises(RefusalError, match="feature"):
             ClientPolicy(allowed_bounds=(too_narrow,)).check(PLAN, 0.0)
+
+
+@pytest.mark.parametrize("n_features", [None, 2])
+def test_one_pair_in_the_plan_is_held_against_every_feature(n_features: int | None) -> None:
+    plan = replace(PLAN, bounds_lower=(-1.0,), bounds_upper=(1.0,), n_features=n_features)
+    ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(plan, 0.0)
+    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(plan, 0.0)
+    with pytest.raises(RefusalError, match=r"bounds of feature 1 are \[-1, 1\]"):
+        ClientPolicy(allowed_bounds=((-1.0, 1.0), (0.0, 1.0))).check(plan, 0.0)
+
+
+def test_one_pair_in_a_plan_of_another_width_is_refused() -> None:
+    plan = replace(PLAN, bounds_lower=(-1.0,), bounds_upper=(1.0,), n_features=1)
+    with pytest.raises(RefusalError, match="the plan's box has 1 features, but this client's allowed_bounds has 2"):
+        ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(plan, 0.0)
+
+
+def test_a_total_delta_may_be_filled() -> None:
+    ClientPolicy(max_delta_total=2e-6).check(PLAN, 0.0, spent_delta=1e-6)
+    ClientPolicy().check(PLAN, 0.0, spent_delta=math.inf)
+
+
+def test_a_base_gives_what_a_file_leaves_out() -> None:
+    strict = ClientPolicy(require_secure_noise=True, min_cohort=7)
+    assert ClientPolicy.from_mapping({"min-cohort": 3}, base=strict) == replace(strict, min_cohort=3)
+    assert ClientPolicy.from_mapping({}, base=strict) == strict
+    assert ClientPolicy.from_mapping({}) == ClientPolicy()
 
 
 def test_secure_noise_can_be_required() -> None:
@@ -189,6 +222,8 @@ def test_hostile_name_is_escaped_and_cut() -> None:
 def test_invalid_spent_total_is_the_callers_mistake(spent: float) -> None:
     with pytest.raises(ConfigurationError, match="spent_total"):
         ClientPolicy().check(PLAN, spent)
+    with pytest.raises(ConfigurationError, match="spent_delta"):
+        ClientPolicy().check(PLAN, 0.0, spent)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +235,8 @@ def test_invalid_spent_total_is_the_callers_mistake(spent: float) -> None:
         {"max_epsilon_total": True},
         {"max_delta": 1.0},
         {"max_delta": -1e-9},
+        {"max_delta_total": -1e-9},
+        {"max_delta_total": math.nan},
         {"min_cohort": 0},
         {"min_cohort": 2.5},
         {"min_cohort": True},

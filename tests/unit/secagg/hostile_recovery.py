@@ -10,7 +10,7 @@ from recovery_federation import PLAN, RUN, RecoveryFederation, Words
 
 from flwr_dpkmeans.secagg.keys import agree_pair_key
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest
-from flwr_dpkmeans.secagg.recovery import client
+from flwr_dpkmeans.secagg.recovery import client, state
 from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
 from flwr_dpkmeans.secagg.recovery.client import RecoveryState, admit, answer, cohort_of, transcript_of, unmask
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskReply, UnmaskRequest
@@ -78,7 +78,7 @@ class HostileServer:
 
     @property
     def threshold(self) -> int:
-        return client.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
+        return state.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
 
     @property
     def _any(self) -> RecoveryState:

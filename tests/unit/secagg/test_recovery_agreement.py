@@ -13,7 +13,7 @@ from flwr_dpkmeans.secagg.recovery.agreement import (
     ticket,
     unlock,
 )
-from flwr_dpkmeans.secagg.recovery.client import self_mask
+from flwr_dpkmeans.secagg.recovery.masks import self_mask
 from flwr_dpkmeans.secagg.recovery.shamir import share
 
 KEY = bytes(range(32))

@@ -14,7 +14,7 @@ from recovery_federation import PLAN, RecoveryFederation, Words
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.secagg.keys import derive_key
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.recovery import client, server
+from flwr_dpkmeans.secagg.recovery import client, server, state
 from flwr_dpkmeans.secagg.recovery.client import admit, admit_finish, unmask
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
@@ -23,7 +23,7 @@ from flwr_dpkmeans.secagg.recovery.slots import Slots
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
     """Every run has these neighbourhoods."""
-    for module in (client, server):
+    for module in (state, server):
         monkeypatch.setattr(module, "recovery_graph", lambda n_clients, max_silent: graph)
 
 

@@ -14,15 +14,13 @@ from recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.recovery import client
+from flwr_dpkmeans.secagg.recovery import client, masks
+from flwr_dpkmeans.secagg.recovery import state as state_module
 from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
 from flwr_dpkmeans.secagg.recovery.client import (
-    Phase,
-    RecoveryState,
     admit,
     admit_finish,
     answer,
-    least_survivors,
     share_keys,
     state_tag,
     unblind,
@@ -31,6 +29,7 @@ from flwr_dpkmeans.secagg.recovery.client import (
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import Phase, RecoveryState, least_survivors
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -433,6 +432,7 @@ def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatc
         return stream(key, length)
 
     monkeypatch.setattr(client, "stream", recorded)
+    monkeypatch.setattr(masks, "stream", recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[bytes]] = {}
@@ -534,7 +534,7 @@ def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = made(12, max_silent=3, authored=True)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(client, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
+    monkeypatch.setattr(state_module, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])
