@@ -48,6 +48,16 @@ def require_plausible(plan: Plan, index: int, released: ReleasedSum, n_clients: 
     ------
     ProtocolError
         If an entry is out of range; the sentence names the array and the bound, not the entry.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.planning import draft_plan
+    >>> from flwr_dpkmeans.trust.base import as_released
+    >>> config = parse_config(algorithm="lloyd", n_clusters=1, bounds=((-1,), (1,)), n_examples=10, trust="central")
+    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=1)
+    >>> sums_and_counts = np.array([3, 10], dtype=np.uint64) << np.uint64(16)
+    >>> require_plausible(plan, 1, as_released(sums_and_counts, plan.rounds[0].blocks, 16), n_clients=2)
     """
     planned = plan.round_at(index)
     rows = _most_rows(plan, index, n_clients)

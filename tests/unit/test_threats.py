@@ -1,0 +1,30 @@
+"""The threat model names only tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "flwr_dpkmeans" / "secagg").rglob("*.md"))
+
+
+def defined_tests() -> set[str]:
+    """Names of all test functions and test modules."""
+    paths = [*(ROOT / "tests").rglob("test_*.py")]
+    names = {path.name for path in paths} | {path.stem for path in paths}
+    return names | {name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page.read_text()))
+    assert sorted(named - defined_tests()) == []
+
+
+def test_the_threat_model_names_tests() -> None:
+    page = ROOT / "flwr_dpkmeans" / "secagg" / "THREATS.md"
+    assert page in PAGES
+    assert len(re.findall(r"`test_\w+`", page.read_text())) > 40
