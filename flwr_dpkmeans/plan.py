@@ -19,12 +19,15 @@ from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import least_survivors
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
 PLAN_VERSION = 5
+MAX_CLIENTS = 2**20
+"""Clients of one run."""
 _ROUNDS_TO_COME = 16
 _OTHER_ROUNDS = 8
 Box = tuple[tuple[float, ...], tuple[float, ...]]
@@ -158,6 +161,13 @@ class Plan:
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 
+    def __post_init__(self) -> None:
+        # Before anything else is computed from a plan that came from elsewhere: prices take time that grows with it.
+        if self.n_clients > MAX_CLIENTS:
+            raise PlanError(
+                f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can take part: use fewer."
+            )
+
     @property
     def is_final(self) -> bool:
         """Whether all rounds stand in the plan."""
@@ -220,13 +230,16 @@ class Plan:
         """How many clients add noise shares at the start."""
         return self.shares_of(self.n_clients)
 
-    def shares_of(self, n_clients: int) -> Shares:
-        """How many clients add noise shares, where so many are asked."""
+    def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
+        """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before.
+
+        Where sums are recovered, all may be lost beyond the fewest whose sum a client helps to open.
+        """
         if self.dropout is Dropout.RETRY:
             return Shares(n_clients, self.max_silent)
-        # Of a smaller cohort fewer may still be lost: as many shares are counted on as at the start.
-        gone = self.n_clients - n_clients
-        return Shares(n_clients, self.max_silent, max(0, self.max_silent - gone))
+        n_sharers = self.n_clients if n_sharers is None else n_sharers
+        least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
+        return Shares(n_clients, self.max_silent, max(0, n_clients - least))
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""

@@ -14,8 +14,6 @@ from flwr_dpkmeans.trust import trust_model
 
 MAX_ROWS_PER_CLIENT = 2**28
 """Rows that one client may hold, for the proof that sums cannot wrap."""
-MAX_CLIENTS = 10**6
-"""Clients of one run; what a client computes from a plan takes time that grows with them."""
 MAX_UNCOUNTED_DELTA = 1e-5
 """Largest delta of a record-level plan that does not know the number of rows."""
 MAX_VECTOR_LENGTH = 2**24
@@ -26,8 +24,6 @@ _TOLERANCE = 1e-9
 def check_plan(plan: Plan) -> None:
     """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
     config = plan.config
-    if plan.n_clients > MAX_CLIENTS:
-        raise PlanError(f"the plan has {plan.n_clients} clients, but it may have at most {MAX_CLIENTS}: use fewer.")
     if plan.dropout is Dropout.RECOVER:
         # Both refuse numbers that sums cannot be recovered with.
         recovery_graph(plan.n_clients, plan.max_silent)

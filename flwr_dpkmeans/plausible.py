@@ -30,7 +30,9 @@ _DECLARED_ROOM = 2.0
 """A declared number of rows may be rounded or old, but not by more than this factor."""
 
 
-def require_plausible(plan: Plan, index: int, released: ReleasedSum, n_clients: int) -> None:
+def require_plausible(
+    plan: Plan, index: int, released: ReleasedSum, n_clients: int, n_sharers: int | None = None
+) -> None:
     """Refuse a released sum with an entry that rows within the plan's bounds cannot add up to.
 
     Parameters
@@ -43,6 +45,8 @@ def require_plausible(plan: Plan, index: int, released: ReleasedSum, n_clients: 
         As the server reads it.
     n_clients : int
         How many clients' vectors are in it.
+    n_sharers : int, optional
+        How many shared keys before, where sums are recovered; all clients of the plan if left out.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def require_plausible(plan: Plan, index: int, released: ReleasedSum, n_clients: 
     rows = _most_rows(plan, index, n_clients)
     for block in planned.blocks:
         units = rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
-        room = _room(plan, planned, block, n_clients)
+        room = _room(plan, planned, block, n_clients, n_sharers)
         most = block.entry_bound * units + room
         least = 0.0 - room if block.name in _NOT_NEGATIVE else -most
         values = released[block.name]
@@ -89,7 +93,7 @@ def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
     return min(limit, _DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)))
 
 
-def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int) -> float:
+def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sharers: int | None = None) -> float:
     """How far noise can move an entry."""
     if block.noise is NoiseShape.NONE:
         return 0.0
@@ -97,4 +101,4 @@ def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int) -> fl
     if not trust_model(planned.trust).shared_noise:
         return scales * block.noise_scale
     # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
-    return scales * block.noise_scale * plan.shares_of(n_clients).excess
+    return scales * block.noise_scale * plan.shares_of(n_clients, n_sharers).excess

@@ -65,7 +65,15 @@ from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
 from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
-from flwr_dpkmeans.secagg.protocols import AnyState, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg.protocols import (
+    AnyState,
+    admit,
+    admit_finish,
+    announced_roster,
+    answer,
+    state_tag,
+    unblind,
+)
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.trust import trust_model
@@ -248,7 +256,8 @@ def _contribute(
     if plan.config.client_sampling_rate < 1.0:
         # Where the client's own coin says no, zeros go. The work is the same, so that neither time nor a failure tells.
         encoded = encode(flat * takes_part(plan, stream_number(context), index, request.attempt), plan.fraction_bits)
-    shares = plan.shares_of(len(memory.protocol.cohort.members))
+    announced = announced_roster(memory.protocol) or memory.protocol.cohort
+    shares = plan.shares_of(len(memory.protocol.cohort.members), len(announced.members))
     vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
     protocol, reply = answer(
         memory.protocol,

@@ -6,11 +6,9 @@ import contextlib
 import json
 import logging
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,6 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocol"))
-
 from protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ProtocolError
@@ -401,6 +396,13 @@ def send_mutated(seed: int, value: Any, change: Callable[[RecordDict, random.Ran
     # Nothing that a server sends may look like a fault of the client's machine.
     assert code != "InternalError", sentence
     return status
+
+
+@pytest.mark.usefixtures("_task")
+@settings(FUZZ, max_examples=600)
+@given(seed=st.integers(0, 2**32), value=VALUES)
+def test_the_mod_on_mutated_messages(seed: int, value: Any) -> None:
+    send_mutated(seed, value, mutated)
 
 
 def other_plan(content: RecordDict, draw: random.Random, value: Any) -> RecordDict:

@@ -108,6 +108,7 @@ BIG_PLANS: dict[str, Callable[[Plan], bytes]] = {
     "N of 4000 digits, counted": lambda p: top(p, n_examples=10**4000),
     "t of 4000 digits": lambda p: top(p, max_silent=10**4000),
     "M of 4000 digits": lambda p: top(p, n_clients=10**4000),
+    "M of ten digits": lambda p: top(p, n_clients=2**31),
     "M of a million": lambda p: top(p, n_clients=10**6),
     "version of 4000 digits": lambda p: top(p, version=10**4000),
     "grid of 4000 digits": lambda p: top(p, fraction_bits=10**4000),

@@ -35,6 +35,7 @@ from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg import client as secagg_client
 from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 
 SIZES = (30, 40, 50, 60, 70, 80)
@@ -216,7 +217,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFi
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    for module in (secagg_client, recovery_client, recovery_slots):
+    for module in (secagg_client, recovery_client, recovery_masks, recovery_slots):
         for name, where in (("stream", watched.masks), ("derive_key", watched.secrets)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, kept(getattr(module, name), where))

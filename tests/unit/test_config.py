@@ -64,7 +64,7 @@ REALS = [
     ("delta", 0.0, "between 0 and 1", "give 1e-6"),
     ("delta", 1.0, "between 0 and 1", "give 1e-6"),
     ("delta", -1e-9, "between 0 and 1", "give 1e-6"),
-    ("alpha", 0.0, "greater than 0", "give 0.8"),
+    ("alpha", 0.0, "between 1e-06 and 1e+06", "give 0.8"),
     ("alpha", math.inf, "finite number", "give 0.8"),
     ("max_epsilon", 0.0, "greater than 0", "give 2.0"),
     ("count_share", 0.0, "between 0 and 0.5", "give 0.02"),

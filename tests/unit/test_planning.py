@@ -390,12 +390,23 @@ def test_sums_that_could_wrap_are_refused() -> None:
 
 def test_vectors_that_are_too_long_are_refused() -> None:
     k = MAX_VECTOR_LENGTH // 512
-    assert plan_of(511, algorithm="fastlloyd", n_clusters=k, n_examples=2 * k).is_final
-    with pytest.raises(PlanError, match=r"has 16777728 entries, but at most 16777216 can be aggregated: use fewer"):
-        plan_of(511, algorithm="fastlloyd", n_clusters=k + 1, n_examples=2 * k)
+    assert plan_of(511, n_clusters=k - 1, n_examples=2 * k).is_final
     # ProxyLloyd sends the sum of the residuals' squares besides.
-    with pytest.raises(PlanError, match=r"'refinement-1' has 16777217 entries"):
+    message = r"'refinement-1' has 16777217 entries, but at most 16777216 can be aggregated: use fewer"
+    with pytest.raises(PlanError, match=message):
         plan_of(511, n_clusters=k, n_examples=2 * k)
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "lloyd", "sphere_packing"])
+def test_packings_that_take_minutes_are_refused(algorithm: str) -> None:
+    assert plan_of(10, algorithm=algorithm, n_clusters=10_000, n_examples=10**9).is_final
+    with pytest.raises(ConfigurationError, match=r"n_clusters is 10001 with 10 features, but a start by sphere"):
+        plan_of(10, algorithm=algorithm, n_clusters=10_001, n_examples=10**9)
+
+
+def test_no_plan_is_for_more_clients_than_can_be_priced_quickly() -> None:
+    with pytest.raises(PlanError, match=r"the plan is for 1048577 clients, but at most 1048576 can take part"):
+        plan_of(n_clients=2**20 + 1)
 
 
 def test_noise_finer_than_the_grid_is_refused() -> None:
