@@ -18,6 +18,7 @@ from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.recovery.state import least_survivors
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
@@ -233,12 +234,13 @@ class Plan:
     def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
         """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before.
 
-        Where sums are recovered, all may be lost beyond the fewest whose sum a client helps to open.
+        Where sums are recovered, all may be lost beyond the fewest whose sum can be opened.
         """
         if self.dropout is Dropout.RETRY:
             return Shares(n_clients, self.max_silent)
         n_sharers = self.n_clients if n_sharers is None else n_sharers
         least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
+        least = min(least, recovery_graph(n_sharers, self.max_silent).fewest_open(n_sharers, self.max_silent))
         return Shares(n_clients, self.max_silent, max(0, n_clients - least))
 
     def round_at(self, index: int) -> PlannedRound:

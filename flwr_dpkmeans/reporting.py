@@ -353,10 +353,13 @@ def _recovery_sentence(plan: Plan) -> str:
     """What recovered sums rest on."""
     graph = recovery_graph(plan.n_clients, plan.max_silent)
     chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
+    fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+    lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
+    cut = lied if chance else ""
     return (
         f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
-        f"with the server or fall silent; each client shares keys and masks with {graph.degree} others, of whom "
-        f"{graph.threshold} give a key back{chance}."
+        f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
+        f"{graph.degree} others, of whom {graph.threshold} give a key back{chance}.{cut}"
     )
 
 

@@ -33,7 +33,8 @@ LOG_FILE = "flwr.log"
 RESULTS_FOLDER = "ray-results"
 _SUCH_AS = MappingProxyType({"data": "digits", "algorithm": "proxy_lloyd", "n-clusters": 10})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_SENTENCE = re.compile(r"^(?:\([^)]*pid=\d+[^)]*\) )?(?P<name>\w+): (?P<sentence>.+)$", re.MULTILINE)
+_PLACE = r"(?:(?:run|node|round|attempt) -?\d+ ?)+: "
+_SENTENCE = re.compile(rf"^(?:\([^)]*pid=\d+[^)]*\) )?(?:{_PLACE})?(?P<name>\w+): (?P<sentence>.+)$", re.MULTILINE)
 _OF_A_CLIENT = re.compile(r"cannot answer: (?P<sentence>.+)$", re.MULTILINE)
 _OF_PYTHON = re.compile(r"^(?:[\w.]+\.)?(?P<name>\w+(?:Error|Exception)): (?P<sentence>.+)$", re.MULTILINE)
 

@@ -21,6 +21,8 @@ from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
 from flwr_dpkmeans.secagg.roster import Roster
 
+SHARES_GIVEN = 10**6
+"""Added to the attempt number in the ledger's entry that key shares were given, which costs nothing."""
 _PRICE_TOLERANCE = 1e-3
 """Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
 
@@ -81,6 +83,7 @@ def _summary(plan: Plan) -> PlanSummary:
         server_data=plan.server is not None,
         evaluation=config.evaluation.value,
         n_features=plan.n_features,
+        dropout=plan.dropout.value,
     )
 
 
@@ -211,7 +214,14 @@ def require_fresh(memory: ClientMemory, settings: NodeSettings, request: SumRequ
             f"round {index}, attempt {attempt} of run {run} stands in this client's ledger already: the request is a "
             "replay and stays unanswered."
         )
-    charged = settings.ledger.attempts(entry)
+    require_same_history(memory, settings)
+
+
+def require_same_history(memory: ClientMemory, settings: NodeSettings) -> None:
+    """Refuse to go on where ledger and memory know different releases of the run: one of them is an older copy."""
+    run = memory.plan.run_id
+    entries = settings.ledger.attempts(ledger_run(memory.protocol))
+    charged = {(index, attempt) for index, attempt in entries if attempt < SHARES_GIVEN}
     if not charged >= set(memory.attempts):
         raise ProtocolError(
             f"this client's ledger lacks releases of run {run} that it has made (an older copy was put back, or it is "
@@ -233,15 +243,50 @@ def charge(
     memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
 ) -> LedgerEntry:
     """Write the release into the ledger, before it is sent; return what was written."""
+    entry = _entry(memory, attempts, settings, *attempts[-1], release_name)
+    try:
+        settings.ledger.charge(entry, settings.policy.max_epsilon_total, settings.policy.max_delta_total)
+    except BudgetError:
+        # Another run may have taken the budget since the policy was asked: then this says so to the server too.
+        require_allowed(memory.plan, settings, memory.protocol)
+        raise
+    return entry
+
+
+def note_shares(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int) -> None:
+    """Write into the ledger, before they are sent, that shares of one aggregation are given; a second time, refuse.
+
+    A reply is sent before Flower keeps the context, so the memory alone does not know: with an older one a client would
+    give both shares of a neighbour to a server that names other survivors.
+    """
+    require_same_history(memory, settings)
+    run, marked = ledger_run(memory.protocol), attempt + SHARES_GIVEN
+    if settings.ledger.has_attempt(run, index, marked):
+        raise ProtocolError(
+            f"shares of round {index}, attempt {attempt} of run {memory.plan.run_id} were given already, says this "
+            "client's ledger: the request is a replay and stays unanswered."
+        )
+    name = f"key shares of {memory.plan.round_at(index).name}"
+    settings.ledger.charge(_entry(memory, memory.attempts, settings, index, marked, name))
+
+
+def _entry(
+    memory: ClientMemory,
+    attempts: tuple[tuple[int, int], ...],
+    settings: NodeSettings,
+    index: int,
+    attempt: int,
+    release_name: str,
+) -> LedgerEntry:
+    """An entry with the cost of the run's releases so far."""
     plan = memory.plan
-    index, attempt = attempts[-1]
     run = ledger_run(memory.protocol)
     cost = epsilon_after(plan, attempts)
     before = settings.ledger.spent(settings.data_id) - settings.ledger.spent(settings.data_id, excluding_run=run)
     if cost < before <= cost * (1.0 + _PRICE_TOLERANCE):
         # Both are upper bounds, and a ledger's entries do not fall.
         cost = before
-    entry = LedgerEntry(
+    return LedgerEntry(
         run_id=run,
         data_id=settings.data_id,
         plan_digest=memory.agreed_digest.hex(),
@@ -252,10 +297,3 @@ def charge(
         epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
         delta=plan.delta,
     )
-    try:
-        settings.ledger.charge(entry, settings.policy.max_epsilon_total, settings.policy.max_delta_total)
-    except BudgetError:
-        # Another run may have taken the budget since the policy was asked: then this says so to the server too.
-        require_allowed(plan, settings, memory.protocol)
-        raise
-    return entry

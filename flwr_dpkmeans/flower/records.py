@@ -46,7 +46,7 @@ __all__ = ["RECORD", "VECTOR_LAYOUT", "VECTOR_RECORD", "unpack_boxes"]
 
 MAX_PLAN_BYTES = 2**26
 """Longest plan that is parsed: server points are the only long part of one."""
-MAX_PLAN_ENTRIES = 400_000
+MAX_PLAN_ENTRIES = 200_000
 """Most commas in a plan that is parsed, since every entry costs time; server points have none."""
 LONGEST_SENTENCE = 800
 """Characters of a refusal, some of which the header spells with 12."""

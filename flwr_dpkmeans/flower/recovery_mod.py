@@ -9,7 +9,7 @@ from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.flower import client_log
-from flwr_dpkmeans.flower.approval import require_pinned, require_size
+from flwr_dpkmeans.flower.approval import note_shares, require_pinned, require_same_history, require_size
 from flwr_dpkmeans.flower.logs import now_at
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
@@ -29,6 +29,7 @@ def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tup
     """Share the keys of all aggregations with the neighbours; nothing of the data is in it, so nothing is charged."""
     state = _recovering(memory)
     request = parse_share_request(message.content)
+    require_same_history(memory, settings)
     require_size(memory.plan, request.roster)
     n_recognised = require_pinned(memory, settings, request)
     protocol, reply = recovery.share_keys(state, request)
@@ -51,6 +52,7 @@ def unmask(memory: ClientMemory, message: Message, settings: NodeSettings) -> tu
         asked = (request.round_index, request.attempt)
         signature = settings.identity.sign_survivors(protocol.run_id, protocol.node_id, *asked, told)
         reply = replace(reply, signature=signature)
+    note_shares(memory, settings, request.round_index, request.attempt)
     client_log.unmasked(len(request.survivors), len(state.cohort.members))
     return replace(memory, protocol=protocol), unmask_reply_content(reply)
 

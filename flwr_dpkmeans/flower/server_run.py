@@ -356,7 +356,8 @@ class ServerRun:
         trust = trust_model(planned.trust)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
         if broadcast.released is not None:
-            require_plausible(self.plan, index, broadcast.released, n_clients)
+            n_sharers = len(session.sharers.members) if isinstance(session, RecoverySession) else None
+            require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
         # Where the server goes on by itself, clients are sent its state and need no release.
         sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
         self._release = Release(index, session.attempt, sent)

@@ -27,7 +27,7 @@ _NOISE_SOURCES = ("secure", "seeded")
 _NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total", "max_delta_total")
 _SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
 _KEY_DIGITS = 64
-_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation")
+_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation", "allowed_dropout")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class PlanSummary:
         Kind of evaluation after the last round: "none", "private" or "exact".
     n_features : int or None
         Width of the tables; None while the plan does not say.
+    dropout : str
+        What happens when clients fall silent: "retry" or "recover".
     """
 
     algorithm: str
@@ -80,6 +82,7 @@ class PlanSummary:
     server_data: bool = False
     evaluation: str = "none"
     n_features: int | None = None
+    dropout: str = "retry"
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,9 @@ class ClientPolicy:
         Largest delta of one run, in [0, 1).
     max_delta_total : float
         Largest sum of deltas over all runs on one data set.
-    allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation : tuple of str
-        Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations.
+    allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation, allowed_dropout : tuple of str
+        Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations,
+        ``allowed-dropout = ["retry"]`` sums that are recovered from key shares.
     min_cohort : int
         Smallest `min_clients` of a plan, at least 1.
     require_secure_noise : bool
@@ -139,6 +143,7 @@ class ClientPolicy:
     allow_server_data: bool = True
     allowed_bounds: tuple[tuple[float, float], ...] | None = None
     allowed_evaluation: tuple[str, ...] = ()
+    allowed_dropout: tuple[str, ...] = ()
     pinned_peers: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -281,6 +286,7 @@ is 1: lower the plan's epsilon or its number of retries.
             ("trust model", plan.trust, self.allowed_trust),
             ("privacy unit", plan.unit, self.allowed_units),
             ("evaluation", plan.evaluation, self.allowed_evaluation),
+            ("dropout", plan.dropout, self.allowed_dropout),
         ):
             if allowed and value not in allowed:
                 names = ", ".join(repr(name) for name in allowed)

@@ -25,8 +25,8 @@ class Shares:
         t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
         t = 0 one share hides nothing from the client that drew it.
     max_lost: int
-        Where sums are recovered: how many may be lost after they drew their shares. A server could claim so many, and
-        work with t others as well, so they are not counted on either.
+        Where sums are recovered: how many may be missing from the sum after they drew their shares. A server could
+        claim so many, and work with t others as well, so they are not counted on either.
     """
 
     n_clients: int

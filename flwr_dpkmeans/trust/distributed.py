@@ -13,13 +13,15 @@ from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released
 
 def _lost_too(shares: Shares) -> str:
     """What else is not counted on."""
-    return f", nor are those of {shares.max_lost} more that may be lost" if shares.max_lost else ""
+    lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
+    return lost if shares.max_lost else ""
 
 
 class Distributed(TrustModel):
     """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise.
 
-    Where sums are recovered, t more may be lost after they drew theirs: sigma^2/(M - max(1, t) - t).
+    Where sums are recovered, others may be lost after they drew theirs, or be left out by a server that tells clients
+    different survivors (`Plan.shares_of`): t of up to 32 clients, sigma^2/(M - max(1, t) - t), and more of many.
     """
 
     name = "distributed"

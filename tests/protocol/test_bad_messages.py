@@ -98,7 +98,7 @@ BIG_PLANS: dict[str, Callable[[Plan], bytes]] = {
     "a million entries": lambda p: long_plan(p, bounds=[[0.0] * 10**6, [1.0] * 10**6]),
     "as many wrong entries as are parsed": lambda p: long_plan(p, feature_names=[1] * (MAX_PLAN_ENTRIES - 1000)),
     "as many wrong rounds as are parsed": lambda p: top(p, rounds=[{}] * (MAX_PLAN_ENTRIES - 1000)),
-    "as many features as are parsed": lambda p: long_plan(p, bounds=[[0.0] * 190_000, [1.0] * 190_000]),
+    "as many features as are parsed": lambda p: long_plan(p, bounds=[[0.0] * 90_000, [1.0] * 90_000]),
     "deep": lambda p: b'{"config":' + b"[" * 10**6,
     "deep objects": lambda p: b'{"a":' * 10**6,
     "a number of a million digits": lambda p: dump_plan(p).replace(b'"seed":', b'"seed":' + b"9" * 10**6),

@@ -210,6 +210,13 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             r"the plan's evaluation is 'private', but this client allows only 'none': plan with one of them\.",
         )
     ],
+    "allowed_dropout": [
+        (
+            'allowed-dropout = ["recover"]',
+            {},
+            r"the plan's dropout is 'retry', but this client allows only 'recover': plan with one of them\.",
+        )
+    ],
 }
 FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 

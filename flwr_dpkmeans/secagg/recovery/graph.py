@@ -52,6 +52,27 @@ class RecoveryGraph:
     threshold: int
     certain: bool
 
+    def fewest_open(self, n_clients: int, max_silent: int) -> int:
+        """Lower bound on the honest clients in a sum that a server can open, whatever it tells whom, plus t.
+
+        Where everybody neighbours everybody, all were told of the same survivors. Otherwise clients on far parts of
+        the circle may have been told of different ones, and nobody notices. Let A be the honest clients in the sum, S
+        these and all that collude, k the degree, h half of it and f(c) the members of S from c - h to c + h.
+
+        * f(a) > threshold for every a in A, by the tickets.
+        * No h - 1 places in a row or more are without A, or half the neighbours of the client before them would
+          collude (but for 2^-40, see above).
+        * f changes by at most one from place to place, so in a row of L places without A it falls short by at most
+          1, 2, ... up to the middle and back: by (L + 1)^2 / 4 in all, which is w = h^2 / (4 (h - 1)) a place.
+        * Each member of S is counted k + 1 times, so (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|).
+        """
+        if self.certain:
+            return n_clients
+        longest = max(1, self.degree // 2 - 1)
+        scale, short = 4 * longest, (longest + 1) ** 2
+        found = n_clients * ((self.threshold + 1) * scale - short) - (self.degree + 1) * max_silent * scale
+        return max(0, found) // ((self.degree + 1) * scale - short) + max_silent
+
 
 @lru_cache(maxsize=64)
 def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:

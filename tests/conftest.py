@@ -1,0 +1,28 @@
+"""Fixtures of all tests, and which of them share a process where several run at once (``pytest -n 2``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+# Before NumPy is imported: threads of small matrices wait for each other, and two processes share two cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
+
+from flwr_dpkmeans.flower.logs import Place, placed  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _nowhere() -> Iterator[None]:
+    """Each test's log lines begin without the run and round of the test before."""
+    with placed(Place()):
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole federations first and one after the other, the rest file by file."""
+    for item in items:
+        group = "federations" if item.get_closest_marker("ray") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
