@@ -83,13 +83,13 @@ def _print_table(report: LedgerReport) -> None:
     for data_id, runs in _by_data_set(report.entries).items():
         for run_id, entries in runs.items():
             costliest = max(entries, key=lambda entry: entry.epsilon)
-            cells = [data_id, run_id, costliest.plan_digest[:12], str(len(entries)), f"{costliest.epsilon:.6g}"]
+            cells = [data_id, run_id, costliest.plan_digest[:12], str(_n_releases(entries)), f"{costliest.epsilon:.6g}"]
             cells += [f"{costliest.delta:.3g}", entries[0].time, entries[-1].time]
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
             table.add_row(*(Text(_printable(cell)) for cell in cells))
         epsilon = math.fsum(max(entry.epsilon for entry in entries) for entries in runs.values())
         delta = math.fsum(entries[0].delta for entries in runs.values())
-        n_releases = sum(len(entries) for entries in runs.values())
+        n_releases = sum(_n_releases(entries) for entries in runs.values())
         totals = ("total", f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
         table.add_row(*totals, style="bold", end_section=True)
     Console().print(table)
@@ -101,6 +101,11 @@ def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[str, dict[str, list[Led
     for entry in entries:
         groups.setdefault(entry.data_id, {}).setdefault(entry.run_id, []).append(entry)
     return groups
+
+
+def _n_releases(entries: Sequence[LedgerEntry]) -> int:
+    """Entries that are releases; others only note that key shares were given."""
+    return sum(entry.is_release for entry in entries)
 
 
 def _printable(text: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 # Before NumPy is imported: threads of small matrices wait for each other, and two processes share two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import pytest  # noqa: E402
+import pytest
 
-from flwr_dpkmeans.flower.logs import Place, placed  # noqa: E402
+from flwr_dpkmeans.flower.logs import Place, placed
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry
+from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.privacy.policy import PlanSummary
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
@@ -21,8 +21,6 @@ from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
 from flwr_dpkmeans.secagg.roster import Roster
 
-SHARES_GIVEN = 10**6
-"""Added to the attempt number in the ledger's entry that key shares were given, which costs nothing."""
 _PRICE_TOLERANCE = 1e-3
 """Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
 

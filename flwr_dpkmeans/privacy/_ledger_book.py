@@ -20,6 +20,8 @@ FIRST_ROUND = -9
 """Rounds that come before a run's first one, because they steer its plan, are numbered up to 0."""
 # Accounting ends in floating point: runs that fill a budget exactly must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
+SHARES_GIVEN = 10**6
+"""Added to the attempt number of an entry that says that key shares were given; it is no release and costs nothing."""
 
 
 def utc_now() -> str:
@@ -81,6 +83,11 @@ class LedgerEntry:
     epsilon: float
     delta: float
     time: str = field(default_factory=utc_now)
+
+    @property
+    def is_release(self) -> bool:
+        """Whether something was released, and not only noted."""
+        return self.attempt < SHARES_GIVEN
 
     def __post_init__(self) -> None:
         for name in ("run_id", "data_id", "release"):

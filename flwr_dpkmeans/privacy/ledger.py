@@ -35,6 +35,7 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError
 from flwr_dpkmeans.privacy._ledger_book import (
     FIRST_ROUND,
     GENESIS,
+    SHARES_GIVEN,
     Book,
     LedgerEntry,
     absorb,
@@ -58,6 +59,7 @@ from flwr_dpkmeans.privacy._ledger_disk import (
 
 __all__ = [
     "FIRST_ROUND",
+    "SHARES_GIVEN",
     "FileLedger",
     "Ledger",
     "LedgerEntry",

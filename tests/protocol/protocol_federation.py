@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.flower import mod as mod_module
-from flwr_dpkmeans.flower.approval import SHARES_GIVEN
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
@@ -63,7 +62,7 @@ class Federation:
     def attempts_in_ledger(self, node: int) -> list[tuple[int, int]]:
         """What one client's ledger was charged for."""
         entries = self.ledgers[node].entries()
-        return [(entry.round_index, entry.attempt) for entry in entries if entry.attempt < SHARES_GIVEN]
+        return [(entry.round_index, entry.attempt) for entry in entries if entry.is_release]
 
     def charges(self) -> int:
         """Entries in all ledgers."""

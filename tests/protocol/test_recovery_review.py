@@ -10,13 +10,13 @@ from flwr.app import Message
 from protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.approval import SHARES_GIVEN
 from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.memory import recall
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
 from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState, least_survivors
