@@ -60,8 +60,8 @@ def unmask(memory: ClientMemory, message: Message, settings: NodeSettings) -> tu
 def require_confirmed(memory: ClientMemory, settings: NodeSettings, confirmations: Mapping[int, bytes]) -> None:
     """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
 
-    Shares that were given to a server that told others of different ones do not open anyway; the signatures are evidence
-    of what it said, and stop the run at once.
+    Shares that were given to a server that told others of different ones do not open anyway; the signatures are
+    evidence of what it said, and stop the run at once.
     """
     state = memory.protocol
     if not isinstance(state, RecoveryState) or settings.policy.pinned_peers is None or settings.identity is None:
