@@ -211,6 +211,8 @@ def _plan(case: Case) -> Plan:
     setting, points = case.setting, drawn(case.setting, 0).server_points
     values: dict[str, Any] = {"n_clusters": N_CLUSTERS, "bounds": bounds_from_server(points), "epsilon": 1.0}
     values |= {"algorithm": "feddp_kmeans", "unit": setting.unit, "delta": DELTA, "n_clients": setting.n_clients}
+    # Virtual clients do not fall silent.
+    values |= {"dropout": "retry"}
     values |= {"n_features": points.shape[1], "max_silent": min(_COLLUDING, setting.n_clients - 2)}
     if setting.unit == "record":
         values["n_examples"] = setting.n_clients * setting.rows

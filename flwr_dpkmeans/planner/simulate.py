@@ -157,7 +157,8 @@ def optimal_cost(data: SyntheticData) -> float:
 def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterState:
     """Play a final plan on synthetic parts, with the plan's own rounds and seeded noise.
 
-    With one repeat and one part per client these are the centroids of ``FederatedKMeans(engine="direct")``.
+    With one repeat, one part per client and ``dropout="retry"`` these are the centroids of
+    ``FederatedKMeans(engine="direct")``.
 
     Parameters
     ----------
