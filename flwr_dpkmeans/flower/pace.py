@@ -26,8 +26,13 @@ def round_trips(plan: Plan) -> int:
     Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
     until it is, and one for the last release.
     """
-    n_rounds = plan.last_round - plan.first_round + 1
-    return 2 * n_rounds + 3 if plan.dropout is Dropout.RECOVER else n_rounds + 2
+    shares = int(plan.dropout is Dropout.RECOVER)
+    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
+
+
+def trips_per_aggregation(plan: Plan) -> int:
+    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
+    return 2 if plan.dropout is Dropout.RECOVER else 1
 
 
 def announce(plan: Plan) -> None:

@@ -13,10 +13,10 @@ from contextlib import suppress
 
 from flwr.app import Message, RecordDict
 
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.client_log import n_bytes
 from flwr_dpkmeans.flower.logs import event, placed_logger
+from flwr_dpkmeans.flower.pace import trips_per_aggregation
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -63,7 +63,7 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
     if not plan.is_final:
         return None
     rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
-    return rounds * (2 if plan.dropout is Dropout.RECOVER else 1) + 1
+    return rounds * trips_per_aggregation(plan) + 1
 
 
 def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:

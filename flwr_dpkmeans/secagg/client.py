@@ -39,7 +39,7 @@ from flwr_dpkmeans.secagg.keys import (
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 
 class Phase(Enum):
@@ -341,8 +341,8 @@ def _pair_keys(state: ClientState, roster: Roster, peers: Iterable[int]) -> dict
 
 
 def _transcript(state: ClientState) -> bytes:
-    """Digest of what all masking parties must agree on: the plan and the roster."""
-    return digest("transcript", state.plan_digest, state.cohort.digest)
+    """See `transcript_of`."""
+    return transcript_of(state.plan_digest, state.cohort)
 
 
 def _blind_stream(

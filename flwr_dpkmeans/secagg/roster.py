@@ -150,6 +150,11 @@ def _hashed_order(roster_digest: bytes, node_ids: tuple[int, ...]) -> tuple[int,
     return tuple(sorted(node_ids, key=lambda i: hashlib.sha256(roster_digest + _id_bytes(i)).digest()))
 
 
+def transcript_of(plan_digest: bytes, roster: Roster) -> bytes:
+    """Digest of what all parties that mask with each other must agree on: the plan and the roster."""
+    return digest("transcript", plan_digest, roster.digest)
+
+
 def _id_bytes(node_id: int) -> bytes:
     """Eight bytes, little endian."""
     return node_id.to_bytes(8, "little")

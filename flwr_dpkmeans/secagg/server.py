@@ -9,7 +9,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
-from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 TAG_BYTES = 32
@@ -89,12 +89,7 @@ class ServerSession:
             )
         if node_id in self._replies:
             raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
-        values = reply.masked.values
-        if values.shape != (self._length,) or values.dtype != np.uint64:
-            raise ProtocolError(
-                f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
-                "uint64: discarded."
-            )
+        require_words(node_id, reply.masked.values, self._length)
         if len(reply.tag) not in (0, TAG_BYTES):
             raise ProtocolError(
                 f"node {node_id} sent a tag of {len(reply.tag)} bytes instead of {TAG_BYTES}: discarded."
@@ -194,6 +189,15 @@ class ServerSession:
             for recipient, box in reply.boxes.items():
                 boxes[recipient][author] = box
         self._boxes = boxes if self._authored else {}
+
+
+def require_words(node_id: int, values: Ring, length: int) -> None:
+    """Refuse a vector that is not of so many ring elements."""
+    if values.shape != (length,) or values.dtype != np.uint64:
+        raise ProtocolError(
+            f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {length} of uint64: "
+            "discarded."
+        )
 
 
 def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_mask_vectors import packed
 
 KNOWN: dict[str, Any] = json.loads(Path(__file__).with_name("identities.json").read_text())
 PARTIES = {int(node): party for node, party in KNOWN["parties"].items()}
@@ -16,20 +17,6 @@ ORDER = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 Point = tuple[int, int, int, int]
 NEUTRAL: Point = (0, 1, 1, 0)
-
-
-def packed(*parts: bytes | str | int) -> bytes:
-    """Length (8 bytes), one letter for the kind, the part; integers are 16 bytes in two's complement."""
-    out = b""
-    for part in parts:
-        if isinstance(part, int):
-            body = b"i" + (part % 2**128).to_bytes(16, "little")
-        elif isinstance(part, str):
-            body = b"s" + part.encode("utf-8")
-        else:
-            body = b"b" + part
-        out += len(body).to_bytes(8, "little") + body
-    return out
 
 
 def added(a: Point, b: Point) -> Point:

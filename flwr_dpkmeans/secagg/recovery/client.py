@@ -21,7 +21,7 @@ What it gives is locked, and opens only where others were told the same; see `re
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -50,16 +50,13 @@ from flwr_dpkmeans.secagg.recovery.agreement import (
     survivors_view,
     ticket,
 )
-from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask, transcript_of
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.shamir import share
 from flwr_dpkmeans.secagg.recovery.slots import piece
-from flwr_dpkmeans.secagg.recovery.state import Phase, RecoveryState
+from flwr_dpkmeans.secagg.recovery.state import LEAST_AUTHORS, Phase, RecoveryState
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster
-
-LEAST_AUTHORS = 2
-"""Key authors that must survive, so that one with a bad random generator does not open the sum."""
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 
 def share_keys(state: RecoveryState, request: ShareRequest) -> tuple[RecoveryState, ShareReply]:
@@ -182,7 +179,7 @@ def unmask(state: RecoveryState, request: UnmaskRequest) -> tuple[RecoveryState,
             f"round {state.round_index}, attempt {state.attempt} last: the request is replayed, late or out of order."
         )
     survivors = request.survivors
-    _require_members(state, survivors, state.cohort, "survivors")
+    _require_members(state, survivors, state.cohort.keys, "survivors")
     authors = set(state.sharers.authors(state.max_silent)) & set(survivors)
     if state.authored and len(authors) < LEAST_AUTHORS:
         raise ProtocolError(
@@ -241,8 +238,8 @@ def _require_admissible(state: RecoveryState, request: SumRequest, first_round: 
     elif state.phase in (Phase.MASKED, Phase.UNMASKED) and asked[0] == answered[0]:
         allowed = asked[1] > answered[1] and release is None
     elif state.phase is Phase.UNMASKED:
-        allowed = asked == (answered[0] + 1, answered[1]) and release is not None
-        allowed = allowed and release is not None and (release.round_index, release.attempt) == answered
+        allowed = release is not None and (release.round_index, release.attempt) == answered
+        allowed = allowed and asked == (answered[0] + 1, answered[1])
     else:
         allowed = False
     if not allowed:
@@ -257,24 +254,22 @@ def _require_admissible(state: RecoveryState, request: SumRequest, first_round: 
 def _cohort(state: RecoveryState, request: SumRequest) -> Roster:
     """Check whom a request names, and look their keys up."""
     nodes = request.cohort
+    before: Collection[int]
     if state.phase is Phase.SHARED:
-        before = state.sharers
+        before = state.sharers.keys
+    elif request.round_index != state.round_index:
+        before = set(state.survivors)
     else:
-        before = state.cohort
-        if request.round_index != state.round_index:
-            _require_members(state, nodes, before, "cohort", state.survivors)
-        elif len(nodes) >= len(before.members):
+        before = state.cohort.keys
+        if len(nodes) >= len(before):
             raise ProtocolError("a later attempt's cohort is not smaller than the one before: stop the run.")
     _require_members(state, nodes, before, "cohort")
     return cohort_of(state.sharers, request.attempt, nodes)
 
 
-def _require_members(
-    state: RecoveryState, nodes: tuple[int, ...], before: Roster, what: str, survivors: tuple[int, ...] | None = None
-) -> None:
+def _require_members(state: RecoveryState, nodes: tuple[int, ...], before: Collection[int], what: str) -> None:
     """Raise unless the nodes are in order, with this client, enough, and part of those before."""
-    known = before.keys if survivors is None else set(survivors)
-    if any(a >= b for a, b in pairwise(nodes)) or any(node not in known for node in nodes):
+    if any(a >= b for a, b in pairwise(nodes)) or any(node not in before for node in nodes):
         raise ProtocolError(f"the {what} has a node twice, out of order, or one that had left before: stop the run.")
     if state.node_id not in nodes:
         raise ProtocolError(f"node {state.node_id} is not in the {what}: it was given up and is not to answer.")
@@ -338,9 +333,9 @@ def _own_seeds(state: RecoveryState) -> tuple[list[bytes], list[bytes]]:
 
 def _own_seed(state: RecoveryState, place: int) -> tuple[bytes, bytes]:
     """The same for one aggregation."""
-    context = (state.run_id, state.node_id, place)
-    own_self = derive_key(state.masters[:KEY_BYTES], "self seed", *context)
-    return own_self, derive_key(state.masters[KEY_BYTES:], "private key", *context)
+    selves, privates = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
+    own_self = state.slots.seed(selves, "self seed", state.run_id, state.node_id, place)
+    return own_self, state.slots.seed(privates, "private key", state.run_id, state.node_id, place)
 
 
 def _give(state: RecoveryState, survivors: tuple[int, ...]) -> dict[int, bytes]:

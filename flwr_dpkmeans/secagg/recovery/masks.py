@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flwr_dpkmeans.secagg.keys import derive_key, digest, stream
+from flwr_dpkmeans.secagg.keys import derive_key, stream
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -20,11 +20,6 @@ def pair_mask(pair_key: bytes, node_id: int, peer: int, asked: tuple[int, int], 
     """What `node_id` adds to its vector for `peer`: the other adds the negative."""
     mask = np.asarray(stream(derive_key(pair_key, "mask", *asked, transcript), length))
     return mask if node_id < peer else np.zeros_like(mask) - mask
-
-
-def transcript_of(plan_digest: bytes, cohort: Roster) -> bytes:
-    """Digest of what all masking parties must agree on: the plan and the cohort."""
-    return digest("transcript", plan_digest, cohort.digest)
 
 
 @lru_cache(maxsize=8)

@@ -11,14 +11,14 @@ from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_key, digest, public_
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES, combine, unlock
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask, transcript_of
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, UnmaskReply
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import Slots, piece
-from flwr_dpkmeans.secagg.recovery.state import least_survivors
+from flwr_dpkmeans.secagg.recovery.state import LEAST_AUTHORS, least_survivors
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import TAG_BYTES, require_equal_tags
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
+from flwr_dpkmeans.secagg.server import TAG_BYTES, require_equal_tags, require_words
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
@@ -125,13 +125,14 @@ class RecoverySession:
         """Shares and group keys sealed for one node, from those that are still there; due with its first request."""
         if not self._first:
             return {}, {}
-        givers = [node for node in self.roster.node_ids if node_id in self._shared[node].boxes]
-        authors = [node for node in self.roster.node_ids if node_id in self._shared[node].group_boxes]
-        boxes = {node: self._shared[node].boxes[node_id] for node in givers}
-        return boxes, {node: self._shared[node].group_boxes[node_id] for node in authors}
+        there = self.roster.keys
+        boxes = {peer: self._shared[peer].boxes[node_id] for peer in self.neighbours(node_id) if peer in there}
+        authors = sorted(author for author in self._authors if author in there and author != node_id)
+        return boxes, {author: self._shared[author].group_boxes[node_id] for author in authors}
 
     def open_round(self, round_index: int, length: int) -> None:
-        """Wait for one vector of `length` entries from every client of the cohort."""
+        """Wait for one vector of `length` entries from every client of the cohort; too few are a `CohortError`."""
+        self.require_cohort()
         self.round_index = round_index
         self._length = length
         self._reset()
@@ -148,16 +149,11 @@ class RecoverySession:
             )
         if node_id in self._tags:
             raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
-        values = reply.masked.values
-        if values.shape != (self._length,) or values.dtype != np.uint64:
-            raise ProtocolError(
-                f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
-                "uint64: discarded."
-            )
+        require_words(node_id, reply.masked.values, self._length)
         if len(reply.tag) != TAG_BYTES or not self._fits(node_id, reply.boxes, KEY_BYTES):
             raise ProtocolError(f"node {node_id} sent a malformed tag, or other tickets than are due: discarded.")
         self._tags[node_id], self._tickets[node_id] = reply.tag, reply.boxes
-        self._total = self._total + values
+        self._total = self._total + reply.masked.values
 
     def missing(self) -> tuple[int, ...]:
         """Nodes that have not answered what is being asked for."""
@@ -169,10 +165,10 @@ class RecoverySession:
         """Name those whose vectors arrived the survivors; too few of them are a `CohortError`."""
         self._require_enough(self._tags, f"answered round {self.round_index}")
         survivors = tuple(sorted(self._tags))
-        if self._authors and len(self._authors & set(survivors)) < 2:
+        if self._authors and len(self._authors & set(survivors)) < LEAST_AUTHORS:
             raise CohortError(
-                f"fewer than 2 key authors answered round {self.round_index}, so that the server could read the sum: "
-                "start a new run."
+                f"fewer than {LEAST_AUTHORS} key authors answered round {self.round_index}, so that the server could "
+                "read the sum: start a new run."
             )
         require_equal_tags(self._tags, self.round_index)
         self._survivors = survivors

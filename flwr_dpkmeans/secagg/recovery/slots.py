@@ -61,7 +61,12 @@ class Slots:
 
     def seeds(self, master: bytes, purpose: str, run_id: int, node_id: int) -> list[bytes]:
         """One key for each aggregation; those that become known say nothing about the master or each other."""
-        return [derive_key(master, purpose, run_id, node_id, place) for place in range(self.number)]
+        return [self.seed(master, purpose, run_id, node_id, place) for place in range(self.number)]
+
+    @staticmethod
+    def seed(master: bytes, purpose: str, run_id: int, node_id: int, place: int) -> bytes:
+        """The key of one of them."""
+        return derive_key(master, purpose, run_id, node_id, place)
 
 
 def piece(blob: bytes, place: int) -> bytes:

@@ -25,6 +25,10 @@ class Phase(Enum):
     FINISHED = "finished"
 
 
+LEAST_AUTHORS = 2
+"""Key authors that must survive, so that one with a bad random generator does not open the sum."""
+
+
 @dataclass(frozen=True)
 class RecoveryState:
     """All that a client must remember between two messages of one run with recoverable sums.
