@@ -22,6 +22,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
+from flwr_dpkmeans.theorems import PROOF_PAGE
 
 Array = NDArray[np.float64]
 
@@ -127,7 +128,9 @@ def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
     event = ExactRelease("centroids")
-    line = CentralLine("centroids", math.inf, 0.0, "no noise: exact centroids are released")
+    line = CentralLine(
+        "centroids", math.inf, 0.0, "no noise: exact centroids are released, and nothing is proved [M7]."
+    )
     lines = _lines(config, [line], [event], delta)
     return CentralResult(centroids, counts, _report(config, parts, delta, (event,), lines, (warning,)))
 
@@ -176,7 +179,8 @@ def _report(
     private = not warnings
     n_examples = sum(len(part) for part in parts)
     guarantee = (
-        "One party holds all rows and publishes the noisy centroids. Holds against everyone except that party."
+        "One party holds all rows and publishes the noisy centroids. Holds against everyone except that party. "
+        f"Proofs: {PROOF_PAGE}, row T6 and those that each line names."
         if private
         else "None: this run is not private, see the warnings."
     )

@@ -6,8 +6,8 @@ engines, with masks and without: masks cancel exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,41 @@ class DirectResult:
     plan: Plan
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Everything that passes by in one aggregation, for audits: what one party sees of a run is a part of it.
+
+    Parameters
+    ----------
+    plan : Plan
+        In force.
+    round_index, attempt : int
+        Which aggregation.
+    state : ClusterState or Found
+        What the clients' statistics were taken at; `Found` in preliminary rounds.
+    sent : tuple of ndarray of uint64
+        Each client's vector before it is masked, with its share of the noise: known to that client alone.
+    received : tuple of ndarray of uint64
+        What the server gets of each client.
+    aggregate : AggregateVector
+        What the server adds up.
+    broadcast : ndarray of uint64
+        What the server sends on.
+    released : ndarray of uint64
+        What a client reads.
+    """
+
+    plan: Plan = field(repr=False)
+    round_index: int
+    attempt: int
+    state: ClusterState | Found = field(repr=False)
+    sent: tuple[Ring, ...] = field(repr=False)
+    received: tuple[Ring, ...] = field(repr=False)
+    aggregate: AggregateVector = field(repr=False)
+    broadcast: Ring = field(repr=False)
+    released: Ring = field(repr=False)
+
+
 def _as_given(plan: Plan, points: Array) -> Array:
     """Take points that are in the plan's box already."""
     del plan
@@ -71,6 +106,7 @@ def run_direct(
     server_points: Array | None = None,
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = lambda _: None,
+    watch: Callable[[Seen], None] | None = None,
 ) -> DirectResult:
     """Run a plan over clients in this process.
 
@@ -88,6 +124,8 @@ def run_direct(
         For each client, if the plan evaluates against labels.
     on_step : callable
         Told a `Step` after each aggregation.
+    watch : callable, optional
+        For audits: told what all parties saw of each aggregation.
 
     Returns
     -------
@@ -111,13 +149,24 @@ def run_direct(
         steps.append(describe_step(plan, attempts, plan.n_clients, movement))
         on_step(steps[-1])
 
+    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: ClusterState | Found) -> ReleasedSum:
+        cohort.open_round(index)
+        sent, received = [], []
+        for position, arrays in enumerate(statistics):
+            vector = _contribution(plan, arrays, index, position)
+            masked = cohort.take(position, vector)
+            if watch is not None:
+                sent.append(vector.values)
+                received.append(masked)
+        result = cohort.released(index)
+        if watch is not None:
+            watch(Seen(plan, index, _ATTEMPT, state, tuple(sent), tuple(received), *cohort.passed))
+        return result
+
     found = Found()
     for index in range(plan.first_round, 1):
-        cohort.open_round(index)
-        for position, points in enumerate(parts):
-            arrays = preliminary_statistic(plan, index, points, found.ranges)
-            cohort.take(position, _contribution(plan, arrays, index, position))
-        found = take_preliminary(plan, index, cohort.released(index), found)
+        exact = (preliminary_statistic(plan, index, points, found.ranges) for points in parts)
+        found = take_preliminary(plan, index, aggregate(index, exact, found), found)
         record(index, None)
     if plan.preliminary:
         plan = redraft_plan(plan, n_features=plan.n_features, n_examples=found.n_examples, box=found.box)
@@ -125,12 +174,12 @@ def run_direct(
     scaled = [scale(plan, points) for points in parts]
     state = initial_state(plan, server_points)
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
-        cohort.open_round(index)
         shown = state.view(step.reads)
-        for position, points in enumerate(scaled):
-            own = step.arrays_of(points, shown, None if labels is None else labels[position])
-            cohort.take(position, _contribution(plan, own, index, position))
-        state = step.advance(state, cohort.released(index))
+        own = (
+            step.arrays_of(points, shown, None if labels is None else labels[position])
+            for position, points in enumerate(scaled)
+        )
+        state = step.advance(state, aggregate(index, own, shown))
         record(index, state.movements[-1] if state.movements else None)
     return DirectResult(state, tuple(steps), tuple(attempts), plan)
 
@@ -156,13 +205,16 @@ class _Cohort:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.noise = make_noise_source(plan, "server")
+        nothing: Ring = np.zeros(0, dtype=np.uint64)
+        self.passed: tuple[AggregateVector, Ring, Ring] = (AggregateVector(nothing, blinded=False), nothing, nothing)
+        """Of the last aggregation: the server's sum, what it sends on, and what a client reads."""
 
     def open_round(self, index: int) -> None:
         """Begin a round."""
         raise NotImplementedError
 
-    def take(self, position: int, vector: FixedPointVector) -> None:
-        """Take one client's vector."""
+    def take(self, position: int, vector: FixedPointVector) -> Ring:
+        """Take one client's vector, and return what the server gets of it."""
         raise NotImplementedError
 
     def released(self, index: int) -> ReleasedSum:
@@ -184,15 +236,17 @@ class _PlainCohort(_Cohort):
     def open_round(self, index: int) -> None:
         self._total = np.zeros(vector_length(self.planned(index).blocks), dtype=np.uint64)
 
-    def take(self, position: int, vector: FixedPointVector) -> None:
+    def take(self, position: int, vector: FixedPointVector) -> Ring:
         del position
         self._total += vector.values
+        return vector.values
 
     def released(self, index: int) -> ReleasedSum:
         planned, bits = self.planned(index), self.plan.fraction_bits
-        values = self._total
+        values, aggregate = self._total, AggregateVector(self._total, blinded=False)
         if not trust_model(planned.trust).shared_noise:
-            values = with_noise(AggregateVector(values, blinded=False), planned.blocks, bits, self.noise)
+            values = with_noise(aggregate, planned.blocks, bits, self.noise)
+        self.passed = (aggregate, values, values)
         return as_released(values, planned.blocks, bits)
 
 
@@ -229,7 +283,7 @@ class _MaskedCohort(_Cohort):
         """Every client's request is admitted when its vector is taken."""
         self._session.open_round(index, vector_length(self.planned(index).blocks))
 
-    def take(self, position: int, vector: FixedPointVector) -> None:
+    def take(self, position: int, vector: FixedPointVector) -> Ring:
         """Mask one client's vector and hand it to the server's side."""
         node, index = FIRST_NODE_ID + position, self._session.round_index
         first = self._session.expects_roster()
@@ -239,6 +293,7 @@ class _MaskedCohort(_Cohort):
         blinded = trust_model(self.planned(index).trust).blinded
         self._clients[node], reply = answer(admitted, request, vector, blinded=blinded, state_digest=b"")
         self._session.receive(node, reply)
+        return reply.masked.values
 
     def released(self, index: int) -> ReleasedSum:
         """Aggregate, add noise, and read the result as a client does."""
@@ -253,4 +308,6 @@ class _MaskedCohort(_Cohort):
             boxes = self._session.take_boxes(FIRST_NODE_ID)
             reader = admit_finish(reader, FinishRequest(self._last, boxes))
             self._clients[FIRST_NODE_ID] = replace(reader, phase=self._clients[FIRST_NODE_ID].phase)
-        return trust.read(unblind(reader, self._last, blinded=trust.blinded), planned.blocks, bits)
+        readable = unblind(reader, self._last, blinded=trust.blinded)
+        self.passed = (aggregate, values, readable.values)
+        return trust.read(readable, planned.blocks, bits)

@@ -46,6 +46,10 @@ class ProtocolError(PeerError):
     """A message does not fit the protocol: malformed, late, replayed, or of another plan."""
 
 
+class VersionError(ProtocolError):
+    """A peer speaks another version of the protocol, or does not say which."""
+
+
 class IdentityError(ProtocolError):
     """A peer is not who this party's policy knows, or its key is not the one that it signed."""
 

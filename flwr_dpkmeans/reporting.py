@@ -15,12 +15,13 @@ from flwr_dpkmeans.privacy.events import (
     LaplaceRelease,
     SampledGaussianRelease,
 )
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import joint_closeness
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.theorems import PROOF_PAGE, theorem
 from flwr_dpkmeans.trust import trust_model
 
 
@@ -61,84 +62,8 @@ NEIGHBOURS = {
     "record": "two data sets are neighbours if one row appears or disappears",
     "client": "two data sets are neighbours if one client's rows are replaced by none",
 }
-_MECHANISMS = {
-    NoiseShape.GAUSSIAN: "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)",
-    NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
-}
-_CLIENT_CLIP = "one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
-_UNIT = "{what}, divided by {over} and clipped to length 1, is in one sum (ProxyLloyd)"
-_BOUNDS = {
-    ("relative_sums", "record"): "one row lies in one cluster, within the radius of its centroid (FastLloyd, "
-    "Theorem 5.1)",
-    ("counts", "record"): "one row lies in at most one cluster",
-    ("count", "record"): "one row changes the number of rows by one",
-    ("count", "client"): "one client's number of rows is clipped to the declared examples_per_client",
-    ("magnitudes", "record"): "one row is in one bin, by sign and power of two, of each column's histogram: a norm of "
-    "sqrt(number of columns)",
-    ("ranges", "record"): "one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)",
-    ("magnitudes", "client"): "one client's histograms are scaled down to the norm of a single row's",
-    ("ranges", "client"): "one client's histograms are scaled down to the norm of a single row's",
-    ("outer_product", "record"): "one row x within the radius R adds x x^T, of Frobenius norm at most R^2, plus one "
-    "grid step of rounding in each entry; entries off the diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, "
-    "step 1)",
-    ("weights", "record"): "one row is nearest to one server point (FedDP-KMeans, section 3, step 2)",
-    ("clipped_sums", "record"): "one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, "
-    "step 3)",
-    ("row_sums", "record"): _UNIT.format(
-        what="one row's difference from the public centre", over="the location round's clip bound"
-    ),
-    ("row_squares", "record"): "one row's squared distance from the public centre, divided by the squared clip bound "
-    "and clipped, is at most 1 (ProxyLloyd)",
-    ("unit_outer_product", "record"): "one row's difference from the released centre, divided by the radius and "
-    "clipped to length 1, adds a matrix of Frobenius norm at most 1, plus one grid step of rounding in each entry "
-    "(ProxyLloyd)",
-    ("proxy_sums", "record"): _UNIT.format(what="one row's residual from its nearest proxy", over="the radius"),
-    ("proxy_counts", "record"): "one row is nearest to one proxy (ProxyLloyd)",
-    ("residual_sums", "record"): _UNIT.format(what="one row's residual from its nearest centroid", over="the radius"),
-    ("residual_squares", "record"): "one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
-    ("clipped_cost", "record"): "one row's squared distance to its nearest centroid, divided by the squared clip "
-    "distance and clipped, is at most 1 (evaluation)",
-    ("rows_beyond", "record"): "one row lies beyond the clip distance or not (evaluation)",
-    ("cell_counts", "record"): "one row has one cluster and at most one label (evaluation)",
-    ("clipped_cost", "client"): "one client's mean over its rows of clipped squared distances, in squared clip "
-    "distances, is at most 1 (evaluation)",
-    ("rows_beyond", "client"): "one client's share of rows beyond the clip distance is at most 1 (evaluation)",
-    ("cell_counts", "client"): "one client's shares of rows by cluster and label add up to at most 1 (evaluation)",
-    ("outer_product", "client"): _CLIENT_CLIP.format(what="outer product, in Frobenius norm,"),
-    **{
-        (name, "client"): f"one client's {what}, vectors of length at most 1, is scaled down to the bound, which "
-        "follows from the declared examples_per_client (ProxyLloyd)"
-        for name, what in {
-            "row_sums": "mean over its rows",
-            "row_squares": "mean square over its rows",
-            "unit_outer_product": "mean outer product over its rows",
-            "proxy_sums": "mean residual over its rows, by nearest proxy",
-            "proxy_counts": "shares of its rows, by nearest proxy",
-            "residual_sums": "mean residual over its rows, by cluster",
-            "counts": "shares of its rows, by cluster",
-            "residual_squares": "mean squared residual over its rows",
-        }.items()
-    },
-    ("weights", "client"): _CLIENT_CLIP.format(what="histogram"),
-    ("means", "client"): _CLIENT_CLIP.format(what="list of cluster means"),
-    ("indicators", "client"): _CLIENT_CLIP.format(what="list of non-empty clusters"),
-}
-_SAMPLED = (
-    "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
-    "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
-)
-_BOX_BOUNDS = {
-    NoiseShape.GAUSSIAN: "one row of [-1, 1]^d has L2 norm at most sqrt(d)",
-    NoiseShape.LAPLACE: "one row of [-1, 1]^d has L1 norm at most d",
-}
 
-
-def theorem(block: Block) -> str:
-    """Why a block's sensitivity holds and what prices its noise."""
-    if block.noise is NoiseShape.NONE:
-        return "no noise: the exact sum is released"
-    bound = _BOX_BOUNDS[block.noise] if block.name == "sums" else _BOUNDS[block.name, block.sensitivity.unit.value]
-    return f"{bound}; {_MECHANISMS[block.noise]}"
+_GUARANTEE_ROWS = {"oblivious": "T1, T2, T5", "distributed": "T3, T5", "central": "T4, T5"}
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
@@ -269,14 +194,13 @@ def _guarantee(plan: Plan) -> str:
             f"with noise from the clients: {'these releases hold' if len(shown) > 1 else 'that release holds'} "
             f"against a server, or against up to {colluding} of {plan.n_clients} clients."
         )
-    return sentence
+    return f"{sentence} Proofs: {PROOF_PAGE}, rows {_GUARANTEE_ROWS[plan.config.trust]} and those that each line names."
 
 
 def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
     """One line per released array."""
     lines = []
     rate = plan.config.client_sampling_rate
-    sampled = "" if rate >= 1.0 else _SAMPLED.format(rate=rate)
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
         so_far = epsilon_after(plan, attempts[:position])
@@ -292,7 +216,11 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=theorem(block) + (sampled if index > 0 else ""),
+                theorem=theorem(
+                    block,
+                    shared_noise=trust_model(planned.trust).shared_noise,
+                    sampling_rate=rate if index > 0 else 1.0,
+                ),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -324,7 +252,9 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences += _server_sentences(plan)
     if config.client_sampling_rate < 1.0:
         coin = f"Each client takes part in a round with probability {config.client_sampling_rate:g}"
-        hidden = "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins"
+        hidden = (
+            "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
+        )
         sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
     if config.unit is PrivacyUnit.CLIENT:
         sentences.append(
@@ -344,7 +274,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(_recovery_sentence(plan))
     if config.max_retries:
         sentences.append(
-            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged."
+            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged "
+            "[C5]."
         )
     return tuple(sentences)
 
@@ -359,7 +290,7 @@ def _recovery_sentence(plan: Plan) -> str:
     return (
         f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
         f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
-        f"{graph.degree} others, of whom {graph.threshold} give a key back{chance}.{cut}"
+        f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}"
     )
 
 
@@ -381,7 +312,9 @@ def _server_sentences(plan: Plan) -> list[str]:
     n_points = 0 if server is None else server.n_points
     width = plan.n_features or 0
     k = plan.config.n_clusters
-    follows = "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost."
+    follows = (
+        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2]."
+    )
     if n_points == 0:
         return [follows]
     if plan.public_points is not None:

@@ -26,7 +26,7 @@ _WEIGHTS = {
 _SELECTION_DELTA_SHARE = 0.1
 _SELECTION_THEOREM = (
     "adaptive max cover by the exponential mechanism, any number of selections (after Nguyen, Chaturvedi and Xu 2021, "
-    "Lemma 17; proof in flwr_dpkmeans.baselines.selection)"
+    "Lemma 17; proof in flwr_dpkmeans.baselines.selection) [S20, M6]."
 )
 
 
@@ -159,4 +159,5 @@ def draft_budget(
 def _theorem(name: str) -> str:
     """Say why one Gaussian release is private."""
     bound = "one row of the sums moves by at most the radius" if name.endswith("sums") else "one count moves by 1"
-    return f"Gaussian mechanism (Dong, Roth and Su 2022): {bound}"
+    row = {"cover counts": "S21"}.get(name, "S22")
+    return f"Gaussian mechanism (Dong, Roth and Su 2022): {bound} [{row}, M1, M3]."

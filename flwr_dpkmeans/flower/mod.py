@@ -51,6 +51,7 @@ from flwr_dpkmeans.flower.records import (
     plan_digest,
     reply_content,
     require_run,
+    require_server_versions,
     stage_of,
 )
 from flwr_dpkmeans.flower.recovery_mod import require_confirmed, share, unmask
@@ -163,6 +164,7 @@ def _agree(
     """Check the plan against the policy, look at the own data, and answer with a fresh public key."""
     if recall(context) is not None:
         raise ProtocolError(f"a second plan was sent in run {context.run_id}: it is replayed and refused.")
+    require_server_versions(message.content, context.node_id)
     blob = plan_blob(message.content)
     if blob is None:
         raise ProtocolError("the key phase carries no plan: use the same version of flwr-dpkmeans everywhere.")

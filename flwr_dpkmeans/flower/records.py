@@ -36,6 +36,7 @@ from flwr_dpkmeans.flower.packing import (
     unpack_nodes,
     unpack_roster,
 )
+from flwr_dpkmeans.flower.versions import require_same_versions, version_fields
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
@@ -152,6 +153,8 @@ def request_content(
 ) -> RecordDict:
     """Build the content of one message to one client; with a run id, clients in other runs refuse it."""
     header: dict[str, Any] = {"stage": stage.value} | ({} if run_id is None else {"run": run_id})
+    if stage is Stage.KEYS:
+        header |= version_fields()
     blobs: dict[str, bytes] = {}
     vector = None
     if plan is not None:
@@ -183,7 +186,7 @@ def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
     """Build the content of one reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
     if isinstance(reply, KeysReply):
-        header |= {"n_features": reply.n_features}
+        header |= {"n_features": reply.n_features} | version_fields()
         keys = {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
         signed = {"identity": reply.identity, "signature": reply.signature} if reply.identity else {}
         return build_content(header, keys | signed)
@@ -218,6 +221,16 @@ def require_run(content: RecordDict, run_id: int) -> None:
     told = header_of(content).get("run", run_id)
     if told != run_id:
         raise ProtocolError(f"the message is of another run than {run_id}: it is replayed or went astray, and refused.")
+
+
+def require_server_versions(content: RecordDict, node_id: int) -> None:
+    """Refuse a plan from a server of another version; asked before the plan is parsed, whose format may be another."""
+    require_same_versions(header_of(content), sender="the server", receiver=f"node {node_id}")
+
+
+def require_node_versions(content: RecordDict, node_id: int) -> None:
+    """Refuse the key of a node of another version; asked before the rest of its answer is parsed."""
+    require_same_versions(header_of(content), sender=f"node {node_id}", receiver="the server")
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:

@@ -14,7 +14,7 @@ from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.evaluation import result_extras
 from flwr_dpkmeans.config import Dropout, KMeansConfig
-from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.flower_errors import error_text
 from flwr_dpkmeans.flower.held import HeldPoints
@@ -31,6 +31,7 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     plan_digest,
     request_content,
+    require_node_versions,
 )
 from flwr_dpkmeans.flower.recovery_run import RecoveryRun
 from flwr_dpkmeans.plan import Plan, make_noise_source
@@ -142,23 +143,8 @@ class ServerRun:
         return [Message(request_content(Stage.KEYS, plan=self._plan_blob), node, "train") for node in self._waiting]
 
     def take_keys(self, replies: Iterable[Message]) -> None:
-        """Collect public keys; a refusal or a table of another width stops the run with its sentence."""
-        agreed: dict[int, KeysReply] = {}
-        contents = self._contents(replies, self._waiting)
-        server_log.refusals(contents)
-        refused: list[tuple[int, RecordDict]] = []
-        for node, content in contents:
-            try:
-                if parse_failure(content)[0] is Status.OK:
-                    agreed.setdefault(node, parse_keys_reply(content))
-                else:
-                    refused.append((node, content))
-            except ProtocolError as error:
-                logger.warning("node %d: %s", node, error)
-        for node, content in refused:
-            # A node that agreed refuses the plan when it comes a second time, which changes nothing.
-            if node not in agreed:
-                self._require_no_refusal(node, content, every_failure_stops=True)
+        """Collect public keys; a refusal, another version or a table of another width stops the run with a sentence."""
+        agreed = self._agreed(self._contents(replies, self._waiting))
         missing = sorted(set(self._waiting) - set(agreed))
         if missing:
             logger.warning("nodes %s did not answer the plan and are left out", missing)
@@ -190,6 +176,33 @@ class ServerRun:
             self._recovery = RecoveryRun(session, self._credentials)
         else:
             self._session = ServerSession(roster, **limits)
+
+    def _agreed(self, contents: Sequence[tuple[int, RecordDict]]) -> dict[int, KeysReply]:
+        """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""
+        agreed: dict[int, KeysReply] = {}
+        refused: list[tuple[int, RecordDict]] = []
+        foreign: dict[int, VersionError] = {}
+        server_log.refusals(contents)
+        for node, content in contents:
+            try:
+                if parse_failure(content)[0] is Status.OK:
+                    require_node_versions(content, node)
+                    agreed.setdefault(node, parse_keys_reply(content))
+                else:
+                    refused.append((node, content))
+            except VersionError as error:
+                logger.warning("%s", error)
+                foreign.setdefault(node, error)
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
+        # What comes from a node that agreed besides, such as a refusal of the plan's copy, changes nothing.
+        for node, content in refused:
+            if node not in agreed:
+                self._require_no_refusal(node, content, every_failure_stops=True)
+        for node, difference in foreign.items():
+            if node not in agreed:
+                raise difference
+        return agreed
 
     def share_messages(self) -> list[Message]:
         """Requests for key shares; none where sums are not recovered."""

@@ -1,4 +1,4 @@
-"""The threat model names only tests that exist."""
+"""Pages name only tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "flwr_dpkmeans" / "secagg").rglob("*.md"))
+PAGES = [
+    *sorted((ROOT / "flwr_dpkmeans").rglob("*.md")),
+    *sorted((ROOT / "simulations").rglob("*.md")),
+    ROOT / "README.md",
+]
 
 
 def defined_tests() -> set[str]:
@@ -18,7 +22,7 @@ def defined_tests() -> set[str]:
     return names | {name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page.read_text()))
     assert sorted(named - defined_tests()) == []

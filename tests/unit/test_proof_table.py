@@ -1,0 +1,251 @@
+"""The proof table is complete: every release, every line of a report and every claim of the README has its row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_contract import SUPPORTED, Case, fitted, mixture
+from test_threats import defined_tests
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.theorems import BOUNDS, PROOF_PAGE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / PROOF_PAGE
+README = ROOT / "README.md"
+LETTERS = "SMCFT"
+ROW = re.compile(rf"\b[{LETTERS}]\d+\b")
+# Words of a sentence that speaks of protection; such a sentence of the README is a claim, or one of NO_CLAIMS.
+SPEAKS = re.compile(
+    r"\b(nobody|no party|never|protect\w*|guarantee\w*|holds? against|mask\w*|hidden|hides?|secret|at no cost"
+    r"|privacy cost|not private|private count|exact(?! match)|leak\w*|learns?|the server sees|budget|charged)\b",
+    re.IGNORECASE,
+)
+# Beginnings of sentences that use such a word and promise nothing about privacy.
+NO_CLAIMS = (
+    "Each run ends with a report that says",
+    "From a copy of this repository, install",
+    "Before any data are touched, ask",
+    "If nobody knows them, `bounds='private'` finds them",
+    '`--node-config "data-path=',
+    'With `bounds="private"` nobody needs to know the range',
+    "| trust model | who adds the noise |",
+    "- The server's operator sees who takes part",
+    "A sweep can be stopped and continued",
+    "| FedDP-KMeans, table 2: budget shares",
+    "`python -m simulations.table3`, `python -m",
+    "ProxyLloyd's own steps are equal on",
+    "- A client that lies about its data can move the result",
+)
+
+
+def cells_of(line: str) -> list[str]:
+    """Cells of one line of a table."""
+    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+
+
+@cache
+def section(title: str) -> str:
+    """Text below one heading of the page."""
+    return PAGE.read_text().split(f"\n## {title}", 1)[1].split("\n## ", 1)[0]
+
+
+def table(title: str) -> list[list[str]]:
+    """Rows of the table below a heading, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [cells_of(line) for line in lines[2:]]
+
+
+@cache
+def rows() -> dict[str, list[str]]:
+    """All rows of the proof table by name."""
+    titles = re.findall(rf"^## ([{LETTERS}]: .*)$", PAGE.read_text(), re.MULTILINE)
+    found = [row for title in titles for row in table(title)]
+    assert len({row[0] for row in found}) == len(found), "two rows have one name"
+    return {row[0]: row for row in found}
+
+
+def names_in(text: str) -> set[str]:
+    """Names of rows in a text; `S1 to S4` are four."""
+    found = set(ROW.findall(text))
+    for letter, first, letter_again, last in re.findall(rf"\b([{LETTERS}])(\d+) to ([{LETTERS}])(\d+)\b", text):
+        assert letter == letter_again
+        found |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
+    return found
+
+
+def unspaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_rows_are_counted_without_gaps() -> None:
+    for letter in LETTERS:
+        numbers = [int(name[1:]) for name in rows() if name[0] == letter]
+        assert numbers == list(range(1, len(numbers) + 1)), letter
+
+
+@pytest.mark.parametrize("name", sorted(rows()))
+def test_every_row_has_a_derivation_and_a_test_that_exists(name: str) -> None:
+    row = rows()[name]
+    assert len(row) == (5 if name.startswith("S") else 4), row
+    assert all(len(cell) > 2 for cell in row[1:])
+    named = re.findall(r"`(test_\w+)`", row[-1])
+    assert named
+    assert set(named) <= defined_tests()
+
+
+def test_only_rows_that_exist_are_named() -> None:
+    assert names_in(PAGE.read_text()) <= set(rows())
+
+
+@pytest.mark.parametrize(("array", "unit"), sorted(BOUNDS))
+def test_every_bound_of_a_report_has_its_row(array: str, unit: str) -> None:
+    name, _ = BOUNDS[array, unit]
+    text = rows()[name][1]
+    named = set(re.findall(r"`(\w+)`", text))
+    for first, last in re.findall(r"S(\d+) to S(\d+)", text):
+        named |= {word for i in range(int(first), int(last) + 1) for word in re.findall(r"`(\w+)`", rows()[f"S{i}"][1])}
+    if text.startswith("the same"):
+        named |= set(re.findall(r"`(\w+)`", rows()[f"S{int(name[1:]) - 1}"][1]))
+    assert array in named, text
+    assert f"({unit})" in text or "(both)" in text
+
+
+def released(report: PrivacyReport) -> Iterator[tuple[str, str, set[str]]]:
+    """Round, array and rows of every line of a report."""
+    for line in report.releases:
+        found = re.search(r"\[([^\]]*)\]\.$", line.theorem)
+        assert found is not None, line.theorem
+        yield re.sub(r"-\d+$", "-t", line.round_name), line.array, names_in(found[1])
+
+
+def described(case: Case) -> str:
+    return f"`{case[0]}` ({case[2]})"
+
+
+@cache
+def report_of(case: Case) -> PrivacyReport:
+    """A run of one combination, with as many kinds of releases as it has."""
+    more: dict[str, object] = {}
+    if case[0] not in ("lloyd", "feddp_choose_k"):
+        more["evaluation"] = "private"
+    if case[0] == "feddp_kmeans":
+        more["max_iter"] = 1
+    return fitted(case, **more).privacy_
+
+
+CASES = [(name, trusts[-1], unit, kind) for (name, unit, kind), trusts in SUPPORTED.items()]
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
+    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    own, evaluated = listed[described(case)], listed[f"any, evaluated ({case[2]})"]
+    seen: dict[str, list[str]] = {}
+    for round_name, array, names in released(report_of(case)):
+        row = evaluated if round_name == "evaluation" else own
+        assert f"`{array}`" in row[1]
+        assert {name for name in names if name[0] == "S"} <= names_in(row[2])
+        assert names <= set(rows())
+        assert ("M4" in names) == (case[1] == "distributed" and "M7" not in names)
+        assert len(names & {"M1", "M2", "M7"}) == 1
+        if array not in seen.setdefault(round_name, []):
+            seen[round_name].append(array)
+    told = "; ".join(
+        f"{name}: {', '.join(f'`{array}`' for array in arrays)}"
+        for name, arrays in seen.items()
+        if name != "evaluation"
+    )
+    # The table of this run is too small for proxies at client level, so they need not be seen there.
+    assert own[1] in (told, told.replace("; refinement", "; proxies-t: `proxy_sums`, `proxy_counts`; refinement"))
+
+
+def test_the_page_lists_what_comes_before_the_first_round() -> None:
+    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    model = FederatedKMeans(
+        2, algorithm="fastlloyd", epsilon=5.0, bounds="private", n_examples="private", noise="seeded", random_state=0
+    )
+    found = list(released(model.fit(list(mixture().clients)).privacy_))
+    before = {array: names for name, array, names in found if not name.startswith("lloyd")}
+    assert sorted(before) == ["count", "magnitudes", "ranges"]
+    for array, names in before.items():
+        row = next(row for title, row in listed.items() if title.startswith("any") and f"`{array}`" in row[1])
+        assert {name for name in names if name[0] == "S"} <= names_in(row[2])
+        assert "M4" in names
+
+
+@pytest.mark.parametrize("algorithm", NOT_FEDERATED)
+def test_the_page_lists_the_baselines_in_one_place(algorithm: str) -> None:
+    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    row = next(row for title, row in listed.items() if f"`{algorithm}`" in title)
+    report = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0, n_init=2).fit(
+        list(mixture().clients)
+    )
+    for _, array, names in released(report.privacy_):
+        assert f"`{array}`" in row[1]
+        assert {name for name in names if name[0] == "S"} <= names_in(row[2])
+        assert names <= set(rows())
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_runs_without_real_noise_promise_nothing(case: Case) -> None:
+    report = report_of(case)
+    # Seeded runs promise nothing; the same plan with secure noise does.
+    assert report.guarantee.startswith("None")
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
+def test_a_private_runs_guarantee_names_rows_about_its_trust_model(trust: str) -> None:
+    model = FederatedKMeans(2, algorithm="fastlloyd", epsilon=5.0, bounds=(-1.0, 2.0), trust=trust, n_examples=200)
+    report = model.fit(list(mixture().clients)).privacy_
+    named = names_in(report.guarantee)
+    assert "T5" in named
+    assert PROOF_PAGE in report.guarantee
+    assert all(name == "T5" or f"`{trust}`" in rows()[name][1] for name in named)
+    brackets = names_in(" ".join(re.findall(r"\[[^\]]*\]", " ".join(report.assumptions))))
+    assert "C5" in brackets
+    assert brackets <= set(rows())
+
+
+def claims() -> list[tuple[str, set[str]]]:
+    return [(row[0], names_in(row[1])) for row in table("Claims elsewhere")]
+
+
+@pytest.mark.parametrize(("sentence", "names"), claims(), ids=[sentence[:40] for sentence, _ in claims()])
+def test_every_claim_stands_in_the_readme_and_has_rows(sentence: str, names: set[str]) -> None:
+    assert unspaced(sentence) in unspaced(README.read_text())
+    assert names
+    assert names <= set(rows())
+
+
+def sentences_of_the_readme() -> list[str]:
+    """Sentences outside of code blocks."""
+    text = re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL)
+    blocks = [unspaced(block) for block in re.split(r"\n\s*\n|\n(?=[-#|] ?)", text)]
+    return [sentence for block in blocks for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`\[])", block) if sentence]
+
+
+def test_every_sentence_of_the_readme_about_protection_is_a_claim_with_a_row() -> None:
+    """A claim may be a part of a sentence, or reach over two."""
+    text = unspaced(" ".join(sentences_of_the_readme()))
+    claimed = [unspaced(sentence) for sentence, _ in claims()]
+    spans = [(found.start(), found.end()) for one in claimed for found in re.finditer(re.escape(one), text)]
+    left, start = [], 0
+    for sentence in sentences_of_the_readme():
+        start = text.index(sentence, start)
+        end = start + len(sentence)
+        covered = any(first < end and last > start for first, last in spans)
+        if SPEAKS.search(sentence) and not covered and not sentence.startswith(NO_CLAIMS):
+            left.append(sentence)
+    assert left == []
+
+
+def test_sentences_that_claim_nothing_still_stand_in_the_readme() -> None:
+    sentences = sentences_of_the_readme()
+    assert [start for start in NO_CLAIMS if not any(one.startswith(start) for one in sentences)] == []
