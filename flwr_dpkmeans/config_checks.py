@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
+import numpy as np
+
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 
@@ -72,7 +74,8 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 def as_integer(value: object) -> object:
     """Accept NumPy integers and whole floats (a TOML or Hydra number) as integers."""
     index = getattr(value, "__index__", None)
-    if index is not None:
+    # Truth values of older NumPy have an index.
+    if index is not None and not isinstance(value, np.bool_):
         return index()
     if isinstance(value, float) and value.is_integer():
         return int(value)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
-from flwr_dpkmeans.privacy.accounting import Event, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, SampledGaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.events import dominating_release
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
@@ -282,7 +283,7 @@ class Plan:
 
     @cached_property
     def epsilon_worst_case(self) -> float:
-        """Cost of a run in which all retries are used on the costliest round; infinite where delta leaves no room."""
+        """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room."""
         base = list(range(self.first_round, self.last_round + 1))
         retries = self.config.max_retries
         if retries == 0 or not base:
@@ -292,6 +293,10 @@ class Plan:
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
             return _price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
+        if retries > 1 and kinds <= {GaussianRelease, SampledGaussianRelease}:
+            # Retries that are spread over rounds may cost more than any one round repeated.
+            repeated = dominating_release(list(distinct))
+            return _price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
         return max(_price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 
 

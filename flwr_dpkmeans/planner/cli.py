@@ -115,7 +115,10 @@ def _forecast(options: argparse.Namespace) -> Forecast:
         algorithms=tuple(options.algorithm),
     )
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        # Older versions of rich write an empty line for a bar that is switched off.
+        return make_forecast(request)
+    with Progress(console=console, transient=True) as progress:
         task = progress.add_task("simulating on synthetic data", total=None)
         return make_forecast(request, lambda done, total: progress.update(task, completed=done, total=total))
 

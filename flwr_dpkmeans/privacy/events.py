@@ -10,6 +10,8 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.sensitivity import require_positive
 from flwr_dpkmeans.privacy.slack import SAME, Closeness, joint_closeness
 
+_REPETITION = "a repetition"
+
 
 @dataclass(frozen=True)
 class GaussianRelease:
@@ -225,6 +227,58 @@ def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: floa
         raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
     mu = math.hypot(*(1.0 / part.noise_multiplier for part in gaussians))
     return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in gaussians))
+
+
+def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | SampledGaussianRelease:
+    """Return one Gaussian release that costs no less than any of some rounds, whatever else is released.
+
+    The strongest round need not be the costliest: one of weaker signals, whose noise is coarser, may pay more for being
+    discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
+
+    Parameters
+    ----------
+    rounds : sequence of sequences of GaussianRelease, or of SampledGaussianRelease of one rate
+        At least one, none of them empty.
+
+    Returns
+    -------
+    GaussianRelease or SampledGaussianRelease
+        With the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it
+        is in any round.
+
+    Raises
+    ------
+    LocalMisuseError
+        If a release is of another type, or the rates differ.
+
+    Examples
+    --------
+    >>> rounds = [[GaussianRelease("a", 2.0, Closeness(0.1))], [GaussianRelease("b", 4.0, Closeness(0.0, 0.3))]]
+    >>> found = dominating_release(rounds)
+    >>> round(found.noise_multiplier, 9), found.closeness.log_ratio
+    (2.0, 0.4)
+    """
+    mu, rates, closeness = 0.0, set(), []
+    for events in rounds:
+        gaussians = [event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
+        if len(gaussians) < len(events) or not gaussians:
+            raise LocalMisuseError("a round has releases that are not Gaussian: price its repetitions one by one.")
+        rates |= {event.sampling_rate if isinstance(event, SampledGaussianRelease) else 1.0 for event in gaussians}
+        mu = max(mu, math.hypot(*(1.0 / event.noise_multiplier for event in gaussians)))
+        closeness.append(joint_closeness(event.closeness for event in gaussians))
+    if len(rates) != 1:
+        raise LocalMisuseError(f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate.")
+    widest = Closeness(
+        max(part.log_ratio_above for part in closeness),
+        max(part.log_ratio_below for part in closeness),
+        max(part.additive for part in closeness),
+    )
+    (rate,) = rates
+    # A little less noise than the strongest round has, so that the last digits of prices do not change their order.
+    multiplier = (1.0 - 2.0**-40) / mu
+    if rate == 1.0:
+        return GaussianRelease(_REPETITION, multiplier, widest)
+    return SampledGaussianRelease(_REPETITION, multiplier, rate, widest)
 
 
 def require_closeness(value: object) -> Closeness:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -175,11 +176,11 @@ def draw_noise(
     """
     parts = []
     for block in blocks:
-        scale = block.noise_scale * 2.0**fraction_bits
+        scale = _drawn_scale(block, fraction_bits, share)
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
         elif block.noise is NoiseShape.GAUSSIAN:
-            parts.append(source.discrete_gaussian(scale * share, block.size))
+            parts.append(source.discrete_gaussian(scale, block.size))
         elif share == 1.0:
             parts.append(source.discrete_laplace(scale, block.size))
         else:
@@ -188,6 +189,13 @@ def draw_noise(
                 "model 'oblivious'."
             )
     return np.concatenate(parts).view(np.uint64)
+
+
+def _drawn_scale(block: Block, fraction_bits: int, share: float) -> float:
+    """Smallest float that is not below multiplier times bound times share in grid steps: priced is that much noise."""
+    exact = Fraction(block.noise_multiplier) * Fraction(block.sensitivity.bound) * Fraction(share) * 2**fraction_bits
+    scale = float(exact)
+    return scale if scale >= exact else math.nextafter(scale, math.inf)
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import enum
 import numbers
+import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.privacy._forks import FORKS
 from flwr_dpkmeans.privacy.sensitivity import require_positive
 
-# Beyond 40 scales lies less than 1e-17 of either distribution, and 40 scales must still be an int64.
-_LARGEST_SCALE = 2.0**63 / 40.0
+# OpenDP moves noise beyond int64 to its ends, where a neighbour's could not be: what lies there must be nothing. Beyond
+# 40 standard deviations of a Gaussian lies exp(-800), beyond 128 scales of a Laplace variable exp(-128).
+_LARGEST_STD = 2.0**63 / 40.0
+_LARGEST_LAPLACE_SCALE = 2.0**63 / 128.0
+# Before, a division in its arithmetic was wrong and Bernoulli(exp(-x)) with it: https://github.com/opendp/opendp/issues/2638
+_OLDEST_OPENDP = (0, 14, 2)
 _MEASUREMENTS_KEPT = 16
+_MEASUREMENTS_SHARED = 64
 
 
 class NoiseKind(enum.Enum):
@@ -56,6 +66,16 @@ class SecureNoise:
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
     noise. There is no seed, and no way to give one. A first draw imports OpenDP; later draws take about 10 to 20
     microseconds per value. Instances may be shared between threads.
+
+    Notes
+    -----
+    OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
+    itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
+    the number of a process before it (in a PID namespace of its own) is refused. A copy of a running process or machine
+    that Python does not notice (a restored checkpoint, a cloned virtual machine) would repeat the noise.
+
+    Constant time is not claimed: rejection takes longer for some values than for others, and how long a draw took
+    tells something of the noise to whoever can measure it.
 
     Examples
     --------
@@ -98,7 +118,7 @@ class SecureNoise:
         >>> SecureNoise().discrete_gaussian(100.0, 5).shape
         (5,)
         """
-        return self._draw("gaussian", _require_scale("std", std), _require_size(size))
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), _require_size(size))
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return independent exact discrete Laplace variables, with probability proportional to exp(-|k| / scale).
@@ -106,7 +126,7 @@ class SecureNoise:
         Parameters
         ----------
         scale : float
-            The parameter, in grid units, from 1 to 2^63 / 40.
+            The parameter, in grid units, from 1 to 2^63 / 128.
         size : int
             How many values.
 
@@ -125,7 +145,7 @@ class SecureNoise:
         >>> SecureNoise().discrete_laplace(100.0, 5).shape
         (5,)
         """
-        return self._draw("laplace", _require_scale("scale", scale), _require_size(size))
+        return self._draw("laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the measurements, which belong to this process, when the source is sent to another."""
@@ -139,6 +159,11 @@ class SecureNoise:
         """Return `size` values of `family`."""
         if size == 0:
             return np.zeros(0, dtype=np.int64)
+        if FORKS.repeats:
+            raise LocalMisuseError(
+                f"this process was forked under the number of one before it ({os.getpid()}), so its noise could repeat "
+                "that one's: start it afresh instead of forking it into a PID namespace."
+            )
         return np.array(self._measurement(family, scale)([0] * size), dtype=np.int64)
 
     def _measurement(self, family: str, scale: float) -> Callable[[list[int]], list[int]]:
@@ -214,7 +239,7 @@ class SeededNoise:
         >>> SeededNoise(np.random.default_rng(0)).discrete_gaussian(100.0, 3)
         array([ 13, -13,  64])
         """
-        std, size = _require_scale("std", std), _require_size(size)
+        std, size = _require_scale("std", std, _LARGEST_STD), _require_size(size)
         return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
@@ -223,7 +248,7 @@ class SeededNoise:
         Parameters
         ----------
         scale : float
-            The parameter, in grid units, from 1 to 2^63 / 40.
+            The parameter, in grid units, from 1 to 2^63 / 128.
         size : int
             How many values.
 
@@ -242,7 +267,7 @@ class SeededNoise:
         >>> SeededNoise(np.random.default_rng(0)).discrete_laplace(100.0, 3).shape
         (3,)
         """
-        scale, size = _require_scale("scale", scale), _require_size(size)
+        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 
@@ -289,10 +314,12 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     return SeededNoise(np.random.default_rng(int(seed)))
 
 
+@lru_cache(maxsize=_MEASUREMENTS_SHARED)
 def _build_measurement(family: str, scale: float) -> Callable[[list[int]], list[int]]:
-    """Build OpenDP's mechanism for lists of 64-bit integers."""
+    """Build OpenDP's mechanism for lists of 64-bit integers: it has no state and takes longer to build than to draw."""
     import opendp.prelude as dp
 
+    _require_version(metadata.version("opendp"))
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     measurement: Callable[[list[int]], list[int]]
@@ -303,14 +330,24 @@ def _build_measurement(family: str, scale: float) -> Callable[[list[int]], list[
     return measurement
 
 
-def _require_scale(name: str, value: float) -> float:
+def _require_version(version: str) -> None:
+    """Raise if this version of OpenDP draws from another distribution than the one that is priced."""
+    parts = re.findall(r"\d+", version)[:3]
+    if tuple(map(int, parts)) < _OLDEST_OPENDP:
+        raise LocalMisuseError(
+            f"OpenDP is {version}, whose samplers are biased, but secure noise needs at least "
+            f"{'.'.join(map(str, _OLDEST_OPENDP))}: upgrade opendp."
+        )
+
+
+def _require_scale(name: str, value: float, largest: float) -> float:
     """Return a scale as a float, or raise if it is below one grid step or its tails could leave int64."""
     scale = require_positive(name, value)
     if scale < 1.0:
         raise LocalMisuseError(f"{name} is {scale}, but it must be at least 1 grid step: use a finer grid.")
-    if scale > _LARGEST_SCALE:
+    if scale > largest:
         raise LocalMisuseError(
-            f"{name} is {scale:.3g}, but it must be at most {_LARGEST_SCALE:.3g} grid steps to fit 64 bits: "
+            f"{name} is {scale:.3g}, but it must be at most {largest:.3g} grid steps to fit 64 bits: "
             "use a coarser grid."
         )
     return scale

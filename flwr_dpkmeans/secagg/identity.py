@@ -66,7 +66,7 @@ class Identity:
     @classmethod
     def generate(cls) -> Identity:
         """Draw a key pair from the operating system's entropy."""
-        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+        return cls(os.urandom(IDENTITY_BYTES))
 
     @classmethod
     def load(cls, path: str | Path) -> Identity:

@@ -72,8 +72,9 @@ def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> byte
 
 
 def generate_private_key() -> bytes:
-    """Draw an X25519 private key from the operating system's entropy (32 raw bytes)."""
-    return X25519PrivateKey.generate().private_bytes_raw()
+    """Draw an X25519 private key from the operating system's entropy (32 raw bytes, RFC 7748 section 6.1)."""
+    # Not from the library's generator, whose state a copy of the process would share.
+    return os.urandom(KEY_BYTES)
 
 
 def public_key_of(private_key: bytes) -> bytes:

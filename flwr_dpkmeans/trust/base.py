@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, ReleasedSum, draw_noise, release
@@ -46,8 +47,11 @@ class Shares:
 
     @property
     def factor(self) -> float:
-        """Factor on the standard deviation of one share."""
-        return 1.0 / math.sqrt(self.n_honest)
+        """Factor on the standard deviation of one share, rounded up: squared, those counted on add up to at least 1."""
+        factor = 1.0 / math.sqrt(self.n_honest)
+        while self.n_honest * Fraction(factor) ** 2 < 1:
+            factor = math.nextafter(factor, math.inf)
+        return factor
 
     @property
     def excess(self) -> float:

@@ -28,6 +28,7 @@ from flwr_dpkmeans.flower import content as wire
 from flwr_dpkmeans.flower import records
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
+from flwr_dpkmeans.flower.versions import version_fields
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 4
@@ -567,7 +568,11 @@ def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> Non
     ("fields", "error", "word"),
     [
         ({"plan_digest": bytes(32)}, DPKMeansError, "another plan"),
-        ({"header": '{"status": "ok", "n_features": 3}'}, RefusalError, "different numbers of features"),
+        (
+            {"header": json.dumps({"status": "ok", "n_features": 3} | version_fields())},
+            RefusalError,
+            "different numbers of features",
+        ),
     ],
 )
 def test_a_node_with_another_plan_or_table_stops_the_run(fields: dict[str, Any], error: type, word: str) -> None:

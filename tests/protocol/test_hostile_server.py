@@ -46,6 +46,7 @@ from flwr_dpkmeans.flower.records import (
 )
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
@@ -688,7 +689,7 @@ def test_the_client_behind_the_mod_cannot_be_asked_directly() -> None:
                 server.require_refused(content, "not of the private k-means protocol", message_type=message_type)
         # Records beside the protocol's own change nothing either.
         mixed = inner_content("fit", {"task": "count"}, [])
-        mixed.config_records[RECORD] = ConfigRecord({"header": json.dumps({"stage": "keys"})})
+        mixed.config_records[RECORD] = ConfigRecord({"header": json.dumps({"stage": "keys"} | version_fields())})
         server.require_refused(mixed, "carries no plan")
         server.agree()
         server.require_unharmed(1)

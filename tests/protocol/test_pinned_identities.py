@@ -32,6 +32,7 @@ from flwr_dpkmeans.flower.records import (
     request_content,
 )
 from flwr_dpkmeans.flower.server_run import ServerRun
+from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
@@ -536,5 +537,7 @@ def test_a_node_without_identity_sends_what_it_always_sent() -> None:
     server = Cheat.over(federation, NODES)
     content = server.exchange(request_content(Stage.KEYS, plan=dump_plan(server.run.plan)), 2)
     assert set(content.config_records[RECORD]) == {"header", "public_key", "plan_digest"}
-    assert json.loads(str(content.config_records[RECORD]["header"])) == {"status": "ok", "n_features": 2}
+    assert json.loads(str(content.config_records[RECORD]["header"])) == (
+        {"status": "ok", "n_features": 2} | version_fields()
+    )
     assert KeysReply(b"k" * 32, b"d" * 32, 2).credential is None

@@ -27,6 +27,7 @@ from scipy import stats
 
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD, unpack_boxes
 from flwr_dpkmeans.flower.server_run import ServerRun
+from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.secagg import client as secagg_client
 
 SMALLEST_P = 1e-7
@@ -341,7 +342,7 @@ def _answers(reply: Message, round_index: int, node: int) -> bool:
 # -- (d) replies carry the allowed fields and nothing else --------------------------------------------------------
 
 ALLOWED = {
-    "keys": ({RECORD}, {"header", "public_key", "plan_digest"}, {"status", "n_features"}),
+    "keys": ({RECORD}, {"header", "public_key", "plan_digest"}, {"status", "n_features", *version_fields()}),
     "sum": ({RECORD, VECTOR_RECORD}, {"header", "tag"}, {"status", "round", "attempt"}),
     "first sum of an author": ({RECORD, VECTOR_RECORD}, {"header", "tag", "boxes"}, {"status", "round", "attempt"}),
     "finish": ({RECORD}, {"header", "tag"}, {"status"}),

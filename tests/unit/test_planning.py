@@ -27,6 +27,7 @@ from flwr_dpkmeans.plan_checks import MAX_VECTOR_LENGTH
 from flwr_dpkmeans.plan_defaults import counted_examples
 from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.server_facts import ServerFacts
 
@@ -261,6 +262,25 @@ def test_noise_of_a_few_grid_steps_costs_more_but_has_a_price() -> None:
 def test_worst_case_of_laplace_rounds_adds_up() -> None:
     plan = plan_of(algorithm="sulloyd", epsilon=1.5, max_retries=2, max_iter=3)
     assert plan.epsilon_worst_case == pytest.approx(1.5 * 5 / 3)
+
+
+def test_worst_case_of_spread_retries_is_covered() -> None:
+    """A strong round of fine noise and a weaker one of coarse noise: one repetition of each costs most of all."""
+    from flwr_dpkmeans.plan import price
+
+    plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
+    first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
+    coarse = Sensitivity(Norm.L2, 5.0 * 0.71 * 2.0**-16, PrivacyUnit.RECORD)
+    fine = replace(first, shape=(1, 1), noise_multiplier=1.0 / (0.71 * 1.925))
+    weak = replace(second, shape=(500, 1), sensitivity=coarse, noise_multiplier=1.0 / 0.71)
+    rounds = [replace(plan.rounds[0], blocks=(fine,)), replace(plan.rounds[1], blocks=(weak,))]
+    plan = replace(plan, rounds=tuple(rounds), delta=1e-6)
+    costs = {pair: price(plan.events([1, 2, *pair]), plan.delta) for pair in ((1, 1), (2, 2), (1, 2))}
+    assert costs[1, 2] > 1.009 * max(costs[1, 1], costs[2, 2])
+    assert plan.epsilon_worst_case >= costs[1, 2]
+    assert plan.epsilon_worst_case <= 1.3 * costs[1, 2]
+    once = replace(plan, config=replace(plan.config, max_retries=1))
+    assert once.epsilon_worst_case == max(price(once.events([1, 2, index]), once.delta) for index in (1, 2))
 
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:

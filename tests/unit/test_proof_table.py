@@ -42,6 +42,9 @@ NO_CLAIMS = (
     "`python -m simulations.table3`, `python -m",
     "ProxyLloyd's own steps are equal on",
     "- A client that lies about its data can move the result",
+    "- **Include** the version",
+    "- **A vulnerability** is anything",
+    "- **Not** a vulnerability:",
 )
 
 

@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.accounting import (
     joint_sampled_release,
     pld_epsilon,
 )
+from flwr_dpkmeans.privacy.events import dominating_release
 from flwr_dpkmeans.privacy.slack import Closeness
 
 Sampled = SampledGaussianRelease
@@ -203,6 +204,30 @@ def test_arrays_under_one_draw_are_one_release() -> None:
     assert exact <= compose_delta([joint], 1.0) <= 1.01 * exact
     separate = [Sampled(part.name, part.noise_multiplier, 0.1) for part in parts]
     assert compose_delta(separate, 1.0) < 0.9 * exact  # two coins would promise more than one coin keeps
+
+
+def test_a_dominating_release_is_the_strongest_and_the_coarsest_of_all() -> None:
+    gaussians: list[list[Event]] = [
+        [GaussianRelease("a", 1.2, Closeness(0.1, 0.0, 1e-15)), GaussianRelease("b", 1.2)],
+        [GaussianRelease("c", 1.0, Closeness(0.05, 0.3))],
+    ]
+    found = dominating_release(gaussians)
+    assert isinstance(found, GaussianRelease)
+    assert found.noise_multiplier == pytest.approx(1.2 / math.sqrt(2), rel=1e-11)
+    assert found.noise_multiplier < 1.2 / math.sqrt(2)
+    assert found.closeness == Closeness(0.1, 0.3, 1e-15)
+    joint = [[joint_sampled_release("round", part, 0.2)] for part in gaussians]
+    sampled = dominating_release(joint)
+    assert isinstance(sampled, Sampled)
+    assert (sampled.sampling_rate, sampled.closeness) == (0.2, found.closeness)
+    for releases, one in ((gaussians, found), (joint, sampled)):
+        for first, second in itertools.product(releases, repeat=2):
+            assert compose_epsilon([*first, *second], 1e-5) <= compose_epsilon([one, one], 1e-5)
+    for bad, words in (([[LaplaceRelease("l", 1.0)]], "not Gaussian"), ([[]], "not Gaussian"), ([], "rates")):
+        with pytest.raises(LocalMisuseError, match=words):
+            dominating_release(bad)
+    with pytest.raises(LocalMisuseError, match=r"rates \[0.1, 0.2\]"):
+        dominating_release([rounds(1.0, 0.1, 1), rounds(1.0, 0.2, 1)])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,233 @@
+"""What the command line asks for: `key=value` arguments, lists of audits, and the grid over everything."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+from flwr_dpkmeans.trust import TRUST_MODELS
+from simulations.audit.audit import AuditOptions
+from simulations.audit.cases import build_cases
+
+DEFAULT_OUTPUT = "outputs/audit"
+_LISTS = ("algorithm", "trust", "unit", "adversary", "case", "engine", "method")
+_WHOLE = ("trials", "until", "retries", "workers")
+_OWN = ("workers", "output", "suite")
+_SUITES = ("all", "quick")
+_NOTHING = ("none", "private", "")
+SUITE_TRIALS = 2500
+TIGHT_TRIALS = 10_000
+"""Of single Gaussian releases, which show how tight a bound can be."""
+_SLOW = {"feddp_kmeans": 1000, "feddp_choose_k": 1000, "server_lloyd": 1000, "proxy_lloyd": 1500}
+"""Runs with k-means in them take some three times as long."""
+QUICK_TRIALS = 150
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be done.
+
+    Parameters
+    ----------
+    audits : tuple of AuditOptions
+        In order.
+    workers : int
+        Processes.
+    output : Path
+        Folder of the results.
+    name : str
+        Of its files.
+    """
+
+    audits: tuple[AuditOptions, ...]
+    workers: int
+    output: Path
+    name: str
+
+
+def parse_request(arguments: Sequence[str]) -> Request:
+    """Read `key=value` arguments.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Keys of `AuditOptions`, fields of `KMeansConfig`, ``workers``, ``output``, ``suite``; some take several values,
+        separated by commas.
+
+    Returns
+    -------
+    Request
+
+    Raises
+    ------
+    ConfigurationError
+        If a key is unknown, or has a value that it cannot have.
+
+    Examples
+    --------
+    >>> request = parse_request(["algorithm=glloyd,sulloyd", "trust=central", "trials=500"])
+    >>> [(one.algorithm, one.trust, one.trials) for one in request.audits]
+    [('glloyd', 'central', 500), ('sulloyd', 'central', 500)]
+    """
+    given = _read(arguments)
+    workers = _whole("workers", given.pop("workers", str(os.cpu_count() or 1)))
+    if workers < 1:
+        raise ConfigurationError(f"workers is {workers}, but at least 1 process is needed: give 2.")
+    output, suite = Path(given.pop("output", DEFAULT_OUTPUT)), given.pop("suite", None)
+    if suite is not None:
+        if suite not in _SUITES:
+            raise ConfigurationError(f"suite is {suite!r}, which is not known: {nearest(suite, _SUITES)}")
+        others = [key for key in given if key not in ("trials", "confidence")]
+        if others:
+            raise ConfigurationError(
+                f"{others[0]} was given with suite={suite!r}, which sets it itself: leave one of the two out."
+            )
+        changes = {key: _own(key, text) for key, text in given.items()}
+        return Request(tuple(replace(one, **changes) for one in suite_audits(suite)), workers, output, f"audit_{suite}")
+    lists = {key: given.pop(key).split(",") for key in _LISTS if key in given}
+    own = {key: _own(key, given.pop(key)) for key in list(given) if key in _audit_keys()}
+    values = {key: plain(text) for key, text in given.items()}
+    chosen: Iterator[dict[str, Any]] = (
+        dict(zip(lists, one, strict=True)) | own for one in itertools.product(*lists.values())
+    )
+    audits = tuple(AuditOptions(**one, values=values) for one in chosen)
+    return Request(audits, workers, output, "audit")
+
+
+def plain(text: str) -> Any:
+    """Read a value: a number, true, false, none, or a word.
+
+    Examples
+    --------
+    >>> plain("0.5"), plain("3"), plain("true"), plain("none"), plain("paper")
+    (0.5, 3, True, None, 'paper')
+    """
+    lowered = text.lower()
+    if lowered in _NOTHING[:1] or not text:
+        return None
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def suite_audits(name: str) -> tuple[AuditOptions, ...]:
+    """The audits of a suite: ``quick``, or ``all`` combinations that exist, with what runs can have besides."""
+    if name == "quick":
+        return tuple(replace(one, trials=QUICK_TRIALS) for one in _quick())
+    return (*_grid(), *_besides())
+
+
+def _quick() -> Iterator[AuditOptions]:
+    """One of each kind, in seconds; at an epsilon that so few runs can say something about."""
+    short = {"max_iter": 1, "epsilon": 8.0}
+    yield AuditOptions("fastlloyd", trust="oblivious", case="edge", values=short)
+    yield AuditOptions("fastlloyd", trust="oblivious", case="edge", adversary="server", values=short)
+    yield AuditOptions("sphere_packing", trust="distributed", unit="client", case="edge", values=short)
+    yield AuditOptions("sulloyd", trust="central", case="edge", values=short)
+
+
+def _grid() -> Iterator[AuditOptions]:
+    """Every algorithm, unit and trust model that go together."""
+    for algorithm, entry in ALGORITHMS.items():
+        if entry.noise is NoiseShape.NONE:
+            continue
+        trials = _SLOW.get(algorithm, SUITE_TRIALS)
+        for unit, trust in itertools.product(entry.units, TRUST_MODELS):
+            one = AuditOptions(algorithm, unit.value, trust, trials=trials, case="edge")
+            try:
+                build_cases(algorithm, trust, unit.value, "edge", {})
+            except DPKMeansError:
+                continue
+            yield one
+
+
+def _besides() -> Iterator[AuditOptions]:
+    """Other adversaries, other releases, other noise, and attempts that are repeated."""
+    base = AuditOptions("glloyd", trust="central", case="edge", trials=SUITE_TRIALS)
+    yield replace(base, algorithm="fastlloyd", trust="oblivious", adversary="server")
+    yield replace(base, algorithm="proxy_lloyd", trust="oblivious", adversary="server", trials=1500)
+    yield replace(base, trust="distributed", adversary="clients")
+    yield replace(base, algorithm="fastlloyd", trust="central", trials=TIGHT_TRIALS, values={"max_iter": 1})
+    # Epsilons at which the count by itself, with 49% of the budget, has one of about 1.
+    count = {"n_examples": None, "count_share": 0.49, "epsilon": 1.5}
+    yield replace(base, trust="oblivious", until=0, trials=TIGHT_TRIALS, values=count)
+    outer = AuditOptions("feddp_kmeans", "client", "central", case="edge", until=1, trials=TIGHT_TRIALS)
+    yield replace(outer, values={"epsilon": 2.1})
+    yield replace(base, algorithm="sulloyd", until=0, trials=5000, values=count)
+    yield replace(base, values={"private_bounds": True, "bounds_share": 0.3, "max_iter": 1}, trials=1000)
+    yield replace(
+        base, values={"evaluation": "private", "evaluation_share": 0.49, "max_iter": 1, "evaluation_radius": 0.1}
+    )
+    sampled = {"client_sampling_rate": 0.5, "max_iter": 1}
+    yield replace(base, algorithm="sphere_packing", unit="client", trust="distributed", values=sampled)
+    paper = {"noise_kind": "paper", "max_iter": 1}
+    yield replace(base, algorithm="sphere_packing", values=paper)
+    yield replace(base, algorithm="sphere_packing", unit="client", values=paper)
+    messages = replace(base, engine="messages", trials=400, values={"max_iter": 1})
+    yield replace(messages, trust="oblivious")
+    yield replace(messages, trust="distributed", retries=1)
+    yield replace(messages, trust="distributed", retries=1, values={"max_iter": 1, "dropout": "recover"})
+    yield replace(base, method="one_run", trials=100)
+
+
+def _read(arguments: Iterable[str]) -> dict[str, str]:
+    """Arguments by key; ``--all`` and ``--quick`` are suites."""
+    given: dict[str, str] = {}
+    for argument in arguments:
+        if argument in ("--all", "--quick"):
+            argument = f"suite={argument[2:]}"
+        key, equals, value = argument.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{argument!r} is no key=value: give one such as algorithm=fastlloyd, or --all.")
+        if key not in _known():
+            raise ConfigurationError(f"there is no key {key!r}: {nearest(key, _known())}")
+        given[key] = value
+    return given
+
+
+def _audit_keys() -> tuple[str, ...]:
+    """Keys of an audit's own."""
+    return tuple(field.name for field in fields(AuditOptions) if field.name != "values")
+
+
+def _known() -> tuple[str, ...]:
+    """All keys that there are."""
+    return (*_audit_keys(), *_OWN, *(field.name for field in fields(KMeansConfig)))
+
+
+def _own(key: str, text: str) -> Any:
+    """A value of `AuditOptions`."""
+    if key in _WHOLE:
+        return _whole(key, text)
+    if key == "confidence":
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigurationError(f"confidence is {text!r}, but it must be a number: give 0.95.") from None
+    return text
+
+
+def _whole(key: str, text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{key} is {text!r}, but it must be a whole number: give 2.") from None
+
+
+def differences(values: Mapping[str, Any]) -> str:
+    """Further values of an audit, for its row."""
+    return " ".join(f"{key}={value}" for key, value in values.items())

@@ -1,0 +1,223 @@
+"""The audit end to end: clean code stays below its claims, broken code does not, and the command line says so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans import direct
+from flwr_dpkmeans.algorithms import ALGORITHMS, feddp_steps
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.plan import Plan, make_noise_source
+from flwr_dpkmeans.privacy import mechanisms
+from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource
+from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.trust import base, distributed
+from simulations.audit.__main__ import main
+from simulations.audit.audit import AuditOptions, AuditResult, prepare, run_audit
+from simulations.audit.bounds import Method
+from simulations.audit.options import parse_request, plain, suite_audits
+from simulations.audit.result import family_confidence, is_above
+from simulations.audit.trials import measuring
+
+SURE = 1.0 - 1e-6
+"""Noise comes from the operating system, so a test may fail by chance once in a million runs."""
+GLLOYD = AuditOptions("glloyd", trust="central", case="edge", trials=600, values={"max_iter": 1, "epsilon": 8.0})
+
+
+def audited(options: AuditOptions) -> AuditResult:
+    with measuring(1) as measure:
+        return run_audit(options, measure)
+
+
+def plant_scale(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Draw noise of another scale than planned, on the server and on clients."""
+
+    def draw(blocks: Any, *args: Any, **kwargs: Any) -> NDArray[np.uint64]:
+        wrong = [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+        return mechanisms.draw_noise(wrong, *args, **kwargs)
+
+    monkeypatch.setattr(base, "draw_noise", draw)
+    monkeypatch.setattr(distributed, "draw_noise", draw)
+
+
+def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:
+    result = audited(GLLOYD)
+    assert result.claimed == pytest.approx(8.0, rel=1e-6)
+    assert not result.exceeds(SURE)
+    assert result.bound.method is Method.GDP
+    # mu is 1.55; with 600 runs of each kind its bound is 0.85 even with luck of one in a million.
+    assert result.bound.epsilon > 0.3 * result.claimed
+    assert result.information == pytest.approx(1.0, abs=1e-6)
+    assert result.bound_used <= 1.0
+
+
+def test_half_the_noise_is_above_the_claim(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant_scale(monkeypatch, 0.5)
+    arguments = ["algorithm=glloyd", "trust=central", "case=edge", "trials=600", "max_iter=1", "epsilon=8"]
+    assert main([*arguments, f"confidence={SURE}", "workers=1", f"output={tmp_path}"]) == 1
+    (row,) = json.loads((tmp_path / "audit.json").read_text())
+    assert row["above the claim"] is True
+    assert row["lower bound"] > row["claimed epsilon"]
+    assert "ABOVE" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = AuditOptions(
+        "sphere_packing", "client", "central", case="edge", trials=100, values={"max_iter": 1, "data_radius": 0.5}
+    )
+    setup = prepare(options)
+    assert not audited(options).exceeds(SURE)
+
+    def not_clipped(points: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+        del radius
+        return points
+
+    monkeypatch.setattr(feddp_steps, "clip_rows", not_clipped)
+    monkeypatch.setattr(
+        feddp_steps, "means_and_indicators", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
+    )
+    result = audited(options)
+    assert result.bound_used > 1.0
+    assert result.exceeds(SURE)
+    assert setup.case.name == "edge"
+
+
+def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
+    return make_noise_source(replace(plan, config=replace(plan.config, noise=NoiseKind.SEEDED)), *purpose)
+
+
+@pytest.mark.parametrize("trust", ["central", "distributed"])
+def test_noise_from_the_plans_seed_is_found(monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
+    monkeypatch.setattr(direct, "make_noise_source", seeded_source)
+    result = audited(replace(GLLOYD, trust=trust, trials=100, values={"max_iter": 1}))
+    assert result.exceeds(SURE)
+
+
+def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(GLLOYD, trust="oblivious", adversary="server", trials=100, values={"max_iter": 1})
+    clean = audited(options)
+    assert clean.bound_at(SURE) == 0.0
+    assert clean.information == 0.0
+
+    def no_stream(*args: Any) -> NDArray[np.uint64]:
+        return np.zeros(args[-1], dtype=np.uint64)
+
+    monkeypatch.setattr(secagg_client, "_blind_stream", no_stream)
+    assert audited(options).exceeds(SURE)
+
+
+def test_laplace_and_sampled_claims_are_bounded_without_a_mu() -> None:
+    laplace = audited(AuditOptions("sulloyd", trust="central", case="edge", trials=100, values={"max_iter": 1}))
+    assert laplace.bound.method is Method.CLOPPER_PEARSON
+    assert not laplace.exceeds(SURE)
+    assert laplace.information == pytest.approx(1.0, abs=1e-6)
+    values = {"max_iter": 1, "client_sampling_rate": 0.5}
+    sampled = audited(AuditOptions("sphere_packing", "client", "central", case="edge", trials=100, values=values))
+    assert sampled.bound.method is Method.CLOPPER_PEARSON
+    assert not sampled.exceeds(SURE)
+    with pytest.raises(ConfigurationError, match="plain Gaussian"):
+        audited(AuditOptions("sulloyd", trust="central", case="edge", method="gdp"))
+
+
+def test_the_private_count_alone() -> None:
+    values = {"n_examples": None, "count_share": 0.49, "epsilon": 10.0}
+    result = audited(AuditOptions("glloyd", trust="oblivious", case="edge", until=0, trials=300, values=values))
+    assert 4.0 < result.claimed < 10.0
+    assert result.information == pytest.approx(1.0, abs=1e-6)
+    assert 0.0 < result.bound_at(SURE) <= result.claimed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["algoritm=fastlloyd"], "did you mean 'algorithm'"),
+        (["fastlloyd"], "no key=value"),
+        (["algorithm=fastloyd"], "did you mean 'fastlloyd'"),
+        (["algorithm=lloyd", "trust=central", "case=edge"], "claims nothing"),
+        (["trust=central", "adversary=server", "case=edge"], "trusts the server"),
+        (["algorithm=sulloyd", "trust=distributed", "case=edge"], "Laplace"),
+        (["suite=al"], "did you mean 'all'"),
+        (["suite=quick", "algorithm=glloyd"], "sets it itself"),
+        (["trials=many"], "whole number"),
+        (["trials=10"], "fewer than 100"),
+        (["confidence=1"], "below 1"),
+        (["adversary=sever"], "did you mean 'server'"),
+        (["case=egde", "adversary=clients"], "did you mean 'edge'"),
+        (["engine=ray", "case=edge"], "did you mean 'direct'|choose"),
+        (["retries=1", "case=edge"], "engine='direct' loses no reply"),
+        (["until=9", "case=edge"], "the plan has rounds 1 to 2"),
+        (["method=one_run", "algorithm=sulloyd", "trust=central"], "no canaries"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "workers=1"]) == 2
+    shown = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
+    assert len(shown) == 1
+    assert any(part in shown[0] for part in sentence.split("|"))
+
+
+def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
+    arguments = ["method=one_run", "algorithm=fastlloyd", "trust=central", "epsilon=12", f"confidence={SURE}"]
+    assert main([*arguments, "workers=1", f"output={tmp_path}"]) == 0
+    (row,) = json.loads((tmp_path / "audit.json").read_text())
+    assert row["runs"] == 1
+    assert 0.0 < row["lower bound"] <= row["claimed epsilon"]
+    assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "audit.csv").read_text().startswith("algorithm,unit,trust,")
+
+
+def test_the_suite_covers_every_combination_that_exists() -> None:
+    found = {(one.algorithm, one.unit) for one in suite_audits("all")}
+    private = {name: entry for name, entry in ALGORITHMS.items() if entry.noise is not NoiseShape.NONE}
+    assert found >= {(name, unit.value) for name, entry in private.items() for unit in entry.units}
+    trusts = {one.trust for one in suite_audits("all") if one.algorithm == "fastlloyd"}
+    assert trusts == {"oblivious", "central", "distributed"}
+    assert any(one.adversary == "server" for one in suite_audits("all"))
+
+
+def test_requests_are_read() -> None:
+    request = parse_request(
+        ["algorithm=glloyd", "trust=central,oblivious", "n_examples=none", "epsilon=2", "workers=3"]
+    )
+    assert [one.trust for one in request.audits] == ["central", "oblivious"]
+    assert request.audits[0].values == {"n_examples": None, "epsilon": 2}
+    assert request.workers == 3
+    assert [plain(text) for text in ("1e-5", "True", "paper")] == [1e-5, True, "paper"]
+    assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {700}
+
+
+def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert family_confidence(0.95, 1) == pytest.approx(0.95)
+    asked: list[float | None] = []
+
+    def exceeds(self: AuditResult, confidence: float | None = None) -> bool:
+        asked.append(confidence)
+        return False
+
+    monkeypatch.setattr(AuditResult, "exceeds", exceeds)
+    result = AuditResult(
+        AuditOptions(),
+        "central",
+        "clients",
+        "edge",
+        "corner",
+        1.0,
+        None,
+        1.0,
+        1.0,
+        "likelihood",
+        0.0,
+        None,  # type: ignore[arg-type]
+    )
+    assert not is_above(result, 50)
+    assert asked == [pytest.approx(0.999)]

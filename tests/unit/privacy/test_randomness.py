@@ -1,0 +1,350 @@
+"""Where randomness comes from: noise, keys, masks and coins from the operating system, all else from public seeds.
+
+Every draw from a seedable generator that the package makes in whole secure runs is seen and must be of a listed place,
+where only public things are drawn; each list is also read off the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_federation import make_federation
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.privacy import _forks, samplers
+from flwr_dpkmeans.privacy.samplers import NoiseKind, SecureNoise, noise_source
+from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.recovery.shamir import share
+from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "flwr_dpkmeans"
+
+# Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
+PUBLIC = {
+    ("algorithms/lloyd_family.py", "packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
+    ("algorithms/proxy_setting.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
+    ("algorithms/server_starts.py", "_plus_plus"): "k-means++ on the server's points",
+    ("algorithms/server_starts.py", "_packed"): "a start by sphere packing",
+    ("baselines/_inputs.py", "run_kmeans"): "restarts of k-means in central baselines",
+    ("baselines/k_fed.py", "k_fed"): "hands a seed to `run_kmeans`",
+    ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
+    ("baselines/optimal.py", "optimal"): "hands a seed to `run_kmeans`",
+    ("central.py", "_optimal"): "hands a seed to `run_kmeans`",
+    ("central.py", "_k_fed"): "hands a seed to `run_kmeans`",
+    ("central.py", "_max_cover"): "a random projection, which protects nothing",
+    ("data/mixtures.py", "MixtureClients.means"): "data of a simulation",
+    ("data/mixtures.py", "MixtureClients.server_points"): "data of a simulation",
+    ("data/mixtures.py", "MixtureClients.client_points"): "data of a simulation",
+    ("data/partition.py", "partition_indices"): "rows of simulated clients",
+    ("kmeans/eigen.py", "_leading_range"): "the start of a range finder on a noisy matrix",
+    ("kmeans/weighted.py", "weighted_kmeans"): "restarts of k-means on the server's points",
+    ("planner/simulate.py", "draw_mixture"): "data of a simulation",
+    ("planning.py", "_public"): "removes the seed",
+    ("server_facts.py", "_client_bounds"): "simulated clients of the server's own points",
+}
+NOT_PRIVATE = {
+    ("privacy/samplers.py", "noise_source"): "seeded noise, which says that it is not private",
+    ("plan.py", "takes_part"): "coins of a seeded run",
+}
+ENTROPY = {
+    ("central.py", "_max_cover"): {"secrets.randbits"},
+    ("flower/engines.py", "fit_direct"): {"secrets.randbits"},
+    ("flower/engines.py", "fit_inprocess"): {"secrets.randbits"},
+    ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
+    ("plan.py", "takes_part"): {"secrets.randbelow"},
+    ("secagg/identity.py", "Identity.generate"): {"os.urandom"},
+    ("secagg/identity.py", "Identity.save"): {"secrets.token_hex"},
+    ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
+    ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
+    ("secagg/keys.py", "seal"): {"os.urandom"},
+    ("secagg/recovery/client.py", "_give"): {"os.urandom"},
+    ("secagg/recovery/shamir.py", "share"): {"os.urandom"},
+    ("secagg/recovery/state.py", "RecoveryState"): {"os.urandom"},
+}
+"""Calls of the system's entropy; OpenDP's own are the noise. `baselines.selection.byte_source` hands one on."""
+Place = tuple[str, str]
+
+
+# -- read off the source ------------------------------------------------------------------------------------------
+
+
+def calls(path: Path) -> Iterator[tuple[Place, str]]:
+    """Every call in a module with the function it stands in, and every keyword ``random_state``."""
+
+    def within(node: ast.AST, name: str) -> Iterator[tuple[Place, str]]:
+        for child in ast.iter_child_nodes(node):
+            inner = f"{name}.{child.name}".lstrip(".") if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
+            if isinstance(child, ast.Call):
+                yield (path.relative_to(PACKAGE).as_posix(), name), ast.unparse(child.func)
+            elif isinstance(child, ast.keyword) and child.arg == "random_state":
+                yield (path.relative_to(PACKAGE).as_posix(), name), "random_state"
+            yield from within(child, inner)
+
+    yield from within(ast.parse(path.read_text()), "")
+
+
+ALL_CALLS = [call for path in sorted(PACKAGE.rglob("*.py")) for call in calls(path)]
+
+
+def test_generators_with_a_seed_are_used_in_the_listed_places_only() -> None:
+    found = {place for place, call in ALL_CALLS if "np.random." in call or call == "random_state"}
+    # Other calls go on drawing from a generator that was made in one of them.
+    assert found - {place for place in found if place[0] == "estimator.py"} == set(PUBLIC) | set(NOT_PRIVATE)
+
+
+def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
+    found: dict[Place, set[str]] = {}
+    for place, call in ALL_CALLS:
+        if call.startswith(("os.urandom", "secrets.")):
+            found.setdefault(place, set()).add(call)
+    assert found == ENTROPY
+
+
+def test_nobody_imports_a_generator_past_these_lists() -> None:
+    """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator of another library."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert not {alias.name for alias in node.names} & {"random", "numpy.random", "uuid"}, path
+            elif isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names}
+                assert node.module not in ("random", "numpy.random", "secrets", "uuid"), path
+                assert not (node.module == "numpy" and "random" in names), path
+                assert not (node.module == "os" and "urandom" in names), path
+    assert not [
+        call for _, call in ALL_CALLS if call.endswith((".generate_key", "PrivateKey.generate", "SystemRandom"))
+    ]
+
+
+def test_the_secure_source_draws_by_opendp_alone() -> None:
+    """No arithmetic in floats stands between OpenDP's integers and the ring."""
+    tree = ast.parse(inspect.getsource(SecureNoise))
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {name for name in used if name.startswith(("np.", "math."))} == {"np.int64", "np.zeros", "np.array"}
+    built = ast.parse(inspect.getsource(samplers._build_measurement))
+    assert {ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)} >= {"dp.m.make_gaussian"}
+    assert "seed" not in inspect.getsource(samplers._build_measurement)
+
+
+def test_no_seed_has_a_way_into_the_secure_source() -> None:
+    """Its constructor and its draws take none, `noise_source` refuses one, and the plan's is not looked at."""
+    assert list(inspect.signature(SecureNoise).parameters) == []
+    for name in ("discrete_gaussian", "discrete_laplace"):
+        assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == ["size"]
+    for seed in (0, 1, np.random.default_rng(0), b"seed"):
+        with pytest.raises(LocalMisuseError, match="secure noise cannot have one"):
+            noise_source(NoiseKind.SECURE, seed)  # type: ignore[arg-type]
+    first, again = (make_noise_source(plan_of(), "client", 2, 1, 0).discrete_gaussian(1e12, 4) for _ in range(2))
+    assert (first != again).any()
+
+
+def plan_of(rate: float = 0.5) -> Plan:
+    config = parse_config(
+        n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=5, client_sampling_rate=rate
+    )
+    return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), ())
+
+
+# -- seen in whole runs -------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Who makes or uses a generator with a seed: the innermost function of the package on the stack."""
+
+    def __init__(self) -> None:
+        self.seen: set[Place] = set()
+
+    def note(self) -> None:
+        frame = sys._getframe(2)
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if path.startswith(str(PACKAGE)):
+                name = frame.f_code.co_qualname.replace("<locals>.", "")
+                self.seen.add((Path(path).relative_to(PACKAGE).as_posix(), name))
+                return
+            frame = frame.f_back  # type: ignore[assignment]
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.note()
+            return function(*args, **kwargs)
+
+        return watched
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Watch everything of `numpy.random` and `random` that makes or is a generator."""
+    watch = Watch()
+    for name in ("default_rng", *(n for n in dir(np.random) if n.islower() and callable(getattr(np.random, n)))):
+        monkeypatch.setattr(np.random, name, watch.wrap(getattr(np.random, name)))
+    for name in dir(random):
+        if name.islower() and not name.startswith("_") and inspect.isroutine(getattr(random, name)):
+            monkeypatch.setattr(random, name, watch.wrap(getattr(random, name)))
+
+    class Watched(np.random.RandomState):  # scikit-learn asks for instances
+        def __init__(self, *args: Any) -> None:
+            watch.note()
+            super().__init__(*args)
+
+    monkeypatch.setattr(np.random, "RandomState", Watched)
+    return watch
+
+
+SERVER = np.random.default_rng(0).uniform(-0.9, 0.9, (40, 2))
+PARTS = [np.random.default_rng(seed).uniform(-0.9, 0.9, (30, 2)) for seed in range(6)]
+COMMON: dict[str, Any] = {"n_clusters": 3, "epsilon": 4.0, "bounds": (-1.0, 1.0), "random_state": 3, "max_iter": 1}
+CLIENTS: dict[str, Any] = {
+    "algorithm": "feddp_kmeans",
+    "n_init": 1,
+    "server_data": SERVER,
+    "unit": "client",
+    "delta": 0.01,
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "oblivious, start by packing": {"algorithm": "fastlloyd", "trust": "oblivious"},
+    "Laplace": {"algorithm": "sulloyd", "trust": "central"},
+    "proxies": {"algorithm": "proxy_lloyd", "trust": "distributed", "max_iter": None},
+    "server's points": {"algorithm": "feddp_kmeans", "trust": "distributed", "n_init": 1, "server_data": SERVER},
+    "private bounds": {"algorithm": "fastlloyd", "trust": "central", "bounds": "private", "n_examples": "private"},
+    "clients, sampled": CLIENTS | {"trust": "distributed", "client_sampling_rate": 0.5},
+    "clients, oblivious": CLIENTS | {"trust": "oblivious"},
+}
+
+
+def run(name: str, engine: str, **more: Any) -> None:
+    model = FederatedKMeans(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(PARTS)
+    assert model.privacy_.is_private is (model.noise == "secure")
+
+
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_secure_run_uses_seeded_generators_for_public_things_only(watch: Watch, name: str, engine: str) -> None:
+    run(name, engine)
+    assert watch.seen <= set(PUBLIC)
+
+
+def test_recovered_sums_use_no_seeded_generator(watch: Watch) -> None:
+    make_federation([np.round(part * 2.0**16) / 2.0**16 for part in PARTS]).start(dropout="recover")
+    assert watch.seen <= set(PUBLIC)
+
+
+def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("server's points", "direct")
+    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/server_starts.py"}
+    watch.seen.clear()
+    run("oblivious, start by packing", "direct", noise="seeded")
+    assert set(NOT_PRIVATE) & watch.seen == {("privacy/samplers.py", "noise_source")}
+    watch.seen.clear()
+
+    def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
+        return np.rint(np.random.default_rng().normal(0.0, scale, size)).astype(np.int64)
+
+    monkeypatch.setattr(SecureNoise, "_draw", planted)
+    run("oblivious, start by packing", "direct")
+    assert ("privacy/samplers.py", "SecureNoise.discrete_gaussian") in watch.seen
+    watch.seen.clear()
+    monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
+    generate_private_key()
+    assert watch.seen == {("secagg/keys.py", "generate_private_key")}
+
+
+# -- which entropy ------------------------------------------------------------------------------------------------
+
+
+def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the system's bytes all zero, everything but the noise, whose library asks for itself, repeats."""
+    drawers: dict[str, Callable[[], object]] = {
+        "private key": generate_private_key,
+        "group key": generate_group_key,
+        "nonce": lambda: seal(bytes(32), b"", b""),
+        "coefficients": lambda: share(bytes(16), 3, 2)[0],
+        "masters": lambda: RecoveryState(1, 2, bytes(32), 2, 0, True, b"", Slots(1, 3, 2)).masters,
+        "identity": lambda: Identity.generate().private_key,
+        "coins": lambda: [takes_part(plan_of(), 2, index, 0) for index in range(1, 129)],
+        "noise": lambda: SecureNoise().discrete_gaussian(1e12, 4).tolist(),
+    }
+    assert all(draw() != draw() for draw in drawers.values())
+    asked: list[int] = []
+
+    def zeros(size: int) -> bytes:
+        asked.append(size)
+        return bytes(size)
+
+    monkeypatch.setattr(os, "urandom", zeros)
+    monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
+    for name, draw in drawers.items():
+        asked.clear()
+        assert (draw() == draw()) is (name != "noise"), name
+        assert bool(asked) is (name != "noise"), name
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_under_the_number_of_a_process_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL would not seed itself again, and the noise would be its parent's (seen with PID namespaces)."""
+
+    def refused(number: int) -> bool:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                SecureNoise().discrete_gaussian(4.0, 1)
+            except LocalMisuseError as error:
+                os._exit(7 if f"({number})" in str(error) else 1)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+    assert not refused(0)
+    monkeypatch.setattr(_forks.os, "getpid", lambda: 1)
+    assert refused(1)
+    assert not _forks.FORKS.repeats
+
+
+def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process forks another one and ends; of that one's forks one gets the first number."""
+    watch = _forks.ForkWatch()
+    numbers = iter((100, 101, 101, 100))
+    monkeypatch.setattr(_forks.os, "getpid", lambda: next(numbers))
+    watch._before()
+    watch._in_child()
+    assert not watch.repeats
+    watch._before()
+    watch._in_child()
+    assert watch.repeats
+
+
+# -- what is said -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_said_that_constant_time_is_not_claimed() -> None:
+    """In the README's limits, beside the sources of noise, and beside keys and masks."""
+    readme = (ROOT / "README.md").read_text()
+    limits = readme.partition("## Known limits")[2].partition("\n## ")[0]
+    for text in (limits, SecureNoise.__doc__ or "", (PACKAGE / "secagg" / "README.md").read_text()):
+        assert "Constant time is not claimed" in text
+    assert "how long a draw of noise takes" in " ".join(limits.split())
+
+
+def test_the_oldest_opendp_that_installs_is_not_a_biased_one() -> None:
+    """Up to 0.14.1 its samplers are off by some percent at small scales (its issue 2638)."""
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'"opendp>={".".join(map(str, samplers._OLDEST_OPENDP))}"' in project
+    assert samplers._OLDEST_OPENDP >= (0, 14, 2)
