@@ -21,6 +21,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     total_closeness,
 )
 from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness
@@ -76,15 +78,18 @@ def sulloyd_split(n_features: int) -> tuple[float, float]:
 
 
 def build_sulloyd(public: Public) -> Algorithm:
-    """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration."""
+    """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
+
+    Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
+    mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon.
+    """
     d, k = public.n_features, public.config.n_clusters
-    # The other releases are Gaussian and were calibrated to their own share of epsilon (basic composition).
     epsilon = public.config.epsilon * (1.0 - public.config.reserved_share(counts=True))
     n = float(public.known_n_examples)
     count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
     t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
     sum_share, count_share = sulloyd_split(d)
-    per_iteration = epsilon / t
+    per_iteration = _laplace_epsilon(public, epsilon, t, (sum_share, count_share)) / t
     return _build(
         "sulloyd",
         public,
@@ -93,6 +98,20 @@ def build_sulloyd(public: Public) -> Algorithm:
         1.0 / (per_iteration * sum_share),
         1.0 / (per_iteration * count_share),
     )
+
+
+def _laplace_epsilon(public: Public, least: float, n_iterations: int, split: tuple[float, float]) -> float:
+    """The largest sum of the iterations' epsilons with which the whole run costs what was asked for."""
+    others = public.released_events()
+    if not others:
+        return least
+
+    def events_at(scale: float) -> list[Event]:
+        pair = [LaplaceRelease("iteration", n_iterations * scale / share) for share in split]
+        return [*others, *(pair * n_iterations)]
+
+    scale = calibrate_scale(events_at, public.config.epsilon, public.delta, start=1.0 / least)
+    return max(least, 1.0 / scale)
 
 
 def build_lloyd(public: Public) -> Algorithm:

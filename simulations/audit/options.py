@@ -14,7 +14,7 @@ from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.trust import TRUST_MODELS
-from simulations.audit.audit import AuditOptions
+from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
 
 DEFAULT_OUTPUT = "outputs/audit"
@@ -180,7 +180,7 @@ def _besides() -> Iterator[AuditOptions]:
     yield replace(messages, trust="oblivious")
     yield replace(messages, trust="distributed", retries=1)
     yield replace(messages, trust="distributed", retries=1, values={"max_iter": 1, "dropout": "recover"})
-    yield replace(base, method="one_run", trials=100)
+    yield replace(base, algorithm="fastlloyd", method=ONE_RUN, trials=100, values={"epsilon": 8.0})
 
 
 def _read(arguments: Iterable[str]) -> dict[str, str]:

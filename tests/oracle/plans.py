@@ -24,7 +24,7 @@ from pricing import (
     slack_of,
 )
 
-from flwr_dpkmeans.config import KMeansConfig, parse_config
+from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import draft_plan
@@ -217,17 +217,7 @@ def require_used(plan: Plan) -> None:
     """Calibration and pricing return what was asked for, from below, within 0.1%."""
     epsilon = plan.config.epsilon
     assert plan.epsilon <= epsilon * (1.0 + 1e-12), f"the plan costs {plan.epsilon}, but {epsilon} was asked for"
-    if uses_all(plan.config):
-        assert plan.epsilon >= LEAST_USED * epsilon, f"the plan costs {plan.epsilon} of {epsilon}: {plan.config}"
-
-
-def uses_all(config: KMeansConfig) -> bool:
-    """Whether a plan is calibrated by its total price.
-
-    SuLloyd is not: it takes basic composition of its Laplace noise with the Gaussian rest, which wastes what the
-    mixture saves. Without other releases it costs exactly what was asked for.
-    """
-    return config.algorithm != "sulloyd" or config.reserved_share(counts=True) == 0.0
+    assert plan.epsilon >= LEAST_USED * epsilon, f"the plan costs {plan.epsilon} of {epsilon}: {plan.config}"
 
 
 # -- random plans -------------------------------------------------------------------------------------------------
@@ -376,7 +366,6 @@ def walk(n_plans: int, seed: int, *, sampled: bool = False, points: int = 2**17,
         harvest.take(verdicts)
         if accountants and harvest.plans % accountants == 0 and kind_of(draws_of_all(plan, indices_of(plan))) != "pure":
             within_accountants(draws_of_all(plan, indices_of(plan)), plan.delta, plan.epsilon)
-        if uses_all(plan.config):
-            harvest.least_used = min(harvest.least_used, plan.epsilon / plan.config.epsilon)
+        harvest.least_used = min(harvest.least_used, plan.epsilon / plan.config.epsilon)
         harvest.plans += 1
     return harvest

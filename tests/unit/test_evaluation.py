@@ -237,10 +237,10 @@ def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -
 def test_laplace_rounds_get_what_is_left_of_epsilon() -> None:
     plan = plan_of(algorithm="sulloyd", trust="central", evaluation_share=0.1, n_examples=None, counted=900)
     per_round = math.fsum(1.0 / block.noise_multiplier for block in plan.rounds[0].blocks)
-    assert 2.0 * per_round == pytest.approx(1.0 - 0.12)
+    assert 2.0 * per_round >= 1.0 - 0.12
     gaussian = compose_epsilon(plan.events((0, plan.last_round)), plan.delta)
     assert 0.99 * 0.12 < gaussian <= 0.12
-    assert plan.epsilon <= 1.0
+    assert 0.999 < plan.epsilon <= 1.0
 
 
 def test_an_exact_evaluation_takes_nothing_and_is_not_private() -> None:

@@ -120,8 +120,8 @@ def test_allocation_knows_what_was_released_before(counting: str, unit: str, kin
 def test_laplace_rounds_get_what_is_left_of_epsilon() -> None:
     plan = plan_of(counted=900, box=BOX, algorithm="sulloyd", epsilon=2.0, max_iter=2)
     per_round = math.fsum(1.0 / block.noise_multiplier for block in plan.rounds[0].blocks)
-    assert 2.0 * per_round == pytest.approx(2.0 * 0.93)
-    assert plan.epsilon <= 2.0
+    assert 2.0 * per_round >= 2.0 * 0.93
+    assert 0.999 * 2.0 < plan.epsilon <= 2.0
     gaussian = compose_epsilon(plan.events((-1, 0)), plan.delta)
     assert 0.99 * 2.0 * 0.07 < gaussian <= 2.0 * 0.07
 
