@@ -6,12 +6,10 @@ import enum
 import numbers
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +24,7 @@ _LARGEST_STD = 2.0**63 / 40.0
 _LARGEST_LAPLACE_SCALE = 2.0**63 / 128.0
 # Before, a division in its arithmetic was wrong and Bernoulli(exp(-x)) with it: https://github.com/opendp/opendp/issues/2638
 _OLDEST_OPENDP = (0, 14, 2)
-_MEASUREMENTS_KEPT = 16
-_MEASUREMENTS_SHARED = 64
+_MEASUREMENTS_KEPT = 64
 
 
 class NoiseKind(enum.Enum):
@@ -83,10 +80,6 @@ class SecureNoise:
     >>> noise.discrete_gaussian(4.0, 3).dtype, noise.is_private
     (dtype('int64'), True)
     """
-
-    def __init__(self) -> None:
-        self._measurements: OrderedDict[tuple[str, float], Callable[[list[int]], list[int]]] = OrderedDict()
-        self._lock = threading.Lock()
 
     @property
     def is_private(self) -> bool:
@@ -147,14 +140,6 @@ class SecureNoise:
         """
         return self._draw("laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the measurements, which belong to this process, when the source is sent to another."""
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Start with no measurements."""
-        self.__init__()  # type: ignore[misc]
-
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
         """Return `size` values of `family`."""
         if size == 0:
@@ -164,18 +149,7 @@ class SecureNoise:
                 f"this process was forked under the number of one before it ({os.getpid()}), so its noise could repeat "
                 "that one's: start it afresh instead of forking it into a PID namespace."
             )
-        return np.array(self._measurement(family, scale)([0] * size), dtype=np.int64)
-
-    def _measurement(self, family: str, scale: float) -> Callable[[list[int]], list[int]]:
-        """Return the mechanism that adds noise to a list of integers, keeping the ones used last."""
-        key = (family, scale)
-        with self._lock:
-            if key not in self._measurements:
-                self._measurements[key] = _build_measurement(family, scale)
-            self._measurements.move_to_end(key)
-            if len(self._measurements) > _MEASUREMENTS_KEPT:
-                self._measurements.popitem(last=False)
-            return self._measurements[key]
+        return np.array(_build_measurement(family, scale)([0] * size), dtype=np.int64)
 
 
 class SeededNoise:
@@ -314,7 +288,7 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     return SeededNoise(np.random.default_rng(int(seed)))
 
 
-@lru_cache(maxsize=_MEASUREMENTS_SHARED)
+@lru_cache(maxsize=_MEASUREMENTS_KEPT)
 def _build_measurement(family: str, scale: float) -> Callable[[list[int]], list[int]]:
     """Build OpenDP's mechanism for lists of 64-bit integers: it has no state and takes longer to build than to draw."""
     import opendp.prelude as dp
