@@ -101,6 +101,11 @@ def _k_fed(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Centra
 
 def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
     """Central differentially private k-means."""
+    if config.n_examples is None:
+        raise ConfigurationError(
+            f"n_examples is 'private', but {config.algorithm!r} releases no private count: declare a number, or choose "
+            "the algorithm 'proxy_lloyd'."
+        )
     seeded = config.noise is NoiseKind.SEEDED
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
     source = noise_source(config.noise, seed if seeded else None)
@@ -111,6 +116,7 @@ def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Ce
         delta=delta,
         source=source,
         generator=np.random.default_rng([seed, 1]),
+        n_examples=config.n_examples,
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
     report = _report(config, parts, delta, found.events, _lines(config, found.lines, found.events, delta), warnings)
@@ -177,7 +183,7 @@ def _report(
     """The report of a central baseline."""
     epsilon = compose_epsilon(events, delta)
     private = not warnings
-    n_examples = sum(len(part) for part in parts)
+    n_examples = sum(len(part) for part in parts) if config.n_examples is None else config.n_examples
     guarantee = (
         "One party holds all rows and publishes the noisy centroids. Holds against everyone except that party. "
         f"Proofs: {PROOF_PAGE}, row T6 and those that each line names."

@@ -493,9 +493,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        total = sum(len(part) for part in parts)
         k = self.n_clusters
-        if isinstance(k, int) and not isinstance(k, bool) and total < k:
+        if isinstance(k, int) and not isinstance(k, bool) and self._takes_total() and (total := _total(parts)) < k:
             raise DataError(
                 f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
@@ -546,9 +545,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             raise ConfigurationError(
                 f"n_examples is {self.n_examples!r}, but it must be a number or 'private': give 1000, or leave it out."
             )
-        if self.n_examples is not None or self.unit == "client" or is_private(self.bounds):
-            return self.n_examples
-        return sum(len(part) for part in parts)
+        return _total(parts) if self._takes_total() else self.n_examples
+
+    def _takes_total(self) -> bool:
+        """Whether the total of the parts counts as public; elsewhere not even an error may depend on it."""
+        return self.n_examples is None and self.unit != "client" and not is_private(self.bounds)
 
     def _take(self, fitted: FittedFederation) -> None:
         """Set the fitted attributes."""
@@ -575,6 +576,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             }
             for step, movement in zip(fitted.steps, movements, strict=True)
         ]
+
+
+def _total(parts: Sequence[NDArray[np.float64]]) -> int:
+    """Rows of all clients together."""
+    return sum(len(part) for part in parts)
 
 
 def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:

@@ -130,7 +130,7 @@ def max_cover(
     """
     n_clusters, table = require_count("n_clusters", n_clusters), require_points(points)
     n_examples = len(table) if n_examples is None else require_count("n_examples", n_examples)
-    require_enough(min(n_examples, len(table)), n_clusters)
+    require_enough(n_examples, n_clusters)
     n_features = table.shape[1]
     n_components = _require_components(n_components, n_examples, n_features)
     n_levels = _require_levels(n_levels, n_components)

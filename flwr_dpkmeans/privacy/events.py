@@ -117,7 +117,7 @@ class SampledGaussianRelease:
 
     Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
     is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
-    same draw are one release: independent draws would leak less, so listing the arrays one by one would be unsound;
+    same draw are one release: priced one by one they would count as independent draws, which is another mechanism;
     see `joint_sampled_release`.
 
     Parameters
@@ -263,6 +263,8 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | S
         gaussians = [event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
         if len(gaussians) < len(events) or not gaussians:
             raise LocalMisuseError("a round has releases that are not Gaussian: price its repetitions one by one.")
+        if len(events) > 1 and any(isinstance(event, SampledGaussianRelease) for event in events):
+            raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
         rates |= {event.sampling_rate if isinstance(event, SampledGaussianRelease) else 1.0 for event in gaussians}
         mu = max(mu, math.hypot(*(1.0 / event.noise_multiplier for event in gaussians)))
         closeness.append(joint_closeness(event.closeness for event in gaussians))

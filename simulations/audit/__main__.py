@@ -7,6 +7,7 @@ run's configuration, such as epsilon=2 or evaluation=private. Several values of 
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,11 +24,12 @@ from rich.progress import (
 )
 
 from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.results.writer import write_whole
 from simulations.audit.audit import ONE_RUN, AuditOptions, AuditResult, n_runs, run_audit
 from simulations.audit.canaries import run_one_run_audit
 from simulations.audit.options import Request, differences, parse_request
 from simulations.audit.picture import draw
-from simulations.audit.result import is_above, line_of, table_of, write_results
+from simulations.audit.result import is_above, line_of, table_of, why_above, write_results
 from simulations.audit.trials import Measure, measuring
 from simulations.job import log_quietly
 
@@ -43,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 if a lower bound exceeds its claim; 2 for a mistake of the caller, which is one sentence on stderr; 130 if
-        stopped by the keyboard.
+        0; 1 if a claim is refuted; 2 for a mistake of the caller, both with a sentence on stderr; 130 if stopped by
+        the keyboard.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if set(given) & {"-h", "--help"}:
@@ -53,10 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_quietly()
     try:
         request = parse_request(given)
+        # Before hours of runs, not after them.
+        write_whole(request.output / f"{request.name}.json", b"[]\n")
         results = _audited(request)
         above = [is_above(result, len(results)) for result in results]
         console = Console(width=None if sys.stdout.isatty() else 190)
         console.print(table_of(results, f"Lower bounds, confidence {request.audits[0].confidence:g} each"))
+        for result in itertools.compress(results, above):
+            print(why_above(result), file=sys.stderr)
         for path in _written(request, results):
             print(path, file=sys.stderr)
     except DPKMeansError as error:
@@ -100,7 +106,7 @@ def _audited(request: Request) -> list[AuditResult]:
 def _written(request: Request, results: Sequence[AuditResult]) -> list[Path]:
     """Write what there is so far."""
     above = [is_above(result, len(request.audits)) for result in results]
-    return write_results(results, request.output, request.name, draw(results, above))
+    return write_results(results, request.output, request.name, draw(results, above), len(request.audits))
 
 
 def _one(options: AuditOptions, measure: Measure, advance: Callable[[int], None]) -> AuditResult:

@@ -145,6 +145,6 @@ def _encoded(figure: Any) -> bytes:
     drawn, written = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=_DPI)
     with Image.open(io.BytesIO(drawn.getvalue())) as image:
-        reduced = image.convert("RGB").quantize(96, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     reduced.save(written, format="png", optimize=True)
     return written.getvalue()

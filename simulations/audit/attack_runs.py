@@ -135,7 +135,7 @@ def run_chunk(chunk: Chunk) -> tuple[Array, Array]:
     -------
     scores : ndarray, (n_targets, count, 5)
         In the order of `DIRECT`.
-    features : ndarray, (n_targets, count, k * d + 1)
+    features : ndarray, (n_targets, count, d + 1)
         Of the shadow attack.
     """
     game = game_of(chunk.cell)

@@ -34,6 +34,7 @@ DIRECT = ("nearest", "average", "movement", "projection", "exact")
 """Scores of one run by itself."""
 ATTACKS = ("nearest", "average", "movement", "projection", "shadow", "exact")
 _RIDGE = 1e-6
+_TAIL = 0.05
 
 
 def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -> Array:
@@ -70,11 +71,11 @@ def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -
 
 
 def shadow_features(played: Played, target: Array) -> Array:
-    """Final centroids, the nearest to the target first, and its distance."""
+    """The final centroid that is nearest to the target, and its distance: all others hardly know of it."""
     final = played.iterates[-1]
     distances = np.linalg.norm(final - target, axis=1)
-    order = np.argsort(distances, kind="stable")
-    return np.append(final[order].ravel(), distances[order[0]])
+    nearest = int(np.argmin(distances))
+    return np.append(final[nearest], distances[nearest])
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,9 @@ def fit_ratio(absent: Array, present: Array) -> GaussianRatio:
     >>> ratio.scores(np.array([[0.0], [1.0], [2.0]])).round().tolist()
     [-2.0, 0.0, 2.0]
     """
+    # A centroid with hardly a row can be anywhere: without rare values the fit is that of the others.
+    low, high = np.quantile(np.concatenate([absent, present]), (_TAIL, 1.0 - _TAIL), axis=0)
+    absent, present = np.clip(absent, low, high), np.clip(present, low, high)
     means = absent.mean(axis=0), present.mean(axis=0)
     centred = np.concatenate([absent - means[0], present - means[1]])
     covariance = centred.T @ centred / len(centred)

@@ -102,7 +102,7 @@ def run_one_run_audit(options: AuditOptions, advance: Callable[[int], None] = la
         parts = [np.concatenate([nothing, *present]), *[nothing] * (plan.n_clients - 1)]
     seen: list[Seen] = []
     found = run_direct(plan, parts, server_points=canaries.kept, watch=seen.append)
-    view = view_of(seen, adversary, found.plan, found.state, found.attempts)
+    view = view_of(seen, adversary, found.plan, found.state, found.attempts, found.steps[-1].epsilon)
     if not view.sums:
         raise ConfigurationError("this adversary can read no sum, so canaries have no scores: choose another method.")
     scores, shares = _scores(canaries, view.sums[: canaries.until])

@@ -199,11 +199,11 @@ def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapp
 
 
 def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
-    """Clip bounds that one client can reach in every array at once."""
+    """Clip bounds that one client reaches in every array at once, and would exceed if it were not clipped."""
     if algorithm not in ("feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_lloyd", "sphere_packing"):
         return {}
     root = float(np.sqrt(n_clusters))
-    return dict.fromkeys(_TIGHT, 1.0) | {"means_bound": root, "indicators_bound": root}
+    return dict.fromkeys(_TIGHT, 0.5) | {"means_bound": 0.25 * root, "indicators_bound": 0.5 * root}
 
 
 def _server_points(n_clusters: int, n_features: int) -> Array:

@@ -7,6 +7,7 @@ name                 what it does
                      mixture of a client that takes part by a coin), from released sums less all that is not the target
 ``seed``             the same after subtracting the noise that the plan's public seed would have drawn
 ``words``            looks for exact sums in vectors that should be unreadable, and in their differences
+``unmasked``         the likelihood ratio of the target's own vector as the server gets it, as if it were not masked
 ``repeated``         looks for noise that is the same in two sums: their difference is then exact
 ``residuals``        learnt: Fisher's linear discriminant on the standardised residuals of all rounds
 ``hidden``           learnt: the same on unreadable words
@@ -41,7 +42,7 @@ from simulations.audit.views import HiddenWords, ReadableSum, View
 
 Array = NDArray[np.float64]
 
-LIKELIHOOD, SEED, WORDS, REPEATED = "likelihood", "seed", "words", "repeated"
+LIKELIHOOD, SEED, WORDS, UNMASKED, REPEATED = "likelihood", "seed", "words", "unmasked", "repeated"
 RESIDUALS, HIDDEN, RESULT = "residuals", "hidden", "result"
 _LARGEST_RESIDUAL = 1e6
 
@@ -160,6 +161,7 @@ class Observer:
             vectors[RESIDUALS] = _standardised(residuals, parts)
         if view.words:
             scores[WORDS], vectors[HIDDEN] = self._words(view.words)
+            scores[UNMASKED] = self._unmasked(view.words)
         if view.result.size:
             vectors[RESULT] = view.result
         return Features(scores, vectors, information_of(parts, view.plan, view.attempts))
@@ -188,6 +190,16 @@ class Observer:
             # Readable words are small numbers; others are some 40 on this scale, of either sign.
             seen += [np.arcsinh(values.view(np.int64) - base) for values, base, _ in tries]
         return score, np.concatenate(seen)
+
+    def _unmasked(self, words: Sequence[HiddenWords]) -> float:
+        """The target's own vectors of the first aggregation: noise of one share hides less than that of a sum."""
+        place = words[0].round_index, words[0].attempt
+        score = 0.0
+        for one in words:
+            if len(one.members) == 1 and (one.round_index, one.attempt) == place:
+                part = self._part_at_start(one)
+                score += log_likelihood_ratio(one.values.view(np.int64).astype(np.float64) - part.base, part)
+        return score
 
     def _part_at_start(self, one: HiddenWords) -> Part:
         """The exact sum at the start, which is public, in place of a state that the server does not know."""

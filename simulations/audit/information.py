@@ -19,6 +19,7 @@ from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planning import build_algorithm
 from flwr_dpkmeans.preliminary import Found, preliminary_statistic
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
 from flwr_dpkmeans.privacy.totals import add_up
 from flwr_dpkmeans.rounds.state import ClusterState
@@ -55,7 +56,39 @@ class Information:
         shares = [(self.gaussian, self.gaussian_claimed), (self.laplace, self.laplace_claimed)]
         # Without a claim there is nothing that may be seen.
         found = [seen / claimed if claimed > 0.0 else (np.inf if seen > 0.0 else 0.0) for seen, claimed in shares]
-        return float(max(found))
+        return float(np.max(found))
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The most that any of some targets shows, and the target of it.
+
+    Parameters
+    ----------
+    target : str
+        Of the larger of both numbers.
+    information, bound_used : float
+        Largest `Information.share`, and largest share of a sensitivity that one array used; above 1 a claim is false.
+    """
+
+    target: str = ""
+    information: float = 0.0
+    bound_used: float = 0.0
+
+    def or_worse(self, target: str, found: Information) -> Worst:
+        """Take one more target into account; nan is worst of all.
+
+        Examples
+        --------
+        >>> Worst("corner", 0.9, 0.5).or_worse("edge", Information(0.5, 0.0, 1.0, 0.0, 1.2))
+        Worst(target='edge', information=0.9, bound_used=1.2)
+        """
+        mine, other = max(self.information, self.bound_used), float(np.max([found.share, found.bound_used]))
+        return Worst(
+            self.target if other <= mine else target,
+            float(np.max([self.information, found.share])),
+            float(np.max([self.bound_used, found.bound_used])),
+        )
 
 
 @dataclass(frozen=True)
@@ -98,13 +131,14 @@ class Part:
     @property
     def bound_used(self) -> float:
         """Largest share of its bound that an array used."""
-        start, used = 0, 0.0
+        start, used = 0, [0.0]
         for block in self.blocks:
             own = self.delta[start : start + block.size] / GRID
             start += block.size
             size = np.abs(own).sum() if block.noise is NoiseShape.LAPLACE else np.linalg.norm(own)
-            used = max(used, float(size) / block.sensitivity.bound)
-        return used
+            used.append(float(size) / block.sensitivity.bound)
+        # Not Python's max, which may pass nan over.
+        return float(np.max(used))
 
 
 class Truth:
@@ -211,5 +245,26 @@ def information_of(parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[i
         sum(part.pure for part in parts),
         gaussian,
         pure,
-        max((part.bound_used for part in parts), default=0.0),
+        float(np.max([0.0, *(part.bound_used for part in parts)])),
     )
+
+
+def priced_information(plan: Plan, attempts: Sequence[tuple[int, int]], epsilon: float) -> float:
+    """The squared GDP parameter that a reported epsilon pays for; infinite where noise is not plain Gaussian.
+
+    Beside `claimed_information`, which is priced by the audit itself: a report may say less than its plan.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.planning import draft_plan
+    >>> config = parse_config(
+    ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5
+    ... )
+    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=1)
+    >>> round(priced_information(plan, [(1, 0)], plan.epsilon) / claimed_information(plan, [(1, 0)])[0], 6)
+    1.0
+    """
+    if not claimed_information(plan, attempts)[2] or not 0.0 < epsilon < np.inf:
+        return np.inf
+    return float(gaussian_noise_multiplier(epsilon, plan.delta) ** -2)

@@ -114,6 +114,13 @@ class Recorder:
 
 def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
     """Run the strategy over an in-process grid and cut the adversary's view out of what was recorded."""
+    return run_and_report(case, neighbours, adversary, retries, present)[0]
+
+
+def run_and_report(
+    case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool
+) -> tuple[View, float]:
+    """Likewise, with the epsilon of the run's own report."""
     config = case.plan.config
     parts = neighbours.present if present else neighbours.absent
     if retries and len(parts) < 4:
@@ -133,7 +140,7 @@ def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, 
     plan = strategy.run.plan
     attempts = tuple((line.round_index, line.attempt) for line in strategy.run.report.releases)
     every = tuple(dict.fromkeys(attempts))
-    return _view(recorder, adversary, plan, clients[-1], every)
+    return _view(recorder, adversary, plan, clients[-1], every), strategy.run.report.epsilon
 
 
 def _view(

@@ -20,6 +20,8 @@ from simulations.audit.cases import build_cases
 DEFAULT_OUTPUT = "outputs/audit"
 _LISTS = ("algorithm", "trust", "unit", "adversary", "case", "engine", "method")
 _WHOLE = ("trials", "until", "retries", "workers")
+_NUMBERS = ("n_clients", "n_features")
+"""Whole numbers of a run that its cases need before the configuration is checked."""
 _OWN = ("workers", "output", "suite")
 _SUITES = ("all", "quick")
 _NOTHING = ("none", "private", "")
@@ -94,7 +96,10 @@ def parse_request(arguments: Sequence[str]) -> Request:
         return Request(tuple(replace(one, **changes) for one in suite_audits(suite)), workers, output, f"audit_{suite}")
     lists = {key: given.pop(key).split(",") for key in _LISTS if key in given}
     own = {key: _own(key, given.pop(key)) for key in list(given) if key in _audit_keys()}
-    values = {key: plain(text) for key, text in given.items()}
+    values = {
+        key: _whole(key, text) if key in _NUMBERS and plain(text) is not None else plain(text)
+        for key, text in given.items()
+    }
     chosen: Iterator[dict[str, Any]] = (
         dict(zip(lists, one, strict=True)) | own for one in itertools.product(*lists.values())
     )

@@ -51,6 +51,18 @@ def is_above(result: AuditResult, n_audits: int) -> bool:
     return result.exceeds(family_confidence(result.options.confidence, n_audits))
 
 
+def why_above(result: AuditResult) -> str:
+    """What refutes a claim, in a sentence."""
+    of = f"{result.options.algorithm}, {result.options.unit} level, {result.trust}"
+    if not result.shows_more:
+        return f"{of}: epsilon is at least {result.bound.epsilon:.4g}, but {result.claimed:.4g} is claimed."
+    row = row_of(result)
+    return (
+        f"{of}: a target ({row['worst target'] or result.target}) moves releases by {row['worst bound used']:.6g} of a "
+        f"sensitivity and shows {row['worst information']:.6g} of what is claimed, but neither may be above 1."
+    )
+
+
 def row_of(result: AuditResult, n_audits: int = 1) -> dict[str, Any]:
     """One audit as plain values."""
     options, bound = result.options, result.bound
@@ -76,6 +88,9 @@ def row_of(result: AuditResult, n_audits: int = 1) -> dict[str, Any]:
         "seconds": result.seconds,
         "confidence": bound.confidence,
         "bound used": result.bound_used,
+        "worst information": max(result.information, result.worst.information),
+        "worst bound used": max(result.bound_used, result.worst.bound_used),
+        "worst target": result.worst.target,
         "case": result.case,
         "target": result.target,
         "false positives": None if isinstance(bound, OneRunBound) else bound.false_positives,
@@ -105,9 +120,9 @@ def line_of(result: AuditResult) -> str:
     return " ".join(_cell(column, row[column]) for column in COLUMNS)
 
 
-def write_results(results: Sequence[AuditResult], folder: Path, name: str, picture: bytes) -> list[Path]:
-    """Write NAME.json, NAME.csv and NAME.png, each whole or not at all."""
-    rows = [row_of(result, len(results)) for result in results]
+def write_results(results: Sequence[AuditResult], folder: Path, name: str, picture: bytes, n_audits: int) -> list[Path]:
+    """Write NAME.json, NAME.csv and NAME.png, each whole or not at all; `n_audits` share the confidence in the end."""
+    rows = [row_of(result, n_audits) for result in results]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

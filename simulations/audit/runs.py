@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 
+from flwr_dpkmeans import reporting
 from flwr_dpkmeans.direct import Seen, run_direct
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.audit.cases import Case, Neighbours
@@ -69,11 +71,17 @@ def make_runner(
                 f"retries is {retries}, but engine='direct' loses no reply: choose engine='messages'."
             )
         return partial(run_directly, case, neighbours, adversary, until)
-    from simulations.audit.message_runs import run_with_messages
-
     if until is not None:
         raise ConfigurationError("until was given, but engine='messages' runs to the end: choose engine='direct'.")
-    return partial(run_with_messages, case, neighbours, adversary, retries)
+    return partial(_run_with_messages, case, neighbours, adversary, retries)
+
+
+def _run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
+    """Run with messages, which take Flower to import."""
+    from simulations.audit.message_runs import run_and_report
+
+    view, claimed = run_and_report(case, neighbours, adversary, retries, present)
+    return replace(view, claimed=claimed)
 
 
 def run_directly(case: Case, neighbours: Neighbours, adversary: Adversary, until: int | None, present: bool) -> View:
@@ -90,5 +98,7 @@ def run_directly(case: Case, neighbours: Neighbours, adversary: Adversary, until
         found = run_direct(case.plan, parts, scale=in_box, server_points=case.kept, watch=watch)
     except _Enough:
         attempts = tuple((one.round_index, one.attempt) for one in seen)
-        return view_of(seen, adversary, seen[-1].plan, None, attempts)
-    return view_of(seen, adversary, found.plan, found.state, found.attempts)
+        # A run that is left early has no account of its own.
+        claimed = reporting.epsilon_after(seen[-1].plan, attempts)
+        return view_of(seen, adversary, seen[-1].plan, None, attempts, claimed)
+    return view_of(seen, adversary, found.plan, found.state, found.attempts, found.steps[-1].epsilon)

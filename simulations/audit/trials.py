@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.reporting import epsilon_after
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.distinguishers import Features, Observer
+from simulations.audit.information import Worst, priced_information
 from simulations.audit.linear import Direction
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.views import Adversary, View
@@ -41,6 +41,8 @@ class Setup:
         Last round that the adversary looks at.
     retries : int
         Sums that are asked for twice.
+    worst : Worst
+        Of all targets that the pilot tried.
     """
 
     case: Case = field(repr=False)
@@ -49,6 +51,7 @@ class Setup:
     engine: Engine = Engine.DIRECT
     until: int | None = None
     retries: int = 0
+    worst: Worst = field(default_factory=Worst)
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,8 @@ def collect(tables: Sequence[Table]) -> Table:
     return Table(
         {name: np.concatenate([table.scores[name] for table in tables]) for name in tables[0].scores},
         {name: np.concatenate([table.vectors[name][:, : widths[name]] for table in tables]) for name in names},
-        max(table.information for table in tables),
-        max(table.bound_used for table in tables),
+        float(np.max([table.information for table in tables])),
+        float(np.max([table.bound_used for table in tables])),
         max(table.epsilon for table in tables),
     )
 
@@ -200,22 +203,25 @@ def _prepare(setup: Setup) -> Callable[[bool], tuple[View, Features]]:
 def _run(batch: Batch, once: Callable[[bool], tuple[View, Features]]) -> Table:
     """One batch."""
     found: list[Features] = []
-    claims: dict[tuple[int, tuple[tuple[int, int], ...]], float] = {}
+    shares, claims = [], []
+    priced: dict[tuple[int, tuple[tuple[int, int], ...], float], float] = {}
     kept = []
     for _ in range(batch.n_runs):
         view, features = once(batch.present)
         found.append(features)
-        key = (id(view.plan), view.attempts)
-        if key not in claims:
+        claims.append(view.claimed)
+        key = (id(view.plan), view.attempts, view.claimed)
+        if key not in priced:
             kept.append(view.plan)  # So that no other plan gets its identity.
-            claims[key] = epsilon_after(view.plan, view.attempts)
+            priced[key] = priced_information(view.plan, view.attempts, view.claimed)
+        shares.append(np.max([features.information.share, features.information.gaussian / priced[key]]))
     scores, vectors = _tabulated(found, batch.winner)
     return Table(
         scores,
         vectors,
-        max(one.information.share for one in found),
-        max(one.information.bound_used for one in found),
-        max(claims.values()),
+        float(np.max(shares)),
+        float(np.max([one.information.bound_used for one in found])),
+        max(claims),
     )
 
 
@@ -223,12 +229,13 @@ def _tabulated(found: Sequence[Features], winner: Winner | None) -> tuple[dict[s
     """Scores and vectors of runs as tables; only the winner's score once there is one."""
     if winner is not None and winner.direction is None:
         return {winner.name: np.array([one.scores[winner.name] for one in found])}, {}
-    wanted = found[0].vectors if winner is None else (winner.name,)
+    if winner is not None and winner.direction is not None:
+        # Each by itself: a width shared with other runs would make counted scores depend on each other.
+        rows = [one.vectors[winner.name][None] for one in found]
+        return {winner.name: np.concatenate([winner.direction.scores(row) for row in rows])}, {}
     vectors = {}
-    for name in wanted:
+    for name in found[0].vectors:
         width = min(len(one.vectors[name]) for one in found)
         vectors[name] = np.array([one.vectors[name][:width] for one in found])
-    if winner is not None and winner.direction is not None:
-        return {winner.name: winner.direction.scores(vectors[winner.name])}, {}
     scores = {name: np.array([one.scores[name] for one in found]) for name in found[0].scores}
     return scores, vectors

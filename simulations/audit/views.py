@@ -109,6 +109,8 @@ class View:
         The final one.
     attempts : tuple of (round, attempt)
         Every aggregation that the run is charged for.
+    claimed : float
+        Epsilon by the run's own account; 0 where there is none, which allows nothing.
     """
 
     sums: tuple[ReadableSum, ...]
@@ -116,6 +118,7 @@ class View:
     result: Array = field(repr=False)
     plan: Plan = field(repr=False)
     attempts: tuple[tuple[int, int], ...]
+    claimed: float = 0.0
 
 
 def resolve_adversary(name: str, trust: str) -> Adversary:
@@ -157,6 +160,7 @@ def view_of(
     final: Plan,
     state: ClusterState | None,
     attempts: tuple[tuple[int, int], ...],
+    claimed: float = 0.0,
 ) -> View:
     """Cut one party's view out of everything that passed by.
 
@@ -169,6 +173,8 @@ def view_of(
     state : ClusterState or None
         After the last round, if the adversary looks that far.
     attempts : tuple of (round, attempt)
+    claimed : float
+        Epsilon by the run's own account.
 
     Returns
     -------
@@ -201,4 +207,4 @@ def view_of(
     result = np.zeros(0)
     if reads and state is not None:
         result = np.concatenate([state.centroids.ravel(), state.counts.ravel()])
-    return View(tuple(sums), tuple(words), result, final, attempts)
+    return View(tuple(sums), tuple(words), result, final, attempts, claimed)

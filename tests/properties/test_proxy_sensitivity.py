@@ -421,6 +421,16 @@ def test_duplicates_move_a_vector_as_often_as_they_are_counted() -> None:
                 assert 0.0 < norm_over_bound(after - before, block) <= n
 
 
+def test_one_row_of_a_client_may_move_its_vector_by_two_bounds() -> None:
+    """Client level is about a table or none: two tables are two bounds apart, and one row may be enough for that."""
+    plan = plan_of(2, 1, 0, "client", 1000)
+    state = ClusterState(np.zeros((1, 2)), np.zeros(1), (), {RADIUS: np.array([1.0])})
+    private_sum = next(one for one in build_algorithm(plan).rounds if one.name == "refinement-1")
+    before, after = (sent(private_sum, on_grid(rows), state) for rows in ([[0.5, 0.0]], [[0.5, 0.0], [-1.0, 0.0]]))
+    ratios = [norm_over_bound(b - a, block) for block, a, b in zip(private_sum.blocks, before, after, strict=True)]
+    assert 1.99 < max(ratios) <= 2.0
+
+
 @pytest.mark.parametrize(("d", "k", "n"), PLANS)
 def test_an_empty_client_sends_exact_zeros(d: int, k: int, n: int) -> None:
     plan = plan_of(d, k, n)

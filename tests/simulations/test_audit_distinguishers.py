@@ -17,6 +17,7 @@ from simulations.audit.distinguishers import (
     LIKELIHOOD,
     RESIDUALS,
     SEED,
+    UNMASKED,
     WORDS,
     Observer,
     log_likelihood_ratio,
@@ -101,6 +102,11 @@ def test_a_constant_feature_is_no_obstacle(noise: Array) -> None:
     assert separation(absent, absent[::-1] + 1.0) > 1.0
 
 
+def test_a_row_that_is_shorter_than_what_was_learnt_from_has_a_score(noise: Array) -> None:
+    direction = learn_direction(noise, noise[::-1] + 1.0)
+    assert direction.scores(noise[:5, :2]).shape == direction.scores(np.hstack([noise[:5], noise[:5]])).shape == (5,)
+
+
 def fastlloyd() -> tuple[Case, Array]:
     (case,) = build_cases("fastlloyd", "central", "record", "edge", {"max_iter": 1})
     return case, np.asarray(initial_state(case.plan).centroids)
@@ -177,3 +183,16 @@ def test_the_words_score_finds_a_sum_in_the_clear() -> None:
     clear = (part.base + part.delta).astype(np.int64).view(np.uint64)
     leaked = (*view.words, HiddenWords("aggregate", 1, 0, (0, 1), clear))
     assert observer.features(replace(view, words=leaked)).scores[WORDS] > 20.0
+
+
+def test_the_unmasked_score_is_the_ratio_of_the_targets_own_vector() -> None:
+    """One share of the noise hides less than all do: what a server would look at if there were no masks."""
+    (case,) = build_cases("glloyd", "distributed", "record", "edge", {"max_iter": 1})
+    neighbours = case.candidates[0]
+    observer, view = Observer(case, neighbours), make_runner(case, neighbours, Adversary.SERVER)(True)
+    part = Truth(neighbours).part(case.plan, 1, initial_state(case.plan), (0,))
+    for share, expected in ((1.0, 0.5), (0.0, -0.5)):
+        clear = (part.base + share * part.delta).astype(np.int64).view(np.uint64)
+        words = tuple(replace(one, values=clear) if one.members == (0,) else one for one in view.words)
+        score = observer.features(replace(view, words=words)).scores[UNMASKED]
+        assert score == pytest.approx(expected * part.gaussian, rel=1e-9)

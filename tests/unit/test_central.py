@@ -95,3 +95,14 @@ def test_a_federation_cannot_run_them(algorithm: str) -> None:
         algorithm_entry(algorithm)
     with pytest.raises(ConfigurationError, match="needs all rows in one place"):
         FastLloyd(3, algorithm=algorithm)
+
+
+def test_a_private_number_of_rows_is_refused_where_nothing_counts_them() -> None:
+    model = FederatedKMeans(3, algorithm="max_cover", n_examples="private", bounds=(-1.0, 1.0))
+    with pytest.raises(ConfigurationError, match="n_examples is 'private', but 'max_cover' releases no private count"):
+        model.fit([np.zeros((20, 2)), np.zeros((17, 2))])
+
+
+def test_a_declared_number_of_rows_stands_in_the_report() -> None:
+    model = FederatedKMeans(3, algorithm="max_cover", n_examples=1000, bounds=(-1.0, 1.0), epsilon=5.0)
+    assert model.fit([np.zeros((20, 2)), np.zeros((17, 2))]).privacy_.n_examples == 1000

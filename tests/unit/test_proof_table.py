@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from test_contract import SUPPORTED, Case, fitted, mixture
+from numpy.typing import NDArray
+from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
 from flwr_dpkmeans import FederatedKMeans
@@ -135,12 +137,23 @@ def described(case: Case) -> str:
 @cache
 def report_of(case: Case) -> PrivacyReport:
     """A run of one combination, with as many kinds of releases as it has."""
+    return fitted(case, **options_of(case)).privacy_
+
+
+def options_of(case: Case) -> dict[str, object]:
+    """Options under which a case has as many kinds of releases as it can."""
     more: dict[str, object] = {}
     if case[0] not in ("lloyd", "feddp_choose_k"):
         more["evaluation"] = "private"
     if case[0] == "feddp_kmeans":
         more["max_iter"] = 1
-    return fitted(case, **more).privacy_
+    return more
+
+
+def other_data() -> list[NDArray[np.float64]]:
+    """Tables of the sizes of those that every case is fitted to, with nothing in common with them."""
+    generator = np.random.default_rng(99)
+    return [np.clip(generator.exponential(2.0, part.shape) - 3.0, -1.0, 2.0) for part in mixture().clients]
 
 
 CASES = [(name, trusts[-1], unit, kind) for (name, unit, kind), trusts in SUPPORTED.items()]
@@ -167,6 +180,31 @@ def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
     )
     # The table of this run is too small for proxies at client level, so they need not be seen there.
     assert own[1] in (told, told.replace("; refinement", "; proxies-t: `proxy_sums`, `proxy_counts`; refinement"))
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
+    """Rounds, radii, noise, lengths and delta are the same for any rows; only released values differ."""
+    one = report_of(case)
+    model = estimator(case, **options_of(case)).fit(other_data())
+    assert (one.delta, one.n_examples, one.epsilon, one.releases) == (
+        model.privacy_.delta,
+        model.privacy_.n_examples,
+        model.privacy_.epsilon,
+        model.privacy_.releases,
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["fastlloyd", "proxy_lloyd", "max_cover"])
+def test_whether_a_run_starts_depends_on_public_numbers_only(algorithm: str) -> None:
+    """With a declared number of rows, not even an error may tell that there are hardly any."""
+    trust = "central"
+    for rows in (1, 50):
+        model = FederatedKMeans(
+            3, algorithm=algorithm, trust=trust, n_examples=100, bounds=(-1.0, 1.0), epsilon=8.0, engine="direct"
+        )
+        report = model.fit([np.full((rows, 2), 0.25), np.full((1, 2), -0.25)]).privacy_
+        assert report.n_examples == 100
 
 
 def test_the_page_lists_what_comes_before_the_first_round() -> None:

@@ -160,3 +160,13 @@ def test_a_search_without_an_answer_is_an_error() -> None:
 def test_search_lands_on_the_private_side(answer: float) -> None:
     found = smallest_multiplier(lambda sigma: sigma >= answer, 1.0)
     assert answer <= found <= answer * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("group", [2, 3, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (3.0, 1e-9)])
+def test_a_group_of_rows_costs_no_more_than_is_said(group: int, epsilon: float, delta: float) -> None:
+    """g mu for Gaussian noise, which is within (g epsilon, g exp((g - 1) epsilon) delta)."""
+    mu = 1.0 / gaussian_noise_multiplier(epsilon, delta)
+    assert gaussian_delta(group * epsilon, group * mu) <= group * math.exp((group - 1) * epsilon) * delta
+    # Replacing a row is a group of two, in which one row leaves and another comes.
+    assert gaussian_delta(2.0 * epsilon, 2.0 * mu) <= (1.0 + math.exp(epsilon)) * delta
