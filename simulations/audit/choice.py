@@ -16,6 +16,8 @@ _CLEARLY, _NOTABLE = 1.25, 0.15
 """Factor, and part of the claim, by which another distinguisher must beat the likelihood ratio."""
 _FAR, _FAR_ABOVE = 2.0, 0.5
 """The same for a threshold that is not in the middle."""
+_MIDDLE = Rule(0.0, present_above=True)
+"""Where Gaussian log-likelihood ratios of present and absent targets lie symmetrically, whatever their distance is."""
 
 
 def choose(absent: Table, present: Table, plan: Plan, method: Method) -> tuple[Winner, Rule]:
@@ -28,9 +30,10 @@ def choose(absent: Table, present: Table, plan: Plan, method: Method) -> tuple[W
     rated: dict[str, tuple[float, Winner, Rule]] = {}
 
     def rate(winner: Winner, scores: Scores, every: Scores) -> None:
-        rule = _rule(scores, plan, method)
+        known = method is Method.GDP and winner.name == LIKELIHOOD
+        rule = _MIDDLE if known else _rule(scores, plan, method)
         bound = lower_bound(scores, rule, plan.delta, method)
-        rated[winner.name] = bound.epsilon, winner, _rule(every, plan, method)
+        rated[winner.name] = bound.epsilon, winner, rule if known else _rule(every, plan, method)
 
     for name in absent.scores:
         every = Scores(absent.scores[name], present.scores[name])
