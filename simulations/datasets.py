@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
-from flwr_dpkmeans.data.census import load_census
-from flwr_dpkmeans.data.federated import FederatedData
 from flwr_dpkmeans.data.mixtures import (
     MIXTURE,
     MIXTURE_BOUNDS,
@@ -25,9 +23,11 @@ from flwr_dpkmeans.data.mixtures import (
     draw_max_cover_mixture,
 )
 from flwr_dpkmeans.data.server_data import load_server_points
-from flwr_dpkmeans.data.stack_overflow import load_stack_overflow
-from flwr_dpkmeans.data.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from simulations.sources.census import load_census
+from simulations.sources.federated import FederatedData
+from simulations.sources.stack_overflow import load_stack_overflow
+from simulations.sources.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.results.metrics import area_under
+from simulations.clustering_metrics import area_under
 from simulations.figure_kinds import AblationSpec, AreaSpec, HeatmapSpec
 from simulations.figure_numbers import Numbers, by_series, half_width, means, split_without_x
 from simulations.figure_table import ASKED, Selection, counted, numbers, private, rows_with, tidy

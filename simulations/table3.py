@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from flwr_dpkmeans.data.synthetic import draw_balanced_clusters
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from simulations.mixture_runs import encoded_tables, exit_code, write_files
 from simulations.round_cost import Array, Problem, measure_rounds, vector_bytes
+from simulations.sources.synthetic import draw_balanced_clusters
 from simulations.superlink_cost import measure_over_superlink
 from simulations.table3_text import IN_PROCESS, SUPERLINK, Column, page
 

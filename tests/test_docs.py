@@ -14,10 +14,15 @@ from typing import Any
 import pytest
 
 import flwr_dpkmeans
+import simulations.sources
 
 MODULES = sorted(
-    [flwr_dpkmeans.__name__]
-    + [found.name for found in pkgutil.walk_packages(flwr_dpkmeans.__path__, flwr_dpkmeans.__name__ + ".")]
+    found
+    for package in (flwr_dpkmeans, simulations.sources)
+    for found in [
+        package.__name__,
+        *(module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")),
+    ]
 )
 
 

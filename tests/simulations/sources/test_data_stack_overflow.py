@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.data import FederatedData, load_stack_overflow
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.sources.federated import FederatedData
+from simulations.sources.stack_overflow import load_stack_overflow
 
 # The first coordinate of an embedding is the number of its question, so that rows can be told apart.
 USERS = [30, 4, 4, 30, 200, 5, 6, 6, 7]

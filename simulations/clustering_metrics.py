@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.results._indices import METRICS, OF_PAIRS, Clustering
+from simulations.clustering_indices import METRICS, OF_PAIRS, Clustering
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.results.metrics import ClusteringMetrics, area_under, clustering_metrics, optimal_centroids
+from simulations.clustering_metrics import ClusteringMetrics, area_under, clustering_metrics, optimal_centroids
 
 ALL = tuple(ClusteringMetrics.__dataclass_fields__)
 # Two clusters on a line, {0, 2} and {10, 14}, and a centroid that nobody is nearest to.
@@ -82,7 +82,7 @@ def test_dunn_is_its_definition_also_over_several_blocks_and_far_from_the_origin
     expected = distances[~same].min() / distances[same].max()
     assert metric("dunn", points, centroids) == pytest.approx(expected, rel=1e-9)
     assert metric("dunn", points + 1e6, centroids + 1e6) == pytest.approx(expected, rel=1e-6)
-    monkeypatch.setattr("flwr_dpkmeans.results._indices._WORKING_MEMORY", 0.02)
+    monkeypatch.setattr("simulations.clustering_indices._WORKING_MEMORY", 0.02)
     assert metric("dunn", points, centroids) == pytest.approx(expected, rel=1e-9)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data import CODEBOOK_2018, Employment, FederatedData, load_census, read_codebook
-from flwr_dpkmeans.data.census_codes import STATES
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.sources.census import Employment, load_census
+from simulations.sources.census_codes import CODEBOOK_2018, STATES, read_codebook
+from simulations.sources.federated import FederatedData
 
 # The order of the real files differs from that of the task, and they have many more columns.
 PERSON = {

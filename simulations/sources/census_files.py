@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.census_codes import STATES
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.sources.census_codes import STATES
 
 _YEAR, _HORIZON = "2018", "1-Year"
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data._checks import check_generator, check_integer
 from flwr_dpkmeans.data._files import locate_file
 from flwr_dpkmeans.data._readers import UNREADABLE
-from flwr_dpkmeans.data.federated import FederatedData
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.sources.federated import FederatedData
 
 _COLUMNS = ("embeddings", "user_ids", "tags")
 

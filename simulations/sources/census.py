@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._census_files import download_files, read_people
 from flwr_dpkmeans.data._checks import check_generator, check_integer
-from flwr_dpkmeans.data.census_codes import CODEBOOK_2018, STATES
-from flwr_dpkmeans.data.federated import FederatedData
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from simulations.sources.census_codes import CODEBOOK_2018, STATES
+from simulations.sources.census_files import download_files, read_people
+from simulations.sources.federated import FederatedData
 
 # Lower ends of the public bins of the two numeric columns; the last bins are open.
 _BINS: Mapping[str, tuple[int, ...]] = {

@@ -13,14 +13,14 @@ from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
 from flwr_dpkmeans.data.mixtures import LabelledPoints
-from flwr_dpkmeans.data.separation import ClusterMoments, estimate_moments, separation_index
-from flwr_dpkmeans.data.synthetic import (
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.sources.separation import ClusterMoments, estimate_moments, separation_index
+from simulations.sources.synthetic import (
     draw_balanced_clusters,
     draw_cluster_moments,
     draw_g2,
     draw_separated_clusters,
 )
-from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 Z = float(norm.ppf(0.975))
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data._checks import check_generator, check_integer
 from flwr_dpkmeans.data.mixtures import LabelledPoints
-from flwr_dpkmeans.data.separation import ClusterMoments, Touching, radius_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from simulations.sources.separation import ClusterMoments, Touching, radius_of
 
 Array = NDArray[np.float64]
 
@@ -146,7 +146,7 @@ def draw_cluster_moments(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.data.separation import separation_index
+    >>> from simulations.sources.separation import separation_index
     >>> moments = draw_cluster_moments(np.random.default_rng(0), n_clusters=5, n_features=3, separation=0.25)
     >>> separation_index(moments).round(9).tolist()
     [0.25, 0.25, 0.25, 0.25, 0.25]
