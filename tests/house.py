@@ -1,0 +1,233 @@
+"""The house in numbers: how far the package is from its plan. Run ``python tests/house.py``; laws are tests elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "flwr_dpkmeans"
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"log"}),
+    frozenset({"privacy", "secagg", "kmeans", "data"}),
+    frozenset({"sums"}),
+    frozenset({"node", "algorithms"}),
+    frozenset({"options", "results", "baselines"}),
+    frozenset({"planner"}),
+    frozenset({"flower"}),
+    frozenset({"estimator"}),
+    frozenset({"__main__", "__init__"}),
+)
+"""Imports point to lower layers or stay in their room; nothing points up or sideways."""
+MOVING = {
+    "__version__": "errors",
+    "config_checks": "options",
+    "config": "options",
+    "rounds": "sums",
+    "trust": "sums",
+    "plan": "sums",
+    "plan_checks": "sums",
+    "plan_defaults": "sums",
+    "planning": "sums",
+    "agreement": "sums",
+    "plausible": "sums",
+    "direct": "sums",
+    "reporting": "sums",
+    "server_facts": "algorithms",
+    "preliminary": "algorithms",
+    "evaluation": "algorithms",
+    "theorems": "privacy",
+    "central": "baselines",
+    "ledger": "node",
+    "identity": "node",
+    "flower.logs": "log",
+    "flower.server_run": "sums",
+    "flower.recovery_run": "sums",
+    "flower.mod": "sums",
+    "flower.recovery_mod": "sums",
+    "flower.memory": "sums",
+    "flower.protocol_memory": "sums",
+    "flower.records": "sums",
+    "flower.content": "sums",
+    "flower.packing": "sums",
+    "flower.recovery_records": "sums",
+    "flower.versions": "sums",
+    "flower.approval": "node",
+    "flower.client_log": "node",
+    "flower.held": "algorithms",
+    "flower.units": "algorithms",
+    "flower.run_config": "options",
+    "flower.engines": "estimator",
+    "privacy.policy": "node",
+    "privacy.ledger": "node",
+    "privacy._ledger_book": "node",
+    "privacy._ledger_disk": "node",
+    "secagg.identity": "node",
+    "kmeans.metrics": "kmeans",
+}
+"""Where a module that has not moved yet will live; a longer name counts before a shorter one."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name below the package; the package itself is ``__init__``."""
+    found = {}
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+        found[".".join(parts)] = path
+    return found
+
+
+def room_of(name: str) -> str:
+    """The room that a module belongs to, or will."""
+    if name in MOVING:
+        return MOVING[name]
+    first = name.partition(".")[0]
+    return MOVING.get(first, first)
+
+
+def layer_of(room: str) -> int:
+    """Height of a room."""
+    return next(height for height, rooms in enumerate(LAYERS) if room in rooms)
+
+
+def is_program(node: ast.AST) -> bool:
+    """Whether a statement is what a module does when it is run, or what only a type checker reads."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("__name__ == '__main__'", "TYPE_CHECKING")
+
+
+def imports_of(path: Path, known: Sequence[str]) -> Iterator[str]:
+    """Names below the package of the modules that a file imports, wherever in it."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not is_program(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
+            base = (node.module or "").partition(".")[2]
+            for alias in node.names:
+                full = f"{base}.{alias.name}".strip(".")
+                yield full if full in known else base
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[2] for alias in node.names if alias.name.startswith(PACKAGE + "."))
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Every import from one module of the package to another."""
+    known = modules()
+    return {
+        (name, target)
+        for name, path in known.items()
+        for target in imports_of(path, list(known))
+        if target and target in known and target != name
+    }
+
+
+def unlawful() -> list[tuple[str, str]]:
+    """Imports that point up or sideways."""
+    return sorted(
+        (name, target)
+        for name, target in arrows()
+        if room_of(name) != room_of(target) and layer_of(room_of(name)) <= layer_of(room_of(target))
+    )
+
+
+def largest_circle() -> int:
+    """Files in the largest group that all import each other, directly or not; 1: there is no circle."""
+    below = collections.defaultdict(set)
+    for name, target in arrows():
+        below[name].add(target)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = below[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    reach = {name: reached(name) for name in modules()}
+    return max(1 + sum(name in reach[other] for other in reach[name] if other != name) for name in reach)
+
+
+def own_calls() -> tuple[int, int]:
+    """Calls of the package's own functions, and their files, in one in-process FastLloyd fit of three clients."""
+    import numpy as np
+
+    from flwr_dpkmeans import FederatedKMeans
+
+    generator = np.random.default_rng(0)
+    parts = [generator.uniform(-1, 1, (500, 2)) for _ in range(3)]
+
+    def fit() -> None:
+        FederatedKMeans(3, algorithm="fastlloyd", bounds=(-1.0, 1.0), random_state=0).fit(parts)
+
+    fit()
+    count: collections.Counter[str] = collections.Counter()
+
+    def profile(frame, event, argument) -> None:  # type: ignore[no-untyped-def]
+        if event == "call" and f"/{PACKAGE}/" in frame.f_code.co_filename:
+            count[frame.f_code.co_filename] += 1
+
+    sys.setprofile(profile)
+    try:
+        fit()
+    finally:
+        sys.setprofile(None)
+    return sum(count.values()), len(count)
+
+
+def constructor_arguments() -> int:
+    """Arguments of `FederatedKMeans` besides itself."""
+    for node in ast.walk(ast.parse((ROOT / PACKAGE / "estimator.py").read_text())):
+        if isinstance(node, ast.ClassDef) and node.name == "FederatedKMeans":
+            init = next(item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+            return len(init.args.args) + len(init.args.kwonlyargs) - 1
+    raise SystemExit("there is no FederatedKMeans in estimator.py")
+
+
+def counted(pattern: str, *, without: str = " ") -> int:
+    """Lines of the package with a pattern, outside of some room."""
+    return sum(
+        bool(re.search(pattern, line))
+        for name, path in modules().items()
+        if not name.startswith(without)
+        for line in path.read_text().splitlines()
+    )
+
+
+def table() -> list[tuple[str, str, str]]:
+    """What is measured: name, now, to reach."""
+    known = modules()
+    lines = [line for path in known.values() for line in path.read_text().splitlines()]
+    stems = collections.Counter(path.stem for path in known.values() if not path.stem.startswith("__"))
+    roots = [name for name in known if "." not in name and known[name].parent.name == PACKAGE and "__" not in name]
+    calls, files = own_calls()
+    comments = sum(line.lstrip().startswith("#") for line in lines)
+    words = len((ROOT / "README.md").read_text().split())
+    return [
+        ("imports that point up or sideways", str(len(unlawful())), "0"),
+        ("files in the largest circle of imports", str(largest_circle()), "1"),
+        ("package lines, files", f"{len(lines)} in {len(known)}", "22,500 in 130"),
+        ("root modules besides __init__, __main__", str(len(roots)), "5"),
+        ("constructor arguments of FederatedKMeans", str(constructor_arguments()), "15"),
+        ("own calls of one in-process fit, files", f"{calls} in {files}", "8,000 in 40"),
+        ("questions for retry or recover", str(counted(r"isinstance\(.*Recovery|Dropout\.RE")), "0"),
+        ("trust flags outside trust", str(counted(r"\.(shared_noise|server_reads|blinded)\b", without="trust")), "0"),
+        ("questions whether a round is preliminary", str(counted(r"index <= 0|index > 0|_index <= 0|_index > 0")), "0"),
+        ("base names that files share", str(sum(n > 1 for n in stems.values())), "0"),
+        ("comments, share of lines", f"{100 * comments / len(lines):.1f}%", "-"),
+        ("README, words", str(words), "1,000"),
+    ]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    rows = [("", "now", "to reach"), *table()]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
