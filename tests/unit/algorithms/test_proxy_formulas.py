@@ -1,0 +1,178 @@
+"""ProxyLloyd's steps held against hand-computed ones: directions, what is dropped, where samples go, which options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_plan, options_for
+from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
+from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
+from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, NoiseShape, ReleasedSum, release
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.slack import SAME
+from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+from flwr_dpkmeans.server_facts import ServerFacts
+
+Floats = NDArray[np.float64]
+GRID = 2.0**16
+
+
+def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any) -> Public:
+    config = parse_config(n_clusters=k, bounds=((-1.0,), (1.0,)), n_examples=n, **({"epsilon": 2.0} | values))
+    return Public(
+        config=config,
+        n_examples=n,
+        n_features=d,
+        delta=1e-6,
+        released_multiplier=None,
+        released_closeness=SAME,
+        fraction_bits=16,
+        server=server,
+        noise_factor=1.0,
+        n_clients=5,
+    )
+
+
+def quiet_pass(
+    d: int, k: int, proxies: Floats, *, n_passes: int, radius: float = 1.0, clips: bool = True
+) -> tuple[PrivateSum, ClusterState, Setting]:
+    """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
+    plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
+    setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips))
+    blocks = tuple(
+        Block(
+            part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD), NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0
+        )
+        for part in proxy_parts(setting)
+    )
+    extras = {
+        "seed": np.array([5.0]),
+        CENTRE: np.zeros(d),
+        SPREAD: np.array([0.5]),
+        PROXIES: proxies,
+        PROXY_RADIUS: np.array([radius]),
+    }
+    state = ClusterState(np.zeros((k, d)), np.zeros(k), (), extras)
+    return proxy_round(setting, blocks, 1), state, setting
+
+
+def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:
+    values = np.concatenate([sums.ravel(), counts])
+    return release(NoisedVector(np.rint(values * GRID).astype(np.int64).view(np.uint64), ()), step.blocks, 16)
+
+
+def test_proxies_move_toward_the_released_means() -> None:
+    """One cluster of two proxies: their weighted mean after each has moved by its residuals' mean, times the radius."""
+    proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
+    step, state, _ = quiet_pass(2, 1, proxies, n_passes=1, radius=0.5)
+    counts = np.array([3000.0, 1000.0])
+    # In radii: the first proxy's rows lie 0.2 * 0.5 to its right, the second's 0.4 * 0.5 above it.
+    sums = np.array([[0.2 * 3000.0, 0.0], [0.0, 0.4 * 1000.0]])
+    found = step.advance(state, released(step, sums, counts)).centroids
+    moved = np.array([[-0.4, 0.0], [0.25, 0.2]])
+    assert found == pytest.approx((counts @ moved / 4000.0)[None, :], abs=1e-4)
+
+
+@pytest.mark.parametrize(("clips", "expected"), [(True, 1.0 + 0.2), (False, 0.2)])
+def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(clips: bool, expected: float) -> None:
+    step, state, _ = quiet_pass(1, 1, np.array([[0.0]]), n_passes=1, radius=0.25, clips=clips)
+    sums, counts = step.statistic(np.array([[0.05], [0.5]]), state)
+    # In radii: 0.05 / 0.25, and a row at two radii, which counts as one at the edge.
+    assert sums.item() == pytest.approx(expected, abs=1e-4)
+    assert counts.item() == (2.0 if clips else 1.0)
+
+
+def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples have 3/4 of a radius along all axes together, only around proxies whose count is above the noise."""
+    proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
+    step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
+    asked: list[tuple[Floats, Floats, float]] = []
+
+    def samples_around(moved: Floats, weights: Floats, width: float, generator: np.random.Generator) -> Floats:
+        del generator
+        asked.append((moved, weights, width))
+        return np.concatenate([moved, moved])
+
+    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    noise = setting.noise(step.blocks[1])
+    after = step.advance(state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise])))
+    ((moved, weights, width),) = asked
+    assert moved == pytest.approx(proxies, abs=1e-4)
+    assert weights.tolist() == [900.0, 0.0]
+    assert width == pytest.approx(0.75 * 0.4 / math.sqrt(2.0))
+    assert after.extras[PROXY_RADIUS].item() == pytest.approx(0.8 * 0.4, abs=1.0 / GRID)
+
+
+# -- public numbers -----------------------------------------------------------------------------------------------
+
+
+SERVER = ServerFacts(
+    n_points=20,
+    centre=(0.0, 0.0),
+    data_radius=1.0,
+    outer_product_bound=1.0,
+    weights_bound=1.0,
+    means_bound=1.0,
+    indicators_bound=1.0,
+)
+
+
+@pytest.mark.parametrize(("n_points", "changed"), [(0, False), (20, True)])
+def test_shares_for_server_points_need_points(n_points: int, changed: bool) -> None:
+    """A server that gave clip bounds only has no points that say where to look."""
+    public = public_of(2, 3, 1000, server=replace(SERVER, n_points=n_points))
+    found = options_for(public, ProxyOptions())
+    assert (found.location_share, found.seeding_share, found.subspace_passes) == (
+        (0.03, 0.12, 2) if changed else (0.05, 0.35, 3)
+    )
+
+
+def test_without_server_facts_the_options_stay_as_they_are() -> None:
+    assert options_for(public_of(2, 3, 1000), ProxyOptions()) == ProxyOptions()
+
+
+def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
+    """The noise on counts is the clip bound of one client's shares times as large: sqrt(1/50 + 1/3) of it."""
+    public = public_of(2, 3, 2000, unit="client", n_clients=2000)
+    public = replace(public, n_clients=2000)
+    sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
+    expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
+    assert 4 < derive_plan(public, ProxyOptions()).n_proxies == expected < 200
+
+
+@pytest.mark.parametrize(("d", "covers"), [(2, True), (4, True), (6, True), (7, False)])
+def test_the_box_is_covered_where_each_half_axis_gets_a_proxy(d: int, covers: bool) -> None:
+    """200 proxies: at least 2^(d + 1) of them up to d = 6; and only where they live in the whole space."""
+    plan = derive_plan(public_of(d, 3, 10**6), ProxyOptions())
+    assert (plan.n_proxies, plan.cover_box) == (200, covers)
+
+
+def test_the_box_is_covered_at_exactly_two_to_the_d_plus_one_and_never_from_a_subspace() -> None:
+    at = derive_plan(public_of(7, 32, 10**7), ProxyOptions())
+    assert (at.n_proxies, at.cover_box) == (256, True)
+    wide = derive_plan(public_of(9, 3, 10**7), ProxyOptions(least_most_proxies=2000, most_proxies=2000))
+    assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
+
+
+@pytest.mark.parametrize(("cover", "spread", "reach"), [(False, 0.1, 0.1), (True, 0.1, 0.8165), (True, 1.2, 1.2)])
+def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(cover: bool, spread: float, reach: float) -> None:
+    """Over the ellipsoid, or over the whole box, whose rows have a root mean square length of sqrt(d / 3)."""
+    n_proxies, d = 25, 2
+    plan = ProxyPlan(n_proxies, 1, None, (0.5,), 0.35, cover_box=cover)
+    setting = Setting(public_of(d, 3, 10_000), plan, ProxyOptions())
+    state = ClusterState(np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d)})
+    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
+    # 1.2 sides of a cell, of which 25 fill a square.
+    assert found.extras[PROXY_RADIUS].item() == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
+    assert found.extras[PROXIES].shape == (n_proxies, d)
