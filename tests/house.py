@@ -1,4 +1,4 @@
-"""The house in numbers: how far the package is from its plan. Run ``python tests/house.py``; laws are tests elsewhere."""
+"""The house in numbers: how far the package is from its plan (``python tests/house.py``); laws are tests elsewhere."""
 
 from __future__ import annotations
 
