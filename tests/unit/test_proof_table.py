@@ -53,9 +53,6 @@ NO_CLAIMS = (
     "The exact one reaches the bound",
     "![ROC curves of membership inference",
     "**Planted bugs.**",
-    "- **Include** the version",
-    "- **A vulnerability** is anything",
-    "- **Not** a vulnerability:",
 )
 
 
