@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.threads import one_thread
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int32]
@@ -218,6 +219,7 @@ def iterate_assigned_blocks(points: npt.ArrayLike, centroids: npt.ArrayLike) -> 
         yield AssignedBlock(start, block, labels, scores)
 
 
+@one_thread()
 def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[LabelArray, FloatArray]:
     """Find the nearest centroid of each point and the squared distance to it.
 
