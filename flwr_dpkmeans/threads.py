@@ -58,7 +58,7 @@ class _Libraries:
                 _set(library, n_threads)
 
     def _loaded(self) -> list[LibController]:
-        """The libraries, looked up again when modules were imported: a look costs milliseconds, and imports load them."""
+        """The libraries; looked up again, which takes milliseconds, only when modules were imported: these load them."""
         if len(sys.modules) != self._n_modules:
             from threadpoolctl import ThreadpoolController
 
@@ -68,7 +68,7 @@ class _Libraries:
 
 
 def _set(library: LibController, n_threads: int) -> None:
-    """Set a library's limit, in threads other than the main one as well, where OpenBLAS 0.3.31 ignores the usual call."""
+    """Set a library's limit; OpenBLAS 0.3.31 ignores the usual call in threads other than the main one."""
     library.set_num_threads(n_threads)
     local = getattr(library.dynlib, "openblas_set_num_threads_local", None)
     if local is not None and library.get_num_threads() != n_threads:

@@ -81,11 +81,15 @@ def test_predictions_and_metrics_run_on_one_thread(monkeypatch: pytest.MonkeyPat
 
 
 def test_limits_nest_and_end_with_an_error() -> None:
-    with pytest.raises(ValueError), one_thread():
+    def failing() -> None:
         with one_thread():
+            with one_thread():
+                assert blas_threads() == {1}
             assert blas_threads() == {1}
-        assert blas_threads() == {1}
-        raise ValueError
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        failing()
     assert blas_threads() == {3}
 
 
