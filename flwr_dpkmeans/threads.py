@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class _Libraries:
     """The thread pools of this process.
 
-    BLAS has one limit for the process: whoever enters first sets it and whoever leaves last puts it back. OpenMP has one
-    for each thread, which each thread sets and puts back by itself.
+    BLAS has one limit for the process: whoever enters first sets it and whoever leaves last puts it back. OpenMP has
+    one for each thread, which each thread sets and puts back by itself.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Libraries:
                 _set(library, n_threads)
 
     def _loaded(self) -> list[LibController]:
-        """The libraries; looked up again, which takes milliseconds, only when modules were imported: these load them."""
+        """The libraries; looked up again, which takes milliseconds, only after imports, which may load some."""
         if len(sys.modules) != self._n_modules:
             from threadpoolctl import ThreadpoolController
 

@@ -8,8 +8,8 @@ them it masks, and they hold the shares of its keys. With t of n clients that co
 * a server cannot learn both keys of a client, nor read the shares of a client that is given up: twice the threshold is
   more than the degree plus the colluding neighbours, since these give a share of both and everybody else of one;
 * colluding neighbours alone do not reach the threshold, which follows;
-* no part of the sum can be read, whoever the server says is gone, and also if it is not honest, and one sum at most: two
-  halves of neighbourhoods that do not overlap would need more colluders than the threshold allows for (`README.md`
+* no part of the sum can be read, whoever the server says is gone, and also if it is not honest, and one sum at most:
+  two halves of neighbourhoods that do not overlap would need more colluders than the threshold allows for (`README.md`
   beside this package has the proof, which takes a circle of twice the degree);
 * the silent leave enough share-holders.
 
@@ -62,7 +62,7 @@ class RecoveryGraph:
         * f(a) > threshold for every a in A, by the tickets.
         * In a gap of A of h places or more, the h places behind the client before it and the h places in front of the
           client after it have at least threshold - h colluders each. Two of these halves that do not overlap would have
-          more than are allowed for, so (but for 2^-40, see above) one gap at most is so long, and it is shorter than 2h:
+          more than are allowed for, so (but for 2^-40, see above) at most one gap is so long, and is shorter than 2h:
           only in such a gap do both halves share colluders.
         * f changes by at most one from place to place, so in a gap of L places it falls short by at most 1, 2, ... up
           to the middle and back: by (L + 1)^2 / 4 in all. In gaps below h that is at most w = h^2 / (4 (h - 1)) a
@@ -114,7 +114,7 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
         )
     everybody = n_clients - 1
     max_silent = min(max(max_silent, 0), everybody)
-    # On a smaller circle halves of neighbourhoods meet on its other side, and nothing says that one sum at most is read.
+    # On a smaller circle halves meet on its other side, and nothing says that one sum at most can be read.
     for degree in range(2, min(n_clients // 2, MOST_HOLDERS) + 1, 2):
         if n_clients <= ALL_PAIRS_UP_TO:
             break
