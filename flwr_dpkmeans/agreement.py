@@ -6,7 +6,7 @@ import math
 
 from flwr_dpkmeans.algorithms.evaluation import admits_evaluation, result_extras
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.received import has_exact_centroids
+from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.plan import PLAN_VERSION, Plan, PlannedRound
@@ -111,6 +111,7 @@ def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
         # The result comes with the cost curve where the run chose the number of clusters.
         known = set(result_extras(plan.config))
         fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
+        fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], k))
         fits = fits and (plan.config.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
     if not fits or not has_exact_centroids(state):
         raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")

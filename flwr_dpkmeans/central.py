@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
 from flwr_dpkmeans.theorems import PROOF_PAGE
+from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
 
@@ -48,6 +49,7 @@ class CentralResult:
     privacy: PrivacyReport
 
 
+@one_thread()
 def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
     """Run a central baseline.
 

@@ -29,8 +29,9 @@ from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
-from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
+from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState, PrivateSum
 from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.threads import one_thread
 from flwr_dpkmeans.trust import trust_model
 
 _MOST_SAMPLED_ROUNDS = 50
@@ -273,9 +274,17 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
 def _built(public: Public) -> Algorithm:
     """Rounds are pure functions of the public values, so equal values share them."""
     algorithm = algorithm_entry(public.config.algorithm).build(public)
-    if not public.evaluation:
-        return algorithm
-    return replace(algorithm, rounds=(*algorithm.rounds, evaluation_round(public)))
+    rounds = algorithm.rounds if not public.evaluation else (*algorithm.rounds, evaluation_round(public))
+    # Every engine and node takes its rounds from here, so the limit on threads holds for all of them.
+    limited = one_thread()
+    return Algorithm(algorithm.name, tuple(map(_limited, rounds)), limited(algorithm.initial_state))
+
+
+def _limited(step: PrivateSum) -> PrivateSum:
+    """A round whose functions run on one thread."""
+    limited = one_thread()
+    labelled = None if step.labelled is None else limited(step.labelled)
+    return replace(step, statistic=limited(step.statistic), advance=limited(step.advance), labelled=labelled)
 
 
 @lru_cache(maxsize=16)

@@ -284,9 +284,10 @@ def _recovery_sentence(plan: Plan) -> str:
     """What recovered sums rest on."""
     graph = recovery_graph(plan.n_clients, plan.max_silent)
     chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
+    tried = " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline."
     fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
     lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
-    cut = lied if chance else ""
+    cut = tried + lied if chance else ""
     return (
         f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
         f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "

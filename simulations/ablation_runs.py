@@ -26,6 +26,7 @@ from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
+from flwr_dpkmeans.threads import one_thread
 from flwr_dpkmeans.trust.base import as_released
 from simulations.utility import load_scaled
 
@@ -155,7 +156,6 @@ def _mixture(data: DataSet) -> tuple[Array, Array]:
 def optimum(data: DataSet) -> float:
     """Best non-private cost per point: k-means++ starts, on a mixture also its own means."""
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
 
     points = points_of(data)
     restarts = 20 if points.size > 100_000 else 100
@@ -163,8 +163,7 @@ def optimum(data: DataSet) -> float:
     if data.source == MIXTURE:
         means = MIXTURE_BOUNDS.scale(_mixture(data)[1])
         models.append(KMeans(data.n_clusters, init=means, n_init=1, max_iter=1000, tol=0.0))
-    # Threads would wait for each other longer than they compute.
-    with threadpool_limits(1):
+    with one_thread():
         return min(cost_per_point(points, model.fit(points).cluster_centers_) for model in models)
 
 

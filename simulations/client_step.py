@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans import relative_statistics, round_to_grid
+from flwr_dpkmeans.threads import one_thread
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -129,13 +130,12 @@ def measure(shape: Shape, repeats: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark on one thread."""
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     parser = argparse.ArgumentParser(description="Time one client step against scikit-learn, on one thread.")
     parser.add_argument("--repeats", type=int, default=15, help="timed runs of each function, at least 2 (default: 15)")
     options = parser.parse_args(arguments)
     print("median [lower quartile, upper quartile] over", options.repeats, "alternating runs; one thread")
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for shape in SHAPES:
             measure(shape, options.repeats)

@@ -34,6 +34,7 @@ from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.mechanisms import draw_noise, vector_length
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.server_facts import bounds_from_server
+from flwr_dpkmeans.threads import one_thread
 from simulations.mixture_runs import (
     DELTA,
     N_CLUSTERS,
@@ -119,11 +120,10 @@ def measure(case: Case, repeats: int) -> Measurement:
     """Measure one case in this process, which should be fresh."""
     # Loaded before the limit, which holds for libraries that are there.
     import sklearn.cluster  # noqa: F401
-    from threadpoolctl import threadpool_limits
 
     logging.disable(logging.CRITICAL)
     before = os.getloadavg()[0]
-    with threadpool_limits(1):
+    with one_thread():
         _fit(Case(Setting(case.setting.unit, 3, 50), case.engine, case.masking), 1.0)
         drawn(case.setting, 0)
         memory_before = _peak_memory()

@@ -27,6 +27,7 @@ from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, GaussianMixture, draw_ga
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.threads import one_thread_from_now_on
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -164,10 +165,9 @@ def run_jobs(
 def _prepare_worker() -> None:
     """Limit BLAS and OpenMP to one thread for the life of a worker; the libraries must be loaded before."""
     import sklearn.cluster  # noqa: F401
-    from threadpoolctl import threadpool_limits
 
     logging.disable(logging.CRITICAL)
-    threadpool_limits(1)
+    one_thread_from_now_on()
 
 
 def encoded_tables(name: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:

@@ -23,10 +23,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from threadpoolctl import threadpool_limits
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.threads import one_thread, one_thread_from_now_on
 from simulations.configuration import job_key
 from simulations.expansion import Sweep
 from simulations.job import failed_row, log_quietly, run_job
@@ -145,7 +145,7 @@ def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) 
     """Rows of runs as they finish, in chunks."""
     if workers == 0:
         for one in settings:
-            with threadpool_limits(1):
+            with one_thread():
                 rows = _run_chunk([one], run)
             yield rows
         return
@@ -246,7 +246,7 @@ def _prepare_worker(watched: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_sweep, args=(watched,), daemon=True).start()
     log_quietly()
-    threadpool_limits(1)
+    one_thread_from_now_on()
 
 
 def _end_with_sweep(watched: Connection) -> None:

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.threads import one_thread
 from simulations.mixture_runs import encoded_tables, exit_code, write_files
 from simulations.round_cost import Array, Problem, measure_rounds, vector_bytes
 from simulations.sources.synthetic import draw_balanced_clusters
@@ -166,14 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     """Everything between the command line and the exit code."""
-    from threadpoolctl import threadpool_limits
-
     folder = Path(options.data_dir) if options.data_dir else None
     cases = choose_cases(options.only, folder)
     over_superlink = None if options.superlink is None else _for_superlink(options.superlink, cases, folder)
     logging.disable(logging.CRITICAL)
     progress = Console(stderr=True)
-    with threadpool_limits(1):
+    with one_thread():
         rows = [_in_process(case, options, folder) for case in track(cases, "in process", console=progress)]
     tables: list[tuple[str, Sequence[Column], list[dict[str, Any]]]] = [("in_process", IN_PROCESS, rows)]
     if over_superlink is not None:

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from flwr_dpkmeans.threads import one_thread
 from simulations.clustering_metrics import area_under
 
 METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
@@ -85,8 +86,6 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
-    from threadpoolctl import threadpool_limits
-
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.kmeans.metrics import cost_per_point
 
@@ -94,7 +93,7 @@ def run_job(job: Job) -> float:
     points = load_scaled(job.source)
     order = np.random.default_rng([job.seed, 1]).permutation(len(points))
     parts = np.array_split(points[order], job.n_clients)
-    with threadpool_limits(1):
+    with one_thread():
         fitted = FederatedKMeans(
             n_clusters=job.n_clusters,
             algorithm=job.algorithm,

@@ -19,6 +19,7 @@ from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
+from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
@@ -117,15 +118,18 @@ def evaluation_round(public: Public) -> PrivateSum:
     exact = config.evaluation is Evaluation.EXACT
 
     def labelled(points: Array, state: ClusterState, labels: Labels | None) -> Sequence[Array]:
-        nearest, squares = nearest_centroids(points, state.centroids)
-        # Negated where it matters, so that a distance that is not a number is clipped as well.
-        near = squares <= clip * clip
-        parts = np.where(near, squares, clip * clip) / (clip * clip)
-        # Row by row on the grid, so that one row's part does not depend on the others.
-        cost = np.array([parts.sum() if exact else toward_zero(parts).sum()])
-        beyond = np.array([float(np.count_nonzero(~near))])
-        cells = _cells(np.minimum(nearest, k - 1), labels, k, n_classes)
-        arrays = (cost, beyond, cells)
+        def summed(rows: slice) -> Sequence[Array]:
+            nearest, squares = nearest_centroids(points[rows], state.centroids)
+            # Negated where it matters, so that a distance that is not a number is clipped as well.
+            near = squares <= clip * clip
+            parts = np.where(near, squares, clip * clip) / (clip * clip)
+            # Row by row on the grid, so that one row's part does not depend on the others.
+            cost = np.array([parts.sum() if exact else toward_zero(parts).sum()])
+            beyond = np.array([float(np.count_nonzero(~near))])
+            own = None if labels is None else labels[rows]
+            return cost, beyond, _cells(np.minimum(nearest, k - 1), own, k, n_classes)
+
+        arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding toward zero keeps it.
             return [toward_zero(array / max(1, len(points))) for array in arrays]

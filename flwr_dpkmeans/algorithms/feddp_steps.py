@@ -18,6 +18,7 @@ from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray
+from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_rows, clip_vector
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
@@ -83,7 +84,7 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
         del state
-        triangle = outer_product_triangle(centred(points, facts, radius))
+        triangle = outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
@@ -116,9 +117,12 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
     noise = blocks[0].noise_scale * (math.sqrt(2.0) if blocks[0].noise is NoiseShape.LAPLACE else 1.0)
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        rows = centred(points, facts, facts.data_radius)
-        labels = nearest_projected(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS))
-        histogram = np.bincount(labels, minlength=facts.n_points).astype(np.float64)
+        def counted(part: slice) -> Sequence[Array]:
+            rows = centred(points[part], facts, facts.data_radius)
+            labels = nearest_projected(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS))
+            return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+
+        (histogram,) = sum_over_blocks(counted, len(points), public.n_features)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
@@ -215,8 +219,11 @@ def _cluster_statistic(
     k, order = config.n_clusters, _order(config)
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        rows = centred(points, facts, facts.data_radius)
-        sums, counts = sums_and_counts(rows, labels_of(rows, state), k)
+        def summed(part: slice) -> Sequence[Array]:
+            rows = centred(points[part], facts, facts.data_radius)
+            return sums_and_counts(rows, labels_of(rows, state), k)
+
+        sums, counts = sum_over_blocks(summed, len(points), public.n_features)
         if config.unit is PrivacyUnit.RECORD:
             return [sums, counts]
         means, indicators = means_and_indicators(

@@ -11,6 +11,7 @@ from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE, PROJECTED_CENTERS, 
 from flwr_dpkmeans.algorithms.lloyd_family import largest_step
 from flwr_dpkmeans.algorithms.proxy_rounds import in_proxy_space
 from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admitting, as_length
+from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
@@ -37,13 +38,16 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
     projects = index == 1 and setting.plan.n_passes > 0 and setting.plan.n_components is not None
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        if projects:
-            labels = nearest_projected(in_proxy_space(points, state), None, state_extra(state, PROJECTED_CENTERS))
-        else:
-            labels = nearest_projected(points, None, state.centroids)
+        centers = state_extra(state, PROJECTED_CENTERS) if projects else state.centroids
         radius = float(state_extra(state, RADIUS)[0])
-        found = residual_sums(points, labels, state.centroids, radius, k, drop=not options.clips)
-        return setting.sent([found.sums, found.counts, found.squares], len(points), blocks)
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = points[part]
+            labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
+            found = residual_sums(rows, labels, state.centroids, radius, k, drop=not options.clips)
+            return [found.sums, found.counts, found.squares]
+
+        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), blocks)
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         radius, used = float(state_extra(state, RADIUS)[0]), len(state.centroids)

@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.proxy_setting import (
     admitting,
     as_length,
 )
+from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE, Ellipsoid, axis_variance, ellipsoid_of, shrunk_centre
 from flwr_dpkmeans.kmeans.projected import (
@@ -120,7 +121,8 @@ def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         return factor * float(state_extra(state, SPREAD)[0])
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        triangle = outer_product_triangle(unit_residuals(points - state_extra(state, CENTRE), clip_of(state)))
+        centre, clip = state_extra(state, CENTRE), clip_of(state)
+        triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
         sent = setting.sent([triangle], len(points), blocks)
         return sent if setting.per_client else [round_to_grid(sent[0])]
 
@@ -156,11 +158,15 @@ def proxy_round(setting: Setting, blocks: tuple[Block, ...], index: int) -> Priv
     n_proxies, options = setting.plan.n_proxies, setting.options
 
     def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        proxies, rows = state_extra(state, PROXIES), in_proxy_space(points, state)
-        radius = float(state_extra(state, PROXY_RADIUS)[0])
-        labels = nearest_projected(rows, None, proxies)
-        found = residual_sums(rows, labels, proxies, radius, n_proxies, drop=not options.clips)
-        return setting.sent([found.sums, found.counts], len(points), blocks)
+        proxies, radius = state_extra(state, PROXIES), float(state_extra(state, PROXY_RADIUS)[0])
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = in_proxy_space(points[part], state)
+            labels = nearest_projected(rows, None, proxies)
+            found = residual_sums(rows, labels, proxies, radius, n_proxies, drop=not options.clips)
+            return [found.sums, found.counts]
+
+        return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), blocks)
 
     def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
         proxies, radius = state_extra(state, PROXIES), float(state_extra(state, PROXY_RADIUS)[0])

@@ -34,6 +34,11 @@ def is_near(array: Array, n_features: int) -> bool:
     return is_on_grid(array) and bool(np.square(array).sum(axis=-1).max(initial=0.0) <= farthest)
 
 
+def is_cost_curve(array: Array, most_clusters: int) -> bool:
+    """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
+    return array.shape == (most_clusters,) and is_on_grid(array)
+
+
 def is_table(array: Array, most_rows: int, width: int) -> bool:
     """Whether an array has 1 to `most_rows` rows of the width."""
     return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.threads import one_thread
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -73,7 +74,8 @@ def run_kmeans(
     from sklearn.exceptions import ConvergenceWarning
 
     model = KMeans(n_clusters=n_clusters, n_init=n_init, random_state=random_state)
-    with warnings.catch_warnings():
+    # Entered after the import, which loads OpenMP.
+    with one_thread(), warnings.catch_warnings():
         # Fewer distinct points than clusters give repeated centres, which is what is wanted here.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(points, sample_weight=weights)

@@ -151,18 +151,14 @@ def fit_direct(
         server=None if held is None else held.facts,
         public_points=None if held is None else held.public,
     )
-    from threadpoolctl import threadpool_limits
-
-    # Each virtual client's matrices are small: threads would wait for each other longer than they compute.
-    with threadpool_limits(1):
-        found = run_direct(
-            plan,
-            parts,
-            scale=_in_box,
-            server_points=None if held is None else held.kept,
-            labels=labels,
-            on_step=lambda step: logger.debug("%s", step),
-        )
+    found = run_direct(
+        plan,
+        parts,
+        scale=_in_box,
+        server_points=None if held is None else held.kept,
+        labels=labels,
+        on_step=lambda step: logger.debug("%s", step),
+    )
     state = found.state
     return FittedFederation(
         in_callers_units(found.plan, state.centroids),

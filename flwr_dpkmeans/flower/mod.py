@@ -367,7 +367,7 @@ def _with_server_state(memory: ClientMemory, index: int, blob: bytes, *, repeate
         raise ProtocolError(f"the server's state {what}: use the same version of flwr-dpkmeans everywhere.")
     if repeated:
         return memory
-    state = unpack_state(blob)
+    state = unpack_state(blob, memory.plan.last_round)
     require_server_state(memory.plan, index, state)
     return replace(memory, clusters=state)
 

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.blocks import block_length
+from flwr_dpkmeans.threads import one_thread
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int32]
@@ -124,7 +126,7 @@ class _BlockAssigner:
         self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
         small = n_points * n_clusters <= _SMALL_PROBLEM_SCORES
         chunk = (_SMALL_CHUNK_SCORES if small else _CHUNK_SCORES) // n_clusters
-        self._chunk = max(1, min(n_points, max(_MINIMUM_CHUNK, chunk)))
+        self._chunk = max(1, min(n_points, max(_MINIMUM_CHUNK, chunk), block_length(n_clusters)))
         self._code = _LabelCode.of(centroids, self._offsets)
         if self._code is None:
             return
@@ -212,12 +214,14 @@ def iterate_assigned_blocks(points: npt.ArrayLike, centroids: npt.ArrayLike) -> 
     centroids = np.ascontiguousarray(centroids, dtype=np.float64)
     _check_shapes(points, centroids)
     assigner = _BlockAssigner(centroids, len(points))
-    for start in range(0, len(points), _BLOCK_POINTS):
-        block = np.ascontiguousarray(points[start : start + _BLOCK_POINTS], dtype=np.float64)
+    step = min(_BLOCK_POINTS, block_length(points.shape[1]))
+    for start in range(0, len(points), step):
+        block = np.ascontiguousarray(points[start : start + step], dtype=np.float64)
         labels, scores = assigner.assign(block)
         yield AssignedBlock(start, block, labels, scores)
 
 
+@one_thread()
 def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[LabelArray, FloatArray]:
     """Find the nearest centroid of each point and the squared distance to it.
 

@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import iterate_assigned_blocks
+from flwr_dpkmeans.threads import one_thread
 
 
+@one_thread()
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:
     """Return the mean squared distance to the nearest centroid.
 

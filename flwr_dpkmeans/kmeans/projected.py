@@ -7,12 +7,14 @@ projected points are the server's: a client's assignment may depend on them in a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
+from flwr_dpkmeans.kmeans.blocks import block_length, row_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_factor, toward_zero
 from flwr_dpkmeans.kmeans.eigen import with_positive_peaks
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
@@ -24,8 +26,8 @@ _PRIOR_CAUTION = 4.0
 _GRID = 2.0**16
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
-# Rows and centres in one block of distances.
-_BLOCK_DISTANCES = 1 << 20
+# Rows times centres up to which all distances are computed at once.
+_FEW_DISTANCES = 1 << 16
 
 
 def triangle_size(n_features: int) -> int:
@@ -39,7 +41,9 @@ def triangle_size(n_features: int) -> int:
     return n_features * (n_features + 1) // 2
 
 
-def outer_product_triangle(points: FloatArray) -> FloatArray:
+def outer_product_triangle(
+    points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda rows: rows
+) -> FloatArray:
     """Sum the outer products of the rows, as the upper triangle of the matrix.
 
     Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm:
@@ -49,6 +53,8 @@ def outer_product_triangle(points: FloatArray) -> FloatArray:
     Parameters
     ----------
     points : array of shape (n_points, n_features)
+    prepare : callable
+        ``prepare(rows) -> rows``, such as clipping; called on blocks of rows, and takes each row by itself.
 
     Returns
     -------
@@ -60,18 +66,22 @@ def outer_product_triangle(points: FloatArray) -> FloatArray:
     >>> outer_product_triangle(np.array([[1.0, 2.0]])).round(3).tolist()
     [1.0, 2.828, 4.0]
     """
-    places, factors = _triangle(points.shape[1])
+    d = points.shape[1]
+    places, factors = _triangle(d)
     # Products of grid values are multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
     # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
     steps, rests = np.zeros(len(places)), np.zeros(len(places))
-    largest = float(np.einsum("ij,ij->i", points, points).max(initial=1.0))
-    n_rows = max(1, int(_EXACT_SUM / largest))
-    for start in range(0, len(points), n_rows):
-        block = points[start : start + n_rows]
-        scaled = (block.T @ block).ravel()[places] * _GRID
-        whole = np.floor(scaled)
-        steps += whole
-        rests += scaled - whole
+    # Up to d rows are no larger than their product.
+    for start in range(0, len(points), max(d, block_length(d))):
+        rows = prepare(points[start : start + max(d, block_length(d))])
+        largest = float(np.einsum("ij,ij->i", rows, rows).max(initial=1.0))
+        n_exact = max(1, int(_EXACT_SUM / largest))
+        for first in range(0, len(rows), n_exact):
+            block = rows[first : first + n_exact]
+            scaled = (block.T @ block).ravel()[places] * _GRID
+            whole = np.floor(scaled)
+            steps += whole
+            rests += scaled - whole
     triangle: FloatArray = (steps + rests) * (factors / _GRID)
     return triangle
 
@@ -270,13 +280,14 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
     >>> nearest_projected(np.eye(2), np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]])).tolist()
     [1, 0]
     """
-    projected = project(points, projection)
-    if len(points) * len(centers) > _BLOCK_DISTANCES:
-        return nearest_centroids(projected, centers)[0]
-    # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
-    scores = projected @ centers.T
-    scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
-    labels: LabelArray = scores.argmax(axis=1).astype(np.int32)
+    if len(points) * len(centers) <= _FEW_DISTANCES:
+        # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
+        scores = project(points, projection) @ centers.T
+        scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
+        return np.asarray(scores.argmax(axis=1), dtype=np.int32)
+    labels = np.empty(len(points), dtype=np.int32)
+    for rows in row_blocks(len(points), points.shape[1]):
+        labels[rows] = nearest_centroids(project(points[rows], projection), centers)[0]
     return labels
 
 
@@ -308,12 +319,16 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
         return labels
-    step = max(1, _BLOCK_DISTANCES // len(centers))
-    for start in range(0, len(points), step):
-        part = project(points[start : start + step], projection)
-        squares = np.square(part[:, None, :] - centers[None, :, :]).sum(axis=2)
-        nearest = np.partition(squares, 1, axis=1)[:, :2]
-        labels[start : start + step][nearest[:, 0] > margin**2 * nearest[:, 1]] = len(centers)
+    for rows in row_blocks(len(points), points.shape[1] + len(centers)):
+        part = project(points[rows], projection)
+        squares = np.empty((len(part), len(centers)))
+        # Differences are rows times centres times width: of as many centres at once as fit, or of one.
+        step = block_length(part.size)
+        for start in range(0, len(centers), step):
+            differences = part[:, None, :] - centers[None, start : start + step, :]
+            squares[:, start : start + step] = np.square(differences, out=differences).sum(axis=2)
+        squares.partition(1, axis=1)
+        labels[rows][squares[:, 0] > margin**2 * squares[:, 1]] = len(centers)
     return labels
 
 

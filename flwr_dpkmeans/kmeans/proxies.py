@@ -177,6 +177,7 @@ def samples_around(
     Returns
     -------
     float64 array of shape (10 * n_proxies, n_components)
+        Fewer, but one for each proxy, where so many would fill the memory.
 
     Examples
     --------
@@ -186,7 +187,8 @@ def samples_around(
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
-    parents = generator.choice(len(proxies), size=max(len(proxies) * SAMPLES_PER_PROXY, 1), p=shares)
+    size = max(len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // max(1, proxies.shape[1])))
+    parents = generator.choice(len(proxies), size=max(size, 1), p=shares)
     return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
 
 

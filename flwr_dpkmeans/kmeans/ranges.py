@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.kmeans.blocks import row_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.noisy_bins import (
     TAIL_DEVIATIONS,
@@ -119,12 +120,13 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
     counts = np.zeros((points.shape[1], N_MAGNITUDES))
     for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
         edges = magnitude_edges(low, high)
-        values = np.clip(points[:, column], low, high)
-        # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
-        levels = np.clip(np.frexp(values)[1] - (math.frexp(edges[-1])[1] - 1 - LEVELS), 0, LEVELS)
-        places = LEVELS + np.where(values < 0.0, -levels, np.where(values > 0.0, levels, 0))
         first, last = _inside(edges, low, high)
-        counts[column] = np.bincount(np.clip(places, first, last), minlength=N_MAGNITUDES)
+        for rows in row_blocks(len(points), 1):
+            values = np.clip(points[rows, column], low, high)
+            # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
+            levels = np.clip(np.frexp(values)[1] - (math.frexp(edges[-1])[1] - 1 - LEVELS), 0, LEVELS)
+            places = LEVELS + np.where(values < 0.0, -levels, np.where(values > 0.0, levels, 0))
+            counts[column] += np.bincount(np.clip(places, first, last), minlength=N_MAGNITUDES)
     return counts
 
 
@@ -150,10 +152,11 @@ def range_histogram(points: Array, coarse: Ranges) -> Array:
     """
     counts = np.zeros((points.shape[1], N_BINS))
     for column, (low, high) in enumerate(zip(coarse.lower, coarse.upper, strict=True)):
-        values = points[:, column]
-        values = values[(values >= low) & (values <= high)]
-        places = np.floor((values - low) / (high - low) * N_BINS).astype(np.int64)
-        counts[column] = np.bincount(np.clip(places, 0, N_BINS - 1), minlength=N_BINS)
+        for rows in row_blocks(len(points), 1):
+            values = points[rows, column]
+            values = values[(values >= low) & (values <= high)]
+            places = np.floor((values - low) / (high - low) * N_BINS).astype(np.int64)
+            counts[column] += np.bincount(np.clip(places, 0, N_BINS - 1), minlength=N_BINS)
     return counts
 
 

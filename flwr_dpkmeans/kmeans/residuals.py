@@ -13,11 +13,11 @@ import numpy as np
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray
+from flwr_dpkmeans.kmeans.blocks import row_blocks
 from flwr_dpkmeans.kmeans.clipping import SHADE, toward_zero
-from flwr_dpkmeans.kmeans.statistics import sum_by_label
+from flwr_dpkmeans.kmeans.statistics import add_by_label
 
 _SMALLEST_RADIUS = 2.0**-16
-_ROWS_TIMES_FEATURES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,14 @@ def residual_sums(
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
-    step = max(1, _ROWS_TIMES_FEATURES // max(1, n_features))
-    for start in range(0, len(points), step):
-        own = np.minimum(labels[start : start + step], len(centers) - 1)
-        residuals = points[start : start + step] - centers[own]
+    for rows in row_blocks(len(points), n_features):
+        own = np.minimum(labels[rows], len(centers) - 1)
+        residuals = points[rows] - centers[own]
         if drop:
             kept = np.einsum("ij,ij->i", residuals, residuals) <= radius**2
             residuals, own = residuals[kept], own[kept]
         units = unit_residuals(residuals, radius)
-        sums += sum_by_label(units, own, n)
+        add_by_label(sums, units, own)
         counts += np.bincount(own, minlength=n)
         # Row by row on the grid, so that one row's part does not depend on the others.
         squares += float(toward_zero(np.einsum("ij,ij->i", units, units)).sum())

@@ -15,6 +15,8 @@ from flwr_dpkmeans.kmeans.clipping import largest_kept_square
 _SMALL_MATRIX = 1 << 14
 # Up to here one pass per feature costs less than setting up a sparse matrix.
 _FEW_FEATURES = 4
+# From here on adding a row costs more than a turn of a loop.
+_WIDE = 1 << 12
 
 
 def relative_statistics(
@@ -101,9 +103,34 @@ def _summed(
         if largest_square is not None:
             # Negated, so that a distance that is not a number drops its point as well.
             labels[~(block.squared_distances() <= largest_square)] = len(centroids)
-        sums += sum_by_label(block.points, labels, n_rows)
+        add_by_label(sums, block.points, labels)
         counts += np.bincount(labels, minlength=n_rows)
     return sums[:-1], counts[:-1]
+
+
+def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> None:
+    """Add points to the rows of `sums` with their labels, in place.
+
+    Parameters
+    ----------
+    sums : float64 array of shape (n_rows, n_features)
+    points : array of shape (n_points, n_features)
+    labels : int array of shape (n_points,)
+        From 0 to n_rows - 1.
+
+    Examples
+    --------
+    >>> sums = np.zeros((2, 1))
+    >>> add_by_label(sums, np.array([[0.5], [0.25]]), np.array([1, 1]))
+    >>> sums.tolist()
+    [[0.0], [0.75]]
+    """
+    if points.shape[1] < _WIDE:
+        sums += sum_by_label(points, labels, len(sums))
+        return
+    # A block has few of such rows: a table of their sums alone would be as large as all sums, for each block.
+    for label, row in zip(labels.tolist(), points, strict=True):
+        sums[label] += row
 
 
 def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:

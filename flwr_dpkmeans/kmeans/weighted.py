@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import FloatArray
+from flwr_dpkmeans.threads import one_thread
 
 # Weight of a point that nobody counted, relative to the mean, where there are too few others to make k clusters.
 _FAINT = 1e-9
@@ -58,12 +59,11 @@ def weighted_kmeans(
         )
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     kept = usable > 0.0
     model = KMeans(n_clusters, n_init=n_init, random_state=seed % 2**32)
     # With several threads the sums' last digits depend on their timing, and clients must agree.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(rows[kept], sample_weight=usable[kept])
     return np.asarray(model.cluster_centers_, dtype=np.float64), float(model.inertia_)

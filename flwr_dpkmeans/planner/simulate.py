@@ -22,6 +22,7 @@ from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.rounds.private_sum import PrivateSum
 from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import Ring, encode
+from flwr_dpkmeans.threads import one_thread
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import as_released
 
@@ -228,10 +229,7 @@ class Simulator:
         except (LocalMisuseError, BudgetError):
             return None
         base = int(request.options.get("random_state", 0))
-        from threadpoolctl import threadpool_limits
-
-        # The matrices are small: threads would wait for each other longer than they compute.
-        with threadpool_limits(1):
+        with one_thread():
             return _summary(self._one(plan, n_clusters, base + index) for index in range(request.seeds))
 
     def _one(self, plan: Plan, n_clusters: int, seed: int) -> float:

@@ -86,9 +86,13 @@ def pack_state(state: ClusterState) -> bytes:
     return json.dumps(header).encode() + b"\n" + values.tobytes()
 
 
-@lru_cache(maxsize=8)
-def unpack_state(blob: bytes) -> ClusterState:
-    """Undo `pack_state`; anything else is a `ProtocolError`. The arrays are read-only, as they are shared."""
+@lru_cache(maxsize=4)
+def unpack_state(blob: bytes, most_movements: int | None = None) -> ClusterState:
+    """Undo `pack_state`; anything else is a `ProtocolError`. The arrays are read-only, as they are shared.
+
+    Movements become Python numbers, of which millions would take half a minute: from a peer, no more of them are read
+    than the plan has rounds.
+    """
     end = blob.find(b"\n", 0, _LONGEST_HEADER)
     if end < 0:
         raise ProtocolError("a state's header is missing or too long: use the same version of flwr-dpkmeans.")
@@ -101,6 +105,10 @@ def unpack_state(blob: bytes) -> ClusterState:
         shapes = {str(name): tuple(_size(value) for value in shape) for name, shape in header["extras"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError("a state's header is malformed: use the same version of flwr-dpkmeans.") from error
+    if most_movements is not None and n_movements > most_movements:
+        raise ProtocolError(
+            f"a state has {n_movements} movements, but there are {most_movements} rounds at most: message discarded."
+        )
     sizes = [k * d, k, n_movements, *(math.prod(shape) for shape in shapes.values())]
     if len(data) != 8 * sum(sizes) or any(len(shape) not in (1, 2) for shape in shapes.values()):
         raise ProtocolError("a state's arrays do not have the sizes that its header says: message discarded.")

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.threads import one_thread_from_now_on
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.distinguishers import Features, Observer
 from simulations.audit.information import Worst, priced_information
@@ -132,7 +133,7 @@ def measuring(workers: int) -> Iterator[Measure]:
         yield _here
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=one_thread_from_now_on) as pool:
         yield lambda batches: pool.map(_in_worker, batches)
 
 
@@ -166,13 +167,6 @@ def _here(batches: Sequence[Batch]) -> Iterator[Table]:
         if batch.setup not in prepared:
             prepared[batch.setup] = _prepare(pickle.loads(batch.setup))
         yield _run(batch, prepared[batch.setup])
-
-
-def _one_thread() -> None:
-    """Tiny matrices: threads would wait for each other longer than they compute."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
 
 
 def _in_worker(batch: Batch) -> Table:

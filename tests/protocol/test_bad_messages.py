@@ -284,6 +284,20 @@ def test_bad_states(kind: str, midway: tuple[Hostile, dict[int, RecordDict]]) ->
     assert time.process_time() - started < SECONDS
 
 
+def test_more_movements_than_rounds_are_not_made_into_numbers() -> None:
+    header = json.dumps({"centroids": [1, 1], "movements": 4 * 10**6, "extras": {}}).encode()
+    blob = header + b"\n" + bytes(8 * (4 * 10**6 + 2))
+    started = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="4000000 movements, but there are 7 rounds at most"):
+            unpack_state(blob, 7)
+        assert tracemalloc.get_traced_memory()[1] < MEGABYTE
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - started < SECONDS
+
+
 def test_as_many_bad_final_plans() -> None:
     with hostile(small_config(n_examples=None, epsilon=3.0, algorithm="fastlloyd")) as server:
         server.agree()

@@ -133,9 +133,17 @@ def far_points(state: ClusterState) -> ClusterState:
     return replace(state, extras={**state.extras, "projected_points": state.extras["projected_points"] + 64.0})
 
 
+def more_movements(state: ClusterState) -> ClusterState:
+    # Four rounds; a million more would keep every node busy for seconds.
+    return replace(state, movements=(0.0,) * 5)
+
+
 @pytest.mark.parametrize(
     "change",
-    [off_grid, outside, too_many, another_width, stretched, without_projection, more_points, far_points],
+    [
+        *(off_grid, outside, too_many, another_width, stretched, without_projection, more_points, far_points),
+        more_movements,
+    ],
 )
 def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[ClusterState], ClusterState]) -> None:
     running = federation()
@@ -255,3 +263,7 @@ def test_the_result_may_come_with_the_cost_curve_only() -> None:
     for name in ("projection", "seed", "server_points"):
         with pytest.raises(ProtocolError, match="does not fit the plan"):
             require_server_state(plan, last, replace(state, extras={name: np.zeros((3, 1))}))
+    # One entry for each number of clusters: millions were drawn into every node's picture.
+    for curve in (np.zeros(4), np.zeros((3, 1)), np.full(3, 2.0**-17)):
+        with pytest.raises(ProtocolError, match="does not fit the plan"):
+            require_server_state(plan, last, replace(state, extras={"cost_curve": curve}))

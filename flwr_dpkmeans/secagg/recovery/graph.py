@@ -8,9 +8,9 @@ them it masks, and they hold the shares of its keys. With t of n clients that co
 * a server cannot learn both keys of a client, nor read the shares of a client that is given up: twice the threshold is
   more than the degree plus the colluding neighbours, since these give a share of both and everybody else of one;
 * colluding neighbours alone do not reach the threshold, which follows;
-* no part of the sum can be read. Where a part ends, half a neighbourhood is given up or colludes, and its members' self
-  masks are held by the other half and by the colluders in this one. Both ends together need more colluders among
-  `degree` clients than the threshold allows for, whoever the server says is gone, and also if it is not honest;
+* no part of the sum can be read, whoever the server says is gone, and also if it is not honest, and one sum at most:
+  two halves of neighbourhoods that do not overlap would need more colluders than the threshold allows for (`README.md`
+  beside this package has the proof, which takes a circle of twice the degree);
 * the silent leave enough share-holders.
 
 Up to `ALL_PAIRS_UP_TO` clients everybody neighbours everybody and all of this is certain. Above, the first three fail
@@ -60,17 +60,23 @@ class RecoveryGraph:
         these and all that collude, k the degree, h half of it and f(c) the members of S from c - h to c + h.
 
         * f(a) > threshold for every a in A, by the tickets.
-        * No h - 1 places in a row or more are without A, or half the neighbours of the client before them would
-          collude (but for 2^-40, see above).
-        * f changes by at most one from place to place, so in a row of L places without A it falls short by at most
-          1, 2, ... up to the middle and back: by (L + 1)^2 / 4 in all, which is w = h^2 / (4 (h - 1)) a place.
-        * Each member of S is counted k + 1 times, so (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|).
+        * In a gap of A of h places or more, the h places behind the client before it and the h places in front of the
+          client after it have at least threshold - h colluders each. Two of these halves that do not overlap would have
+          more than are allowed for, so (but for 2^-40, see above) at most one gap is so long, and is shorter than 2h:
+          only in such a gap do both halves share colluders.
+        * f changes by at most one from place to place, so in a gap of L places it falls short by at most 1, 2, ... up
+          to the middle and back: by (L + 1)^2 / 4 in all. In gaps below h that is at most w = h^2 / (4 (h - 1)) a
+          place; the long one, L = 2h - 1 at worst, falls short by h^2, so by x = h^2 - w (2h - 1) more than its w L.
+        * Each member of S is counted k + 1 times, so (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|) - x.
         """
         if self.certain:
             return n_clients
-        longest = max(1, self.degree // 2 - 1)
-        scale, short = 4 * longest, (longest + 1) ** 2
-        found = n_clients * ((self.threshold + 1) * scale - short) - (self.degree + 1) * max_silent * scale
+        half = self.degree // 2
+        # In units of 1 / scale, as all numbers are whole there.
+        scale = 4 * max(1, half - 1)
+        short = max(scale, half**2)
+        once = max(0, half**2 * scale - short * (2 * half - 1))
+        found = n_clients * ((self.threshold + 1) * scale - short) - (self.degree + 1) * max_silent * scale - once
         return max(0, found) // ((self.degree + 1) * scale - short) + max_silent
 
 
@@ -108,7 +114,8 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
         )
     everybody = n_clients - 1
     max_silent = min(max(max_silent, 0), everybody)
-    for degree in range(2, min(everybody, MOST_HOLDERS + 1), 2):
+    # On a smaller circle halves meet on its other side, and nothing says that one sum at most can be read.
+    for degree in range(2, min(n_clients // 2, MOST_HOLDERS) + 1, 2):
         if n_clients <= ALL_PAIRS_UP_TO:
             break
         graph = _sparse(n_clients, max_silent, degree)

@@ -1,0 +1,101 @@
+"""One thread for the numerics: the one place that decides, for every engine, node and worker.
+
+The matrix products are of small blocks: threads would wait for each other longer than they compute (measured: fifteen
+times the processor time on a busy machine, a tenth less wall time on an idle one), and last digits of decompositions
+depend on their number, which clients must agree on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
+
+
+class _Libraries:
+    """The thread pools of this process.
+
+    BLAS has one limit for the process: whoever enters first sets it and whoever leaves last puts it back. OpenMP has
+    one for each thread, which each thread sets and puts back by itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._n_inside = 0
+        self._n_modules = 0
+        self._known: list[LibController] = []
+        self._before: dict[str, tuple[LibController, int]] = {}
+
+    def enter(self) -> list[tuple[LibController, int]]:
+        """Limit all pools to one thread, and return those that this thread has to put back."""
+        own = []
+        with self._lock:
+            self._n_inside += 1
+            for library in self._loaded():
+                n_threads = library.get_num_threads() or 1
+                if n_threads == 1:
+                    continue
+                if library.user_api == "openmp":
+                    own.append((library, n_threads))
+                else:
+                    self._before.setdefault(library.filepath, (library, n_threads))
+                _set(library, 1)
+        return own
+
+    def leave(self, own: list[tuple[LibController, int]]) -> None:
+        """Put back what `enter` changed."""
+        with self._lock:
+            self._n_inside -= 1
+            ended = [] if self._n_inside else [*self._before.values()]
+            if not self._n_inside:
+                self._before.clear()
+            for library, n_threads in own + ended:
+                _set(library, n_threads)
+
+    def _loaded(self) -> list[LibController]:
+        """The libraries; looked up again, which takes milliseconds, only after imports, which may load some."""
+        if len(sys.modules) != self._n_modules:
+            from threadpoolctl import ThreadpoolController
+
+            self._known = ThreadpoolController().lib_controllers
+            self._n_modules = len(sys.modules)
+        return self._known
+
+
+def _set(library: LibController, n_threads: int) -> None:
+    """Set a library's limit; OpenBLAS 0.3.31 ignores the usual call in threads other than the main one."""
+    library.set_num_threads(n_threads)
+    local = getattr(library.dynlib, "openblas_set_num_threads_local", None)
+    if local is not None and library.get_num_threads() != n_threads:
+        local(n_threads)
+
+
+_LIBRARIES = _Libraries()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold BLAS and OpenMP to one thread; as a context or a decorator, nested and from several threads at once.
+
+    Examples
+    --------
+    >>> from threadpoolctl import threadpool_info
+    >>> with one_thread():
+    ...     {pool["num_threads"] for pool in threadpool_info()} <= {1}
+    True
+    """
+    own = _LIBRARIES.enter()
+    try:
+        yield
+    finally:
+        _LIBRARIES.leave(own)
+
+
+def one_thread_from_now_on() -> None:
+    """Hold BLAS and OpenMP, as far as they are loaded, to one thread for the life of a worker process."""
+    _LIBRARIES.enter()

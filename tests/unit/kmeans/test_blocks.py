@@ -1,0 +1,129 @@
+"""Memory is bounded whatever the number of rows, features and clusters, and blocks do not show in the sums."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.kmeans import blocks
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.blocks import BLOCK_BYTES, block_length, row_blocks, sum_over_blocks
+from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
+from flwr_dpkmeans.kmeans.proxies import samples_around
+from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram
+from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kmeans.update import round_to_grid
+
+WIDE = 1 << 16
+ARRAYS = 8
+"""Working arrays of a step at most, beside what it is given and returns."""
+
+
+def drawn(n: int, d: int, seed: int = 0) -> Any:
+    return round_to_grid(np.random.default_rng(seed).uniform(-1.0, 1.0, (n, d)))
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """Bytes that a call takes at most, without its result."""
+    tracemalloc.start()
+    try:
+        result = call()
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del result
+    return most - held
+
+
+def labels_of(n: int, k: int) -> Any:
+    return np.arange(n, dtype=np.int32) % k
+
+
+# Rows, clusters, features: a wide table, and others that are long or have many clusters.
+SHAPES = [(800, 4, WIDE), (2_000_000, 3, 1), (3, 200_000, 2), (2_000, 20_000, 3)]
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "assignment": nearest_centroids,
+    "relative sums": lambda points, centers: relative_statistics(points, centers, 0.5),
+    "absolute sums": absolute_statistics,
+    "nearest centres": lambda points, centers: nearest_projected(points, None, centers),
+    "clear labels": lambda points, centers: clear_labels(points, None, centers, 0.5),
+    "residuals": lambda points, centers: residual_sums(
+        points, labels_of(len(points), len(centers)), centers, 0.5, len(centers)
+    ),
+    "magnitudes": lambda points, _: magnitude_histogram(points, Ranges((-1.0,), (1.0,))),
+    "ranges": lambda points, _: range_histogram(points, Ranges((-1.0,), (1.0,))),
+    "cost": cost_per_point,
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_step_takes_a_few_blocks_of_memory(shape: tuple[int, int, int], step: str) -> None:
+    n, k, d = shape
+    if step in ("magnitudes", "ranges") and d > 1:
+        pytest.skip("column by column")
+    if step == "clear labels" and n * k > 10**7:
+        n = 200
+    points, centers = drawn(n, d), drawn(k, d, 1)
+    # Centres and sums are as large as the plan says, and two numbers for each row are no more than a row.
+    given = 8 * (4 * k * d + 2 * n)
+    assert peak(lambda: STEPS[step](points, centers)) < ARRAYS * BLOCK_BYTES + given
+
+
+def test_the_outer_product_takes_as_much_as_it_returns() -> None:
+    points, d = drawn(60_000, 64), 64
+    middle = np.zeros(d)
+    taken = peak(lambda: outer_product_triangle(points, lambda rows: unit_residuals(rows - middle, 1.0)))
+    assert taken < ARRAYS * BLOCK_BYTES + 8 * 8 * d * d < points.nbytes * 3
+
+
+def test_samples_around_proxies_are_bounded() -> None:
+    proxies = np.zeros((64, WIDE))
+    drawn_around = samples_around(proxies, np.ones(64), 0.0, np.random.default_rng(0))
+    assert len(drawn_around) == 256
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks of one to a few rows, and of single centres."""
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    yield
+
+
+def equal(one: Any, other: Any) -> bool:
+    if hasattr(one, "__dataclass_fields__"):
+        one, other = vars(one).values(), vars(other).values()
+    pairs = [(one, other)] if isinstance(one, np.ndarray | float) else zip(one, other, strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("n", "k", "d"), [(0, 2, 3), (1, 1, 1), (37, 5, 2), (40, 30, 6), (9, 2, 4100)])
+def test_blocks_do_not_show(step: str, n: int, k: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if step == "cost" and n == 0:
+        pytest.skip("no cost of no rows")
+    if step in ("magnitudes", "ranges"):
+        d = 1
+    points, centers = drawn(n, d), drawn(k, d, 1)
+    whole = STEPS[step](points, centers)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    found = STEPS[step](points, centers)
+    # A cost is no sum on the grid: its last digit may differ.
+    assert found == pytest.approx(whole, rel=1e-12) if step == "cost" else equal(whole, found)
+
+
+@pytest.mark.usefixtures("tiny_blocks")
+def test_blocks_cover_all_rows_once() -> None:
+    for n in (0, 1, 7, 32):
+        rows = [row for part in row_blocks(n, 3) for row in range(part.start, part.stop)]
+        assert rows == list(range(n))
+    assert block_length(10**9) == 1
+    points = drawn(33, 3)
+    (total,) = sum_over_blocks(lambda rows: [points[rows].sum(axis=0)], len(points), 3)
+    assert total.tolist() == points.sum(axis=0).tolist()

@@ -1,0 +1,155 @@
+"""One place holds BLAS to one thread, in every engine, and puts its limit back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from flwr_dpkmeans import FederatedKMeans, central
+from flwr_dpkmeans.algorithms import fastlloyd
+from flwr_dpkmeans.kmeans import assignment, metrics
+from flwr_dpkmeans.threads import one_thread
+
+POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def several_threads() -> Iterator[None]:
+    with threadpool_limits(3):
+        yield
+        assert blas_threads() == {3}
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[set[int]]:
+    """The limits in force whenever a function of a module is called."""
+    seen: list[set[int]] = []
+    original: Callable[..., Any] = getattr(module, name)
+
+    def watching(*arguments: Any, **options: Any) -> Any:
+        seen.append(blas_threads())
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, watching)
+    return seen
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "direct"])
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+def test_statistics_and_advances_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, engine: str, trust: str) -> None:
+    statistics = watched(monkeypatch, fastlloyd, "relative_statistics")
+    advances = watched(monkeypatch, fastlloyd, "relative_update")
+    km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine=engine, trust=trust, max_iter=2)
+    km.fit([POINTS[:30], POINTS[30:]])
+    assert statistics == [{1}] * 4
+    assert advances
+    assert all(seen == {1} for seen in advances)
+
+
+def test_a_start_that_clusters_runs_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = watched(monkeypatch, sys.modules["flwr_dpkmeans.algorithms.lloyd_family"], "sphere_packing")
+    km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine="direct", max_iter=2, random_state=815)
+    km.fit([POINTS[:30], POINTS[30:]])
+    assert packed
+    assert all(seen == {1} for seen in packed)
+
+
+@pytest.mark.parametrize("algorithm", ["k_fed", "max_cover"])
+def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    seen = watched(monkeypatch, central, algorithm)
+    km = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1)
+    km.fit([POINTS[:30], POINTS[30:]])
+    assert seen == [{1}]
+
+
+def test_predictions_and_metrics_run_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watched(monkeypatch, assignment, "_check_shapes")
+    assignment.nearest_centroids(POINTS, POINTS[:2])
+    metrics.cost_per_point(POINTS, POINTS[:2])
+    assert seen == [{1}, {1}]
+
+
+def test_limits_nest_and_end_with_an_error() -> None:
+    def failing() -> None:
+        with one_thread():
+            with one_thread():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        failing()
+    assert blas_threads() == {3}
+
+
+def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
+    both, left = Barrier(2), Barrier(2)
+
+    def first() -> None:
+        with one_thread():
+            both.wait(10)
+        left.wait(10)
+
+    def second() -> set[int]:
+        with one_thread():
+            both.wait(10)
+            left.wait(10)
+            return blas_threads()
+
+    with ThreadPoolExecutor(2) as pool:
+        ended, seen = pool.submit(first), pool.submit(second)
+        assert (ended.result(), seen.result()) == (None, {1})
+
+
+LATE = """
+import numpy
+from threadpoolctl import threadpool_info
+from flwr_dpkmeans.threads import one_thread, one_thread_from_now_on
+def threads():
+    return {pool["num_threads"] for pool in threadpool_info()}
+with one_thread():
+    pass
+before = len(threadpool_info())
+import sklearn.cluster
+assert len(threadpool_info()) > before
+usual = threads()
+assert 1 not in usual
+with one_thread():
+    assert threads() == {1}
+assert threads() == usual, threads()
+one_thread_from_now_on()
+assert threads() == {1}
+with one_thread():
+    pass
+assert threads() == {1}
+"""
+
+
+def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> None:
+    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "3")
+    subprocess.run([sys.executable, "-c", LATE], check=True, env=limits | {"PYTHONPATH": ":".join(sys.path)})
+
+
+def test_a_limit_is_cheap() -> None:
+    # A look for libraries costs milliseconds, which a fit of 11 ms does not have: there is one, not one for each limit.
+    looks = []
+    with pytest.MonkeyPatch.context() as patch:
+        import threadpoolctl
+
+        original = threadpoolctl.ThreadpoolController
+        patch.setattr(threadpoolctl, "ThreadpoolController", lambda: looks.append(1) or original())
+        for _ in range(100):
+            with one_thread():
+                pass
+    assert len(looks) <= 1
