@@ -27,7 +27,7 @@ from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 MAX_CLIENTS = 2**20
 """Clients of one run."""
 _ROUNDS_TO_COME = 16

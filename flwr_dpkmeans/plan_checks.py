@@ -49,6 +49,7 @@ def check_plan(plan: Plan) -> None:
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
     for planned in (*plan.preliminary, *plan.rounds):
+        trust_model(planned.trust).require_stated(plan.shares)
         trust_model(planned.trust).check(planned.blocks)
         if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
             raise PlanError(
@@ -56,6 +57,7 @@ def check_plan(plan: Plan) -> None:
                 "can be aggregated: use fewer clusters or features."
             )
         for block in planned.blocks:
+            block.sensitivity.require_reason(block.name)
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)

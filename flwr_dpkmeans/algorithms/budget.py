@@ -26,21 +26,18 @@ class ReleasePart:
         Of the block.
     shape : tuple of int
         Of the array.
-    bound : float
-        Sensitivity, in the norm of the noise.
+    sensitivity : Sensitivity
+        Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise.
     share : float
         Share s_i of epsilon in the paper; only ratios within a plan matter.
-    noise : NoiseShape
-        Gaussian or Laplace.
     entry_bound : float
         Largest magnitude that one unit adds to one entry.
     """
 
     name: str
     shape: tuple[int, ...]
-    bound: float
+    sensitivity: Sensitivity
     share: float
-    noise: NoiseShape
     entry_bound: float
 
 
@@ -103,10 +100,9 @@ def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[fl
 
 def _block(public: Public, part: ReleasePart, scale: float) -> Block:
     """A part with the noise of one scale."""
-    if part.noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
+    noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
+    if noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
         multiplier = scale / part.share
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
-    norm = Norm.L1 if part.noise is NoiseShape.LAPLACE else Norm.L2
-    sensitivity = Sensitivity(norm, part.bound, public.config.unit)
-    return Block(part.name, part.shape, sensitivity, part.noise, multiplier, part.entry_bound)
+    return Block(part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound)

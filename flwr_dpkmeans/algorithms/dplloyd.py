@@ -16,6 +16,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     Public,
     absolute_advance,
     absolute_sums,
+    counts_sensitivity,
     iterations,
     packed_state,
     total_closeness,
@@ -125,17 +126,24 @@ def _root_at_least(square: int) -> float:
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
+def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
+    """How far one row of the box moves the sums."""
+    if norm is Norm.L1:
+        bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
+    else:
+        bound, because = _root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+    return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
+
+
 def _build(
     name: str, public: Public, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
 ) -> Algorithm:
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
-    sums_bound = float(d) if norm is Norm.L1 else _root_at_least(d)
-    unit = PrivacyUnit.RECORD
     blocks = (
-        Block("sums", (k, d), Sensitivity(norm, sums_bound, unit), noise, sums_multiplier, 1.0),
-        Block("counts", (k,), Sensitivity(norm, 1.0, unit), noise, counts_multiplier, 1.0),
+        Block("sums", (k, d), _box_sensitivity(norm, d), noise, sums_multiplier, 1.0),
+        Block("counts", (k,), counts_sensitivity(norm), noise, counts_multiplier, 1.0),
     )
     advance = absolute_advance(public.config.post_processing or PostProcessing.TRUNCATE)
     rounds = tuple(PrivateSum(f"lloyd-{i}", blocks, absolute_sums, advance) for i in range(1, n_iterations + 1))

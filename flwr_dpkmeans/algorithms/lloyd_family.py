@@ -16,7 +16,7 @@ from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -115,6 +115,11 @@ class Public:
                 "the other releases take the whole budget: lower count_share, bounds_share or evaluation_share."
             )
         return 1.0 / math.sqrt(left)
+
+
+def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
+    """Say how far one row moves the counts of clusters, in either norm."""
+    return Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", nonnegative=True)
 
 
 def iterations(config: KMeansConfig, estimate: float) -> int:

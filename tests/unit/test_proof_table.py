@@ -16,7 +16,7 @@ from test_threats import defined_tests
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.theorems import BOUNDS, PROOF_PAGE
+from flwr_dpkmeans.privacy.theorems import BOUNDS, PROOF_PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / PROOF_PAGE
