@@ -48,8 +48,8 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
+    check_stated(plan)
     for planned in (*plan.preliminary, *plan.rounds):
-        trust_model(planned.trust).require_stated(plan.shares)
         trust_model(planned.trust).check(planned.blocks)
         if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
             raise PlanError(
@@ -57,7 +57,6 @@ def check_plan(plan: Plan) -> None:
                 "can be aggregated: use fewer clusters or features."
             )
         for block in planned.blocks:
-            block.sensitivity.require_reason(block.name)
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
@@ -67,6 +66,13 @@ def check_plan(plan: Plan) -> None:
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
                     f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
                 )
+
+
+def check_stated(plan: Plan) -> None:
+    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
+    trust_model(plan.config.trust).require_stated(plan.shares)
+    for block in (block for planned in (*plan.preliminary, *plan.rounds) for block in planned.blocks):
+        block.sensitivity.require_reason(block.name)
 
 
 def check_budget(plan: Plan) -> None:

@@ -125,7 +125,7 @@ def _share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
     if not within or max(moved, default=0) > block.entry_bound * _STEPS + 1.0:
         raise PlanError(
             f"{block.name!r} moves by {norm / _STEPS:.9g} between two neighbouring tables, but its sensitivity is "
-            f"declared as {block.sensitivity.bound:.9g} and {block.entry_bound:g} for one entry: clip the statistic, or "
+            f"declared as {block.sensitivity.bound:.9g} and {block.entry_bound:g} for one entry: clip the statistic or "
             "declare the bound that holds."
         )
     return min(1.0, norm / float(bound))
