@@ -176,6 +176,12 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
             f"max_iter is {config.max_iter}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
             "Lloyd rounds can be priced in reasonable time: give fewer."
         )
+    if config.client_sampling_rate < 1.0 and config.n_examples is None and entry.counts(config.unit):
+        # What follows from a count has no price over samples that holds for all its outcomes.
+        raise ConfigurationError(
+            f"client_sampling_rate is {config.client_sampling_rate:g}, but {name!r} makes a private count that its "
+            "rounds follow from: declare n_examples or leave the rate at 1."
+        )
     require_server_data(name, has_server_data=has_server_data)
     if config.private_bounds and has_server_data:
         raise ConfigurationError(

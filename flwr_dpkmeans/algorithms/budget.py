@@ -10,7 +10,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import NoiseFamily
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import Event, ExactRelease
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
@@ -65,7 +65,7 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
         return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
 
-    def events_at(scale: float) -> list[Event]:
+    def events_at(scale: float) -> Sequence[Event]:
         try:
             own = [
                 event
@@ -77,7 +77,8 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         except LocalMisuseError:
             # Noise below the grid has no price: as dear as none.
             return [ExactRelease("noise below the grid")]
-        return [*before, *own]
+        events = [*before, *own]
+        return with_joint_pure_release(events) if public.counted else events
 
     start = gaussian_noise_multiplier(config.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))

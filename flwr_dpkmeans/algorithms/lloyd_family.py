@@ -85,6 +85,11 @@ class Public:
         return self.n_examples
 
     @property
+    def counted(self) -> bool:
+        """Whether N was released, so that all plans that may follow from it must be priced together."""
+        return self.n_examples is not None and self.config.n_examples is None
+
+    @property
     def n_units(self) -> float:
         """What sums are taken over: N rows or, at client level, as many clients as take part on average."""
         if self.config.unit is PrivacyUnit.CLIENT:

@@ -15,7 +15,7 @@ from flwr_dpkmeans import algorithms, trust
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.algorithms.budget import ReleasePart, allocate
 from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
@@ -99,9 +99,10 @@ class MuteNotary(Notary):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = (PrivacyUnit.RECORD,)
     own = {
-        name: algorithms.AlgorithmEntry(build, NoiseShape.GAUSSIAN, record, counts, "votes of rows", trust="notary")
+        name: algorithms.AlgorithmEntry(
+            build, NoiseShape.GAUSSIAN, tuple(PrivacyUnit), counts, "votes of rows", trust="notary"
+        )
         for name, build, counts in (("votes", build_votes, False), ("mute", build_mute, True))
     }
     models = {model.name: model for model in (Notary(), MuteNotary())}
@@ -169,6 +170,12 @@ def test_what_cannot_say_why_it_is_private_is_refused_before_anything_is_sent(
     with pytest.raises(PlanError, match=sentence):
         estimator(engine=engine, **values).fit(parts())
     assert not sent
+
+
+def test_what_follows_from_a_count_is_not_sampled() -> None:
+    sentence = "client_sampling_rate is 0.5, but 'mute' makes a private count that its rounds follow from"
+    with pytest.raises(ConfigurationError, match=sentence):
+        plan_of(algorithm="mute", unit="client", client_sampling_rate=0.5, n_examples=None)
 
 
 def test_a_client_takes_no_reason_from_the_server_but_its_own() -> None:
