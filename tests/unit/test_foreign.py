@@ -117,12 +117,13 @@ def parts() -> list[Array]:
 
 
 def estimator(**values: Any) -> FederatedKMeans:
-    return FederatedKMeans(2, **{"algorithm": "votes", "epsilon": 5.0, "bounds": (-1.0, 1.0)} | values)
+    settings: dict[str, Any] = {"algorithm": "votes", "epsilon": 5.0, "bounds": (-1.0, 1.0)}
+    return FederatedKMeans(2, **settings | values)
 
 
 def plan_of(**values: Any) -> Plan:
-    settings = {"n_clusters": 2, "algorithm": "votes", "epsilon": 5.0, "bounds": ((-1.0,), (1.0,)), "n_examples": 900}
-    config = algorithms.parse_run(**settings | values)
+    settings: dict[str, Any] = {"n_clusters": 2, "algorithm": "votes", "epsilon": 5.0, "bounds": ((-1.0,), (1.0,))}
+    config = algorithms.parse_run(**settings | {"n_examples": 900} | values)
     return draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
 
 
