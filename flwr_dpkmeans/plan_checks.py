@@ -71,8 +71,14 @@ def check_plan(plan: Plan) -> None:
 def check_stated(plan: Plan) -> None:
     """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
     trust_model(plan.config.trust).require_stated(plan.shares)
-    for block in (block for planned in (*plan.preliminary, *plan.rounds) for block in planned.blocks):
-        block.sensitivity.require_reason(block.name)
+    for planned in (*plan.preliminary, *plan.rounds):
+        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+            raise PlanError(
+                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+                "give them names of their own."
+            )
+        for block in planned.blocks:
+            block.sensitivity.require_reason(block.name)
 
 
 def check_budget(plan: Plan) -> None:

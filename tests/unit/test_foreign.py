@@ -66,6 +66,13 @@ def build_votes(public: Public) -> Algorithm:
     return Algorithm("votes", rounds, start)
 
 
+def build_twins(public: Public) -> Algorithm:
+    """The same with one name for two arrays."""
+    votes = build_votes(public)
+    twins = tuple(replace(block, name="ballots") for block in votes.rounds[0].blocks)
+    return replace(votes, rounds=(replace(votes.rounds[0], blocks=twins),))
+
+
 def build_mute(public: Public) -> Algorithm:
     """The same without a word on why its bounds hold."""
     votes = build_votes(public)
@@ -103,7 +110,11 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         name: algorithms.AlgorithmEntry(
             build, NoiseShape.GAUSSIAN, tuple(PrivacyUnit), counts, "votes of rows", trust="notary"
         )
-        for name, build, counts in (("votes", build_votes, False), ("mute", build_mute, True))
+        for name, build, counts in (
+            ("votes", build_votes, False),
+            ("mute", build_mute, True),
+            ("twins", build_twins, False),
+        )
     }
     models = {model.name: model for model in (Notary(), MuteNotary())}
     monkeypatch.setattr(algorithms, "ALGORITHMS", MappingProxyType({**algorithms.ALGORITHMS, **own}))
@@ -155,6 +166,7 @@ def test_a_foreign_algorithm_and_trust_model_run_to_the_report(engine: str, mode
     ("values", "sentence"),
     [
         ({"algorithm": "mute"}, "the sensitivity of 'ballots' is 1, but nothing says why it is no larger: give"),
+        ({"algorithm": "twins"}, "round 'vote-1' releases two arrays of one name, but only the last of them could"),
         # Not even for a private count.
         (
             {"algorithm": "mute", "n_examples": "private"},
