@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from flwr_dpkmeans.algorithms.evaluation import admits_evaluation, result_extras
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
@@ -129,10 +130,12 @@ def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:
 def _same_block(a: Block, b: Block) -> bool:
     """Whether two blocks agree up to the last digits."""
     same = (a.name, a.shape, a.noise) == (b.name, b.shape, b.noise)
-    same = same and (a.sensitivity.norm, a.sensitivity.unit) == (b.sensitivity.norm, b.sensitivity.unit)
+    mine, theirs = a.sensitivity, b.sensitivity
+    # Reasons too: a report prints the server's only where they are this client's own.
     return (
         same
-        and _close(a.sensitivity.bound, b.sensitivity.bound)
+        and replace(mine, bound=1.0) == replace(theirs, bound=1.0)
+        and _close(mine.bound, theirs.bound)
         and _close(a.noise_multiplier, b.noise_multiplier)
         and _close(a.entry_bound, b.entry_bound)
     )

@@ -21,8 +21,8 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
-from flwr_dpkmeans.theorems import PROOF_PAGE
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]

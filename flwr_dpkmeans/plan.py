@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, SampledGaussianRelease, compose_epsilon
-from flwr_dpkmeans.privacy.events import dominating_release
+from flwr_dpkmeans.privacy.events import dominating_release, with_joint_pure_release
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
@@ -27,7 +27,7 @@ from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 from flwr_dpkmeans.trust.base import Shares
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 MAX_CLIENTS = 2**20
 """Clients of one run."""
 _ROUNDS_TO_COME = 16
@@ -259,7 +259,9 @@ class Plan:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         if indices is None:
             indices = range(self.first_round, self.last_round + 1)
-        return tuple(event for index in indices for event in self._round_events(index))
+        events = tuple(event for index in indices for event in self._round_events(index))
+        # The number of rounds may follow from the count.
+        return events if self.count is None else with_joint_pure_release(events)
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
         self.round_at(index)

@@ -48,6 +48,7 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
+    check_stated(plan)
     for planned in (*plan.preliminary, *plan.rounds):
         trust_model(planned.trust).check(planned.blocks)
         if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
@@ -65,6 +66,19 @@ def check_plan(plan: Plan) -> None:
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
                     f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {config.epsilon:g})."
                 )
+
+
+def check_stated(plan: Plan) -> None:
+    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
+    trust_model(plan.config.trust).require_stated(plan.shares)
+    for planned in (*plan.preliminary, *plan.rounds):
+        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+            raise PlanError(
+                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+                "give them names of their own."
+            )
+        for block in planned.blocks:
+            block.sensitivity.require_reason(block.name)
 
 
 def check_budget(plan: Plan) -> None:

@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
-from flwr_dpkmeans.plan_checks import check_budget, check_plan
+from flwr_dpkmeans.plan_checks import check_budget, check_plan, check_stated
 from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
 from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
@@ -127,8 +127,10 @@ def draft_plan(
     check_plan(plan)
     if plan.is_final:
         check_budget(plan)
-    elif config.max_epsilon is not None:
-        check_budget(_cheapest(plan))
+    else:
+        check_stated(_continued(plan, known or len(config.bounds[0]), plan.n_examples or _MANY))
+        if config.max_epsilon is not None:
+            check_budget(_cheapest(plan))
     return plan
 
 
@@ -174,6 +176,12 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
         raise ConfigurationError(
             f"max_iter is {config.max_iter}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
             "Lloyd rounds can be priced in reasonable time: give fewer."
+        )
+    if config.client_sampling_rate < 1.0 and config.n_examples is None and entry.counts(config.unit):
+        # What follows from a count has no price over samples that holds for all its outcomes.
+        raise ConfigurationError(
+            f"client_sampling_rate is {config.client_sampling_rate:g}, but {name!r} makes a private count that its "
+            "rounds follow from: declare n_examples or leave the rate at 1."
         )
     require_server_data(name, has_server_data=has_server_data)
     if config.private_bounds and has_server_data:
@@ -312,6 +320,12 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
     return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
 
 
+def _continued(plan: Plan, n_features: int, n_examples: int) -> Plan:
+    """A preliminary plan as it would go on."""
+    final = _with_preliminary_rounds(replace(plan, n_features=n_features, n_examples=n_examples))
+    return replace(final, rounds=_planned_rounds(build_algorithm(final), plan.config.trust))
+
+
 def _cheapest(plan: Plan) -> Plan:
     """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run.
 
@@ -325,10 +339,8 @@ def _cheapest(plan: Plan) -> Plan:
     continued: list[Plan] = []
     refused: PlanError | None = None
     for width, n_examples in itertools.product(widths, counts):
-        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
-        final = _with_preliminary_rounds(final)
         try:
-            continued.append(replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust)))
+            continued.append(_continued(replace(plan, config=longest), width, n_examples))
         except PlanError as error:
             # Such as too few rows to choose k from: the count may still find more.
             refused = error

@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.evaluation import EVALUATION_ARRAYS
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.plan import Plan, PlannedRound
 from flwr_dpkmeans.plan_checks import MAX_ROWS_PER_CLIENT
-from flwr_dpkmeans.preliminary import COUNT, MAGNITUDES, RANGES
+from flwr_dpkmeans.preliminary import COUNT
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.trust import trust_model
 
-_NOT_NEGATIVE = frozenset(
-    (COUNT, MAGNITUDES, RANGES, "counts", "weights", "indicators", "proxy_counts", *EVALUATION_ARRAYS)
-)
-"""Arrays that are sums of numbers of at least 0."""
 _GAUSSIAN_ROOM = 12.0
 _LAPLACE_ROOM = 40.0
 """Noise of more scales than these has a probability below 1e-17 in one entry."""
@@ -69,7 +64,7 @@ def require_plausible(
         units = rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
         room = _room(plan, planned, block, n_clients, n_sharers)
         most = block.entry_bound * units + room
-        least = 0.0 - room if block.name in _NOT_NEGATIVE else -most
+        least = 0.0 - room if block.sensitivity.nonnegative else -most
         values = released[block.name]
         outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
         if outside:

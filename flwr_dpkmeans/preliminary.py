@@ -37,6 +37,14 @@ PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
 COUNT, MAGNITUDES, RANGES = "count", "magnitudes", "ranges"
 """Names of the released arrays."""
+_ONE_BIN = {
+    MAGNITUDES: (
+        "S17: one row is in one bin, by sign and power of two, of each column's histogram: a norm of sqrt(number of "
+        "columns)"
+    ),
+    RANGES: ("S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)"),
+}
+_ONE_VOTE = "S17: one client's histograms are scaled down to the norm of a single row's"
 MAGNITUDES_PART = 0.5
 """Of `bounds_share`, for the first of the two histograms."""
 
@@ -277,12 +285,18 @@ def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -
 
 def _count_block(config: KMeansConfig, multiplier: float) -> Block:
     """The private count: one entry; at client level each client counts no more rows than are declared."""
-    bound = 1.0 if config.unit is PrivacyUnit.RECORD else float(config.examples_per_client)
-    return Block(COUNT, (1,), Sensitivity(Norm.L2, bound, config.unit), NoiseShape.GAUSSIAN, multiplier, bound)
+    bound, because = 1.0, "S16: one row changes the number of rows by one"
+    if config.unit is PrivacyUnit.CLIENT:
+        bound = float(config.examples_per_client)
+        because = "S16: one client's number of rows is clipped to the declared examples_per_client"
+    sensitivity = Sensitivity(Norm.L2, bound, config.unit, because, nonnegative=True)
+    return Block(COUNT, (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, bound)
 
 
 def _histogram_block(config: KMeansConfig, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
     bound = math.nextafter(math.sqrt(shape[0]), math.inf)
+    because = _ONE_BIN[name] if config.unit is PrivacyUnit.RECORD else _ONE_VOTE
+    sensitivity = Sensitivity(Norm.L2, bound, config.unit, because, nonnegative=True)
     entry = 1.0 if config.unit is PrivacyUnit.RECORD else bound
-    return Block(name, shape, Sensitivity(Norm.L2, bound, config.unit), NoiseShape.GAUSSIAN, multiplier, entry)
+    return Block(name, shape, sensitivity, NoiseShape.GAUSSIAN, multiplier, entry)

@@ -20,8 +20,8 @@ from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyRe
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import joint_closeness
+from flwr_dpkmeans.privacy.theorems import theorem
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.theorems import PROOF_PAGE, theorem
 from flwr_dpkmeans.trust import trust_model
 
 
@@ -62,8 +62,6 @@ NEIGHBOURS = {
     "record": "two data sets are neighbours if one row appears or disappears",
     "client": "two data sets are neighbours if one client's rows are replaced by none",
 }
-
-_GUARANTEE_ROWS = {"oblivious": "T1, T2, T5", "distributed": "T3, T5", "central": "T4, T5"}
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
@@ -183,7 +181,8 @@ def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not is_private_plan(plan):
         return "None: this run is not private, see the warnings."
-    sentence = trust_model(plan.config.trust).guarantee(plan.shares)
+    model = trust_model(plan.config.trust)
+    sentence = model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.config.trust:
         colluding = max(1, plan.max_silent)
         shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
@@ -194,7 +193,7 @@ def _guarantee(plan: Plan) -> str:
             f"with noise from the clients: {'these releases hold' if len(shown) > 1 else 'that release holds'} "
             f"against a server, or against up to {colluding} of {plan.n_clients} clients."
         )
-    return f"{sentence} Proofs: {PROOF_PAGE}, rows {_GUARANTEE_ROWS[plan.config.trust]} and those that each line names."
+    return f"{sentence} Proofs: {model.proofs} and those that each line names."
 
 
 def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:

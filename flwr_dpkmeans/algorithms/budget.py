@@ -10,7 +10,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import NoiseFamily
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import Event, ExactRelease
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
@@ -26,21 +26,18 @@ class ReleasePart:
         Of the block.
     shape : tuple of int
         Of the array.
-    bound : float
-        Sensitivity, in the norm of the noise.
+    sensitivity : Sensitivity
+        Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise.
     share : float
         Share s_i of epsilon in the paper; only ratios within a plan matter.
-    noise : NoiseShape
-        Gaussian or Laplace.
     entry_bound : float
         Largest magnitude that one unit adds to one entry.
     """
 
     name: str
     shape: tuple[int, ...]
-    bound: float
+    sensitivity: Sensitivity
     share: float
-    noise: NoiseShape
     entry_bound: float
 
 
@@ -68,7 +65,7 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
         return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
 
-    def events_at(scale: float) -> list[Event]:
+    def events_at(scale: float) -> Sequence[Event]:
         try:
             own = [
                 event
@@ -80,7 +77,8 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         except LocalMisuseError:
             # Noise below the grid has no price: as dear as none.
             return [ExactRelease("noise below the grid")]
-        return [*before, *own]
+        events = [*before, *own]
+        return with_joint_pure_release(events) if public.counted else events
 
     start = gaussian_noise_multiplier(config.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))
@@ -103,10 +101,9 @@ def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[fl
 
 def _block(public: Public, part: ReleasePart, scale: float) -> Block:
     """A part with the noise of one scale."""
-    if part.noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
+    noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
+    if noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
         multiplier = scale / part.share
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
-    norm = Norm.L1 if part.noise is NoiseShape.LAPLACE else Norm.L2
-    sensitivity = Sensitivity(norm, part.bound, public.config.unit)
-    return Block(part.name, part.shape, sensitivity, part.noise, multiplier, part.entry_bound)
+    return Block(part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound)

@@ -7,6 +7,7 @@ counts an unbounded quotient is otherwise much worse than the papers' figures.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from flwr_dpkmeans.algorithms.lloyd_family import (
@@ -16,6 +17,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     Public,
     absolute_advance,
     absolute_sums,
+    counts_sensitivity,
     iterations,
     packed_state,
     total_closeness,
@@ -81,7 +83,8 @@ def build_sulloyd(public: Public) -> Algorithm:
     """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
 
     Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
-    mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon.
+    mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
+    after every outcome of a private count, which decides how many there are.
     """
     d, k = public.n_features, public.config.n_clusters
     epsilon = public.config.epsilon * (1.0 - public.config.reserved_share(counts=True))
@@ -89,7 +92,7 @@ def build_sulloyd(public: Public) -> Algorithm:
     count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
     t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
     sum_share, count_share = sulloyd_split(d)
-    per_iteration = _laplace_epsilon(public, epsilon, t, (sum_share, count_share)) / t
+    per_iteration = _laplace_epsilon(public, epsilon, [sum_share / t, count_share / t] * t) / t
     return _build(
         "sulloyd",
         public,
@@ -100,15 +103,18 @@ def build_sulloyd(public: Public) -> Algorithm:
     )
 
 
-def _laplace_epsilon(public: Public, least: float, n_iterations: int, split: tuple[float, float]) -> float:
-    """The largest sum of the iterations' epsilons with which the whole run costs what was asked for."""
+def _laplace_epsilon(public: Public, least: float, shares: Sequence[float]) -> float:
+    """The largest sum of the iterations' epsilons, of which each array has a share, with which the run costs epsilon.
+
+    Where N was counted it is the same however many iterations follow: see `with_joint_pure_release`.
+    """
     others = public.released_events()
     if not others:
         return least
 
-    def events_at(scale: float) -> list[Event]:
-        pair = [LaplaceRelease("iteration", n_iterations * scale / share) for share in split]
-        return [*others, *(pair * n_iterations)]
+    def events_at(scale: float) -> Sequence[Event]:
+        iterations = [LaplaceRelease("iterations", scale / share) for share in ([1.0] if public.counted else shares)]
+        return [*others, *iterations]
 
     scale = calibrate_scale(events_at, public.config.epsilon, public.delta, start=1.0 / least)
     return max(least, 1.0 / scale)
@@ -125,17 +131,24 @@ def _root_at_least(square: int) -> float:
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
+def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
+    """How far one row of the box moves the sums."""
+    if norm is Norm.L1:
+        bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
+    else:
+        bound, because = _root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+    return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
+
+
 def _build(
     name: str, public: Public, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
 ) -> Algorithm:
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
-    sums_bound = float(d) if norm is Norm.L1 else _root_at_least(d)
-    unit = PrivacyUnit.RECORD
     blocks = (
-        Block("sums", (k, d), Sensitivity(norm, sums_bound, unit), noise, sums_multiplier, 1.0),
-        Block("counts", (k,), Sensitivity(norm, 1.0, unit), noise, counts_multiplier, 1.0),
+        Block("sums", (k, d), _box_sensitivity(norm, d), noise, sums_multiplier, 1.0),
+        Block("counts", (k,), counts_sensitivity(norm), noise, counts_multiplier, 1.0),
     )
     advance = absolute_advance(public.config.post_processing or PostProcessing.TRUNCATE)
     rounds = tuple(PrivateSum(f"lloyd-{i}", blocks, absolute_sums, advance) for i in range(1, n_iterations + 1))

@@ -30,6 +30,25 @@ from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, Labels, Privat
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
 """Names of the released arrays, and of the extras that hold them in the state."""
+_BECAUSE = {
+    (CLIPPED_COST, PrivacyUnit.RECORD): (
+        "S18: one row's squared distance to its nearest centroid, divided by the squared clip distance and clipped, is "
+        "at most 1 (evaluation)"
+    ),
+    (ROWS_BEYOND, PrivacyUnit.RECORD): "S18: one row lies beyond the clip distance or not (evaluation)",
+    (CELL_COUNTS, PrivacyUnit.RECORD): "S18: one row has one cluster and at most one label (evaluation)",
+    (CLIPPED_COST, PrivacyUnit.CLIENT): (
+        "S19: one client's mean over its rows of clipped squared distances, in squared clip distances, is at most 1 "
+        "(evaluation)"
+    ),
+    (ROWS_BEYOND, PrivacyUnit.CLIENT): (
+        "S19: one client's share of rows beyond the clip distance is at most 1 (evaluation)"
+    ),
+    (CELL_COUNTS, PrivacyUnit.CLIENT): (
+        "S19: one client's shares of rows by cluster and label add up to at most 1 (evaluation)"
+    ),
+}
+"""Why no array moves by more than 1."""
 _PARTS = {CLIPPED_COST: 0.45, ROWS_BEYOND: 0.1, CELL_COUNTS: 0.45}
 """Of the evaluation's share. The cost is one number, but small beside its bound; accuracy has the noise of k cells, but
 is of the size of 1: both want the same. How many rows were clipped need not be known to more than some percent."""
@@ -88,14 +107,14 @@ def evaluation_blocks(config: KMeansConfig, multiplier: float) -> tuple[Block, .
     >>> [(block.name, block.shape, round(block.noise_multiplier, 1)) for block in evaluation_blocks(config, 1.0)]
     [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 3), 1.5)]
     """
-    shapes = {CELL_COUNTS: (config.n_clusters, config.n_classes + 1)}
-    sensitivity = Sensitivity(Norm.L2, 1.0, config.unit)
-    if config.evaluation is Evaluation.EXACT:
-        return tuple(Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.NONE, 0.0, 1.0) for name in _PARTS)
-    return tuple(
-        Block(name, shapes.get(name, (1,)), sensitivity, NoiseShape.GAUSSIAN, multiplier / math.sqrt(part), 1.0)
-        for name, part in _PARTS.items()
-    )
+    exact = config.evaluation is Evaluation.EXACT
+    noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
+    blocks = []
+    for name, part in _PARTS.items():
+        shape = (config.n_clusters, config.n_classes + 1) if name == CELL_COUNTS else (1,)
+        sensitivity = Sensitivity(Norm.L2, 1.0, config.unit, _BECAUSE[name, config.unit], nonnegative=True)
+        blocks.append(Block(name, shape, sensitivity, noise, 0.0 if exact else multiplier / math.sqrt(part), 1.0))
+    return tuple(blocks)
 
 
 def evaluation_round(public: Public) -> PrivateSum:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from flwr_dpkmeans.algorithms.lloyd_family import (
     ERROR_TARGET,
     Public,
+    counts_sensitivity,
     iterations,
     moved_state,
     packed_state,
@@ -122,12 +123,12 @@ def build(public: Public) -> Algorithm:
 def _iteration(public: Public, parameters: FastLloydParameters, index: int, radius: float) -> PrivateSum:
     """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
     k, d, spread = public.config.n_clusters, public.n_features, math.sqrt(parameters.n_iterations)
-    unit = PrivacyUnit.RECORD
+    within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
     blocks = (
         Block(
             "relative_sums",
             (k, d),
-            Sensitivity(Norm.L2, radius, unit),
+            Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within),
             NoiseShape.GAUSSIAN,
             parameters.sums_multiplier * spread,
             min(radius, 2.0 * BOX_BOUND),
@@ -135,7 +136,7 @@ def _iteration(public: Public, parameters: FastLloydParameters, index: int, radi
         Block(
             "counts",
             (k,),
-            Sensitivity(Norm.L2, 1.0, unit),
+            counts_sensitivity(),
             NoiseShape.GAUSSIAN,
             parameters.counts_multiplier * spread,
             1.0,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget import ReleasePart
-from flwr_dpkmeans.algorithms.lloyd_family import Public, largest_step
+from flwr_dpkmeans.algorithms.lloyd_family import Public, counts_sensitivity, largest_step
 from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
@@ -35,7 +35,7 @@ from flwr_dpkmeans.kmeans.projected import (
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, PrivateSum
 from flwr_dpkmeans.server_facts import ServerFacts
 
@@ -52,6 +52,13 @@ _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
 
+_ONE_OUTER_PRODUCT = (
+    "S5: one row x within the radius R adds x x^T, of Frobenius norm at most R^2, plus one grid step of rounding in "
+    "each entry; entries off the diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, step 1)"
+)
+_ONE_CLIPPED_ROW = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
+
+
 def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
     """Rows relative to the public centre, clipped to the ball of a radius; on the grid."""
     return clip_rows(points - np.asarray(facts.centre), radius)
@@ -65,10 +72,12 @@ def outer_product_part(public: Public, facts: ServerFacts, share: float) -> Rele
     sqrt(m) steps are added. At client level the whole triangle is clipped and rounded toward zero: nothing is added.
     """
     size = triangle_size(public.n_features)
-    bound = facts.outer_product_bound
-    if public.config.unit is PrivacyUnit.RECORD:
-        bound += outer_product_rounding(size)
-    return ReleasePart("outer_product", (size,), bound, share, NoiseShape.GAUSSIAN, bound)
+    if public.config.unit is PrivacyUnit.CLIENT:
+        sensitivity = _clipped("S6: ", "outer product, in Frobenius norm,", Norm.L2, facts.outer_product_bound)
+    else:
+        bound = facts.outer_product_bound + outer_product_rounding(size)
+        sensitivity = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, _ONE_OUTER_PRODUCT)
+    return ReleasePart("outer_product", (size,), sensitivity, share, sensitivity.bound)
 
 
 def outer_product_rounding(size: int) -> float:
@@ -105,8 +114,13 @@ def outer_product_round(public: Public, facts: ServerFacts, blocks: tuple[Block,
 
 def weights_part(public: Public, facts: ServerFacts, share: float) -> ReleasePart:
     """Describe the histogram over server points: one row lies in one bin; a client's histogram is clipped."""
-    bound = 1.0 if public.config.unit is PrivacyUnit.RECORD else facts.weights_bound
-    return ReleasePart("weights", (facts.n_points,), bound, share, _count_noise(public.config), bound)
+    norm = _count_norm(public.config)
+    if public.config.unit is PrivacyUnit.CLIENT:
+        sensitivity = _clipped("S8: ", "histogram", norm, facts.weights_bound, nonnegative=True)
+    else:
+        nearest = "S7: one row is nearest to one server point (FedDP-KMeans, section 3, step 2)"
+        sensitivity = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
+    return ReleasePart("weights", (facts.n_points,), sensitivity, share, sensitivity.bound)
 
 
 def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...]) -> PrivateSum:
@@ -144,17 +158,18 @@ def weights_round(public: Public, facts: ServerFacts, blocks: tuple[Block, ...])
 def centers_parts(public: Public, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
     """Describe sums and counts (record level), or cluster means and indicators (client level)."""
     k, d = public.config.n_clusters, public.n_features
-    noise = _count_noise(public.config)
+    norm = _count_norm(public.config)
     if public.config.unit is PrivacyUnit.RECORD:
-        radius = facts.data_radius
+        sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, _ONE_CLIPPED_ROW)
         return [
-            ReleasePart("clipped_sums", (k, d), radius, sums_share, NoiseShape.GAUSSIAN, radius),
-            ReleasePart("counts", (k,), 1.0, counts_share, noise, 1.0),
+            ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
+            ReleasePart("counts", (k,), counts_sensitivity(norm), counts_share, 1.0),
         ]
-    means, indicators = facts.means_bound, facts.indicators_bound
+    means = _clipped("S10: ", "list of cluster means", Norm.L2, facts.means_bound)
+    indicators = _clipped("S10: ", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
-        ReleasePart("means", (k, d), means, sums_share, NoiseShape.GAUSSIAN, means),
-        ReleasePart("indicators", (k,), indicators, counts_share, noise, min(1.0, indicators)),
+        ReleasePart("means", (k, d), means, sums_share, means.bound),
+        ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
     ]
 
 
@@ -270,14 +285,20 @@ def _lifted(centers: Array, projection: Array, facts: ServerFacts) -> Array:
     return round_to_grid(truncate(centers @ projection.T + np.asarray(facts.centre)))
 
 
-def _count_noise(config: KMeansConfig) -> NoiseShape:
-    """Noise of histograms and counts."""
-    return NoiseShape.LAPLACE if config.noise_kind is NoiseFamily.PAPER else NoiseShape.GAUSSIAN
+def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False) -> Sensitivity:
+    """One client's statistic, clipped to a bound."""
+    because = f"{row}one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
+    return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)
+
+
+def _count_norm(config: KMeansConfig) -> Norm:
+    """Norm of histograms, counts and indicators: that of their noise, Laplace in the paper."""
+    return Norm.L1 if config.noise_kind is NoiseFamily.PAPER else Norm.L2
 
 
 def _order(config: KMeansConfig) -> int:
-    """Norm of histograms and indicators: that of their noise."""
-    return 1 if config.noise_kind is NoiseFamily.PAPER else 2
+    """The same as a number."""
+    return 1 if _count_norm(config) is Norm.L1 else 2
 
 
 def state_extra(state: ClusterState, name: str) -> Array:

@@ -16,7 +16,7 @@ from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -85,6 +85,11 @@ class Public:
         return self.n_examples
 
     @property
+    def counted(self) -> bool:
+        """Whether N was released, so that all plans that may follow from it must be priced together."""
+        return self.n_examples is not None and self.config.n_examples is None
+
+    @property
     def n_units(self) -> float:
         """What sums are taken over: N rows or, at client level, as many clients as take part on average."""
         if self.config.unit is PrivacyUnit.CLIENT:
@@ -115,6 +120,11 @@ class Public:
                 "the other releases take the whole budget: lower count_share, bounds_share or evaluation_share."
             )
         return 1.0 / math.sqrt(left)
+
+
+def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
+    """Say how far one row moves the counts of clusters, in either norm."""
+    return Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", nonnegative=True)
 
 
 def iterations(config: KMeansConfig, estimate: float) -> int:

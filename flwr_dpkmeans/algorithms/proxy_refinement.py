@@ -8,7 +8,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE, PROJECTED_CENTERS, SEED, state_extra
-from flwr_dpkmeans.algorithms.lloyd_family import largest_step
+from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
 from flwr_dpkmeans.algorithms.proxy_rounds import in_proxy_space
 from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admitting, as_length
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
@@ -26,9 +26,30 @@ def refinement_parts(setting: Setting, share: float) -> list[ReleasePart]:
     """Describe a refinement: residuals and counts by cluster, and the sum of the residuals' squares."""
     k, d, options = setting.n_clusters, setting.n_features, setting.options
     return [
-        setting.part("residual_sums", (k, d), share * (1.0 - options.counts_share - options.residual_share)),
-        setting.part("counts", (k,), share * options.counts_share),
-        setting.part("residual_squares", (1,), share * options.residual_share),
+        setting.part(
+            "residual_sums",
+            (k, d),
+            share * (1.0 - options.counts_share - options.residual_share),
+            "S14: one row's residual from its nearest centroid, divided by the radius and clipped to length 1, is in "
+            "one sum (ProxyLloyd)",
+            "mean residual over its rows, by cluster",
+        ),
+        setting.part(
+            "counts",
+            (k,),
+            share * options.counts_share,
+            counts_sensitivity().because,
+            "shares of its rows, by cluster",
+            nonnegative=True,
+        ),
+        setting.part(
+            "residual_squares",
+            (1,),
+            share * options.residual_share,
+            "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
+            "mean squared residual over its rows",
+            nonnegative=True,
+        ),
     ]
 
 

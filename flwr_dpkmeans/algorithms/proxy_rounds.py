@@ -75,8 +75,23 @@ def initial_state(setting: Setting) -> InitialState:
 def location_parts(setting: Setting) -> list[ReleasePart]:
     """Describe the mean and the mean square: both of rows divided by their clip bound."""
     return [
-        setting.part("row_sums", (setting.n_features,), setting.options.location_share),
-        setting.part("row_squares", (1,), setting.options.squares_share),
+        setting.part(
+            "row_sums",
+            (setting.n_features,),
+            setting.options.location_share,
+            "S11: one row's difference from the public centre, divided by the location round's clip bound and clipped "
+            "to length 1, is in one sum (ProxyLloyd)",
+            "mean over its rows",
+        ),
+        setting.part(
+            "row_squares",
+            (1,),
+            setting.options.squares_share,
+            "S11: one row's squared distance from the public centre, divided by the squared clip bound and clipped, is "
+            "at most 1 (ProxyLloyd)",
+            "mean square over its rows",
+            nonnegative=True,
+        ),
     ]
 
 
@@ -110,7 +125,17 @@ def covariance_parts(setting: Setting) -> list[ReleasePart]:
     """Describe the outer product of rows of length at most 1: Frobenius norm 1, and the rounding of its sum."""
     size = triangle_size(setting.n_features)
     weight = setting.options.covariance_share
-    return [setting.part("unit_outer_product", (size,), weight, outer_product_rounding(size))]
+    return [
+        setting.part(
+            "unit_outer_product",
+            (size,),
+            weight,
+            "S12: one row's difference from the released centre, divided by the radius and clipped to length 1, adds a "
+            "matrix of Frobenius norm at most 1, plus one grid step of rounding in each entry (ProxyLloyd)",
+            "mean outer product over its rows",
+            rounding=outer_product_rounding(size),
+        )
+    ]
 
 
 def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
@@ -148,8 +173,22 @@ def proxy_parts(setting: Setting) -> list[ReleasePart]:
     share, n_proxies = setting.plan.pass_share, setting.plan.n_proxies
     counts = share * setting.options.proxy_counts_share
     return [
-        setting.part("proxy_sums", (n_proxies, width), share - counts),
-        setting.part("proxy_counts", (n_proxies,), counts),
+        setting.part(
+            "proxy_sums",
+            (n_proxies, width),
+            share - counts,
+            "S13: one row's residual from its nearest proxy, divided by the radius and clipped to length 1, is in one "
+            "sum (ProxyLloyd)",
+            "mean residual over its rows, by nearest proxy",
+        ),
+        setting.part(
+            "proxy_counts",
+            (n_proxies,),
+            counts,
+            "S13: one row is nearest to one proxy (ProxyLloyd)",
+            "shares of its rows, by nearest proxy",
+            nonnegative=True,
+        ),
     ]
 
 

@@ -20,8 +20,8 @@ from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, client_
 from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.mechanisms import Block
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
 
 CENTRE = "centre"
@@ -33,6 +33,10 @@ PROXY_RADIUS = "proxy_radius"
 RADIUS = "radius"
 
 _SMALLEST_RADIUS = 2.0**-12
+_MEANS = (
+    "S15: one client's {}, vectors of length at most 1, is scaled down to the bound, which follows from the declared "
+    "examples_per_client (ProxyLloyd)"
+)
 
 
 @dataclass(frozen=True)
@@ -94,14 +98,28 @@ class Setting:
         """Public randomness of one step."""
         return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
 
-    def part(self, name: str, shape: tuple[int, ...], weight: float, rounding: float = 0.0) -> ReleasePart:
+    def part(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        weight: float,
+        one_row: str,
+        means: str,
+        *,
+        rounding: float = 0.0,
+        nonnegative: bool = False,
+    ) -> ReleasePart:
         """Describe an array with its share of the squared-GDP budget.
 
-        One row adds a vector of length at most 1, and `rounding` where a client's sum is rounded; one client's mean of
-        such vectors is clipped to a bound of at most 1 and rounded toward zero.
+        One row adds a vector of length at most 1, because of `one_row`, and `rounding` where a client's sum is rounded;
+        one client's `means` of such vectors are clipped to a bound of at most 1 and rounded toward zero.
         """
-        bound = client_bounds(self.public.config)[name] if self.per_client else 1.0 + rounding
-        return ReleasePart(name, shape, bound, math.sqrt(weight), NoiseShape.GAUSSIAN, bound)
+        if self.per_client:
+            bound, because = client_bounds(self.public.config)[name], _MEANS.format(means)
+        else:
+            bound, because = 1.0 + rounding, one_row
+        sensitivity = Sensitivity(Norm.L2, bound, self.public.config.unit, because, nonnegative)
+        return ReleasePart(name, shape, sensitivity, math.sqrt(weight), bound)
 
     def sent(self, arrays: Sequence[Array], n_rows: int, blocks: tuple[Block, ...]) -> list[Array]:
         """Turn sums over one client's rows into what it sends."""

@@ -10,7 +10,8 @@ from flwr_dpkmeans.baselines.noisy_average import NOISE_BITS
 from flwr_dpkmeans.baselines.selection import SELECTION_SLACK, selection_rate
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, PureRelease, calibrate_gaussian, compose_epsilon
-from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive
+from flwr_dpkmeans.privacy.mechanisms import product_at_least
+from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity, require_delta, require_positive
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 
 # Part of epsilon that goes to the selections, and parts of the squared GDP parameter of the Gaussian releases, which
@@ -123,10 +124,12 @@ def draft_budget(
         "Lloyd sums": n_clusters * n_features,
         "Lloyd counts": n_clusters,
     }
-    sensitivities = {name: radius if name.endswith("sums") else 1.0 for name in sizes}
+    sensitivities = {name: _sensitivity(name, radius) for name in sizes}
 
     def stds_at(multiplier: float) -> dict[str, float]:
-        return {name: sensitivities[name] * multiplier / math.sqrt(_WEIGHTS[name]) for name in sizes}
+        # Never below the multiplier that is priced times the bound, not even in the last digit.
+        priced = {name: multiplier / math.sqrt(_WEIGHTS[name]) for name in sizes}
+        return {name: product_at_least(priced[name], sensitivities[name].bound) for name in sizes}
 
     def closeness_at(multiplier: float) -> dict[str, Closeness]:
         stds = {name: std * 2.0**NOISE_BITS for name, std in stds_at(multiplier).items()}
@@ -152,12 +155,22 @@ def draft_budget(
         )
     selection = ReleaseLine("grid set cover", 1.0, 1.0 / rate, _SELECTION_THEOREM)
     stds = stds_at(multiplier)
-    gaussians = [ReleaseLine(name, sensitivities[name], std, _theorem(name)) for name, std in stds.items()]
+    gaussians = [
+        ReleaseLine(name, sensitivities[name].bound, std, _theorem(sensitivities[name])) for name, std in stds.items()
+    ]
     return CoverBudget(rate, stds, events, (selection, *gaussians))
 
 
-def _theorem(name: str) -> str:
+def _sensitivity(name: str, radius: float) -> Sensitivity:
+    """How far one record moves a release."""
+    if name.endswith("sums"):
+        because = "S22: one row of the sums moves by at most the radius"
+        return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, because)
+    row = "S21" if name == "cover counts" else "S22"
+    return Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, f"{row}: one count moves by 1", nonnegative=True)
+
+
+def _theorem(sensitivity: Sensitivity) -> str:
     """Say why one Gaussian release is private."""
-    bound = "one row of the sums moves by at most the radius" if name.endswith("sums") else "one count moves by 1"
-    row = {"cover counts": "S21"}.get(name, "S22")
+    row, bound = sensitivity.proof
     return f"Gaussian mechanism (Dong, Roth and Su 2022): {bound} [{row}, M1, M3]."

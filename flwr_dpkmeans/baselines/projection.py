@@ -8,6 +8,7 @@ import numpy as np
 
 from flwr_dpkmeans.baselines._inputs import FloatArray
 from flwr_dpkmeans.kmeans import round_to_grid
+from flwr_dpkmeans.kmeans.clipping import largest_kept_square
 
 _MATRIX_BITS = 20
 _POINT_BITS = 16
@@ -37,9 +38,11 @@ def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
     scale = 2.0**_POINT_BITS
     boxed = np.trunc(np.clip(points, -1.0, 1.0) * scale) / scale
     # Squares are multiples of 2^-32: the sum is exact, in any order, and one row's does not depend on others.
-    norms = np.sqrt(np.einsum("ij,ij->i", boxed, boxed))
+    squares = np.einsum("ij,ij->i", boxed, boxed)
+    # Squares are compared, since a root may be rounded down to the radius.
+    far = squares > largest_kept_square(radius)
     # Rounding errors of the norm and of the product stay far below the part of 2^-40 that is taken off.
-    factors = np.where(norms > radius, radius * (1.0 - 2.0**-40) / np.maximum(norms, 2.0**-_POINT_BITS), 1.0)
+    factors = np.where(far, radius * (1.0 - 2.0**-40) / np.sqrt(np.maximum(squares, 4.0**-_POINT_BITS)), 1.0)
     clipped: FloatArray = np.trunc(boxed * factors[:, None] * scale) / scale
     return clipped
 

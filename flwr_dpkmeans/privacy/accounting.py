@@ -8,7 +8,8 @@ on what the earlier ones showed. The rules are
 * Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons, which is exact for the adaptive
   pure statement.
 * Both: each pure release counts as the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015), whatever the
-  grid and dimension of its noise; see ``mixture``.
+  grid and dimension of its noise; see ``mixture``. Where their number follows from an earlier release, all of them
+  count as one; see ``events.with_joint_pure_release``.
 * Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
   ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included;
   see ``pld``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -227,6 +228,39 @@ def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: floa
         raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
     mu = math.hypot(*(1.0 / part.noise_multiplier for part in gaussians))
     return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in gaussians))
+
+
+def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Put one pure release of their total in place of all pure releases.
+
+    For rounds that follow from an earlier release: how many there are, and how each is priced, may depend on its
+    outcome, which itself speaks for one of two neighbours. Their total epsilon is the same for every outcome, so one
+    mechanism is no better than any of them, randomized response of that total; several of its parts are not, since an
+    outcome after which more is told may be likelier for one neighbour.
+
+    Parameters
+    ----------
+    events : sequence of Event
+
+    Returns
+    -------
+    tuple of Event
+
+    Examples
+    --------
+    >>> with_joint_pure_release([LaplaceRelease("sums", 4.0), LaplaceRelease("counts", 2.0)])
+    (PureRelease(name='sums and counts', epsilon=0.75),)
+    """
+    epsilons: dict[str, list[float]] = {}
+    others: list[Event] = []
+    for event in events:
+        if isinstance(event, LaplaceRelease | PureRelease):
+            epsilon = event.epsilon if isinstance(event, PureRelease) else 1.0 / event.noise_multiplier
+            epsilons.setdefault(event.name, []).append(epsilon)
+        else:
+            others.append(event)
+    total = math.fsum(itertools.chain.from_iterable(epsilons.values()))
+    return (*others, PureRelease(" and ".join(epsilons), total)) if epsilons else tuple(events)
 
 
 def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | SampledGaussianRelease:

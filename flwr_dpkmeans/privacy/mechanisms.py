@@ -193,9 +193,20 @@ def draw_noise(
 
 def _drawn_scale(block: Block, fraction_bits: int, share: float) -> float:
     """Smallest float that is not below multiplier times bound times share in grid steps: priced is that much noise."""
-    exact = Fraction(block.noise_multiplier) * Fraction(block.sensitivity.bound) * Fraction(share) * 2**fraction_bits
-    scale = float(exact)
-    return scale if scale >= exact else math.nextafter(scale, math.inf)
+    return product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
+
+
+def product_at_least(*factors: float) -> float:
+    """Return the smallest float that is not below the exact product.
+
+    Examples
+    --------
+    >>> product_at_least(0.7, 0.7) > 0.7 * 0.7
+    True
+    """
+    exact = math.prod(map(Fraction, factors))
+    product = float(exact)
+    return product if product >= exact else math.nextafter(product, math.inf)
 
 
 @dataclass(frozen=True)

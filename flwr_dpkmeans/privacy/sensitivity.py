@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 import math
 import numbers
+import re
 from dataclasses import dataclass
 
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+
+_ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class PrivacyUnit(enum.Enum):
@@ -38,7 +41,9 @@ class Norm(enum.Enum):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The largest change of a query when one unit is added or removed.
+    """The largest change of a query when one unit is added or removed, and why it is no larger.
+
+    One function makes both, bound and reason, so that no bound travels with another one's proof.
 
     Parameters
     ----------
@@ -48,21 +53,29 @@ class Sensitivity:
         The largest norm of the change, in the units of the query; finite and greater than 0.
     unit : PrivacyUnit
         What is added or removed.
+    because : str
+        Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
+        is one: "S2: one row lies in at most one cluster". No plan is drafted without it.
+    nonnegative : bool
+        Whether the query is a sum of numbers of at least 0.
 
     Raises
     ------
     LocalMisuseError
-        If `bound` is not finite and greater than 0, or `norm` or `unit` is not of its enumeration.
+        If `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no string.
 
     Examples
     --------
-    >>> Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD).bound
-    1.0
+    >>> counts = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True)
+    >>> counts.proof
+    ('S2', 'one row lies in at most one cluster')
     """
 
     norm: Norm
     bound: float
     unit: PrivacyUnit
+    because: str = ""
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
@@ -72,6 +85,35 @@ class Sensitivity:
                 f"unit is {self.unit!r}, but it must be a PrivacyUnit: give PrivacyUnit.RECORD or PrivacyUnit.CLIENT."
             )
         require_positive("the bound of a sensitivity", self.bound)
+        if not isinstance(self.because, str):
+            raise LocalMisuseError(
+                f"because is {self.because!r}, but it must be half a sentence: say why the bound holds."
+            )
+
+    @property
+    def proof(self) -> tuple[str, str]:
+        """The row of the proof table that `because` names ("" if none), and the reason without it."""
+        named = _ROW.fullmatch(self.because)
+        return (named[1], named[2]) if named else ("", self.because)
+
+    def require_reason(self, name: str) -> None:
+        """Refuse a sensitivity that cannot say why it holds, while nothing has been sent: the report must say it.
+
+        Parameters
+        ----------
+        name : str
+            Of the array.
+
+        Raises
+        ------
+        PlanError
+            If `because` is empty.
+        """
+        if not self.proof[1].strip():
+            raise PlanError(
+                f"the sensitivity of {name!r} is {self.bound:g}, but nothing says why it is no larger: give "
+                "Sensitivity(because=...), half a sentence for the report."
+            )
 
 
 def require_real(name: str, value: object, mend: str) -> float:

@@ -88,12 +88,15 @@ class TrustModel(ABC):
         Whether the server learns the released sums.
     shared_noise : bool
         Whether clients add the noise in shares.
+    proofs : str
+        Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it.
     """
 
     name: str
     blinded: bool
     server_reads: bool
     shared_noise: bool
+    proofs: str = ""
 
     @abstractmethod
     def guarantee(self, shares: Shares) -> str:
@@ -101,6 +104,14 @@ class TrustModel(ABC):
 
     def check(self, blocks: Sequence[Block]) -> None:  # noqa: B027 - most models accept every block
         """Refuse blocks that this model cannot protect, with a sentence."""
+
+    def require_stated(self, shares: Shares) -> None:
+        """Refuse a model that cannot say what it guarantees, while nothing has been sent: the report must say it."""
+        if not self.proofs.strip() or not self.guarantee(shares).strip():
+            raise PlanError(
+                f"the trust model {self.name!r} does not say what it guarantees and where that is proved: give it a "
+                "guarantee() and proofs."
+            )
 
     def contribute(
         self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.privacy.mechanisms import Block
 from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released, with_noise
 
@@ -17,6 +18,7 @@ class Central(TrustModel):
     blinded = False
     server_reads = True
     shared_noise = False
+    proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
         """See `TrustModel.guarantee`."""

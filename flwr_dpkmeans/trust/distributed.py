@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise
 from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released
 
@@ -28,6 +29,7 @@ class Distributed(TrustModel):
     blinded = False
     server_reads = True
     shared_noise = True
+    proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
         """See `TrustModel.guarantee`."""

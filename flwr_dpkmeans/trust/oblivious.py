@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.mechanisms import Block
 from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, with_noise
 
@@ -18,6 +19,7 @@ class Oblivious(TrustModel):
     blinded = True
     server_reads = False
     shared_noise = False
+    proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
         """See `TrustModel.guarantee`."""

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_rounds, proxy_setting
 from flwr_dpkmeans.kmeans import clipping, projected, residuals, statistics
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import Norm, Sensitivity
+from flwr_dpkmeans.privacy.sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fastlloyd, "Sensitivity", lambda norm, _, unit: Sensitivity(norm, 1.0, unit))
+    patch.setattr(fastlloyd, "Sensitivity", lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest))
 
 
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
 def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     def block(name: str, shape: Any, sensitivity: Sensitivity, noise: NoiseShape, *rest: float) -> Block:
         if noise is NoiseShape.LAPLACE and name == "sums":
-            sensitivity = Sensitivity(Norm.L1, float(shape[1]) ** 0.5, sensitivity.unit)
+            sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
         return Block(name, shape, sensitivity, noise, *rest)
 
     patch.setattr(dplloyd, "Block", block)

@@ -83,7 +83,17 @@ def draws_of(plan: Plan, index: int) -> list[Draw]:
 def draws_of_all(plan: Plan, indices: Sequence[int]) -> list[Draw]:
     """What several aggregations release, repetitions and all."""
     assert plan.fraction_bits == 16
-    return [draw for index in indices for draw in draws_of(plan, index)]
+    draws = [draw for index in indices for draw in draws_of(plan, index)]
+    counted = any(block.name == "count" for planned in plan.preliminary for block in planned.blocks)
+    return with_joint_answers(draws) if counted else draws
+
+
+def with_joint_answers(draws: Sequence[Draw]) -> list[Draw]:
+    """What a private count decides is priced as one answer, whatever number of rounds the total is split into."""
+    noises = [[noise for noise in draw.noises if noise.gaussian] for draw in draws]
+    total = math.fsum(noise.strength for draw in draws for noise in draw.noises if not noise.gaussian)
+    gaussian = [Draw(tuple(own), draw.rate) for own, draw in zip(noises, draws, strict=True) if own]
+    return [*gaussian, Draw((Noise(False, 1.0 / total, 1.0),))] if total > 0.0 else gaussian
 
 
 def indices_of(plan: Plan) -> list[int]:

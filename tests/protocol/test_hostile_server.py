@@ -197,6 +197,12 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     "other unit": lambda p: first_block(
         p, sensitivity=replace(p.rounds[0].blocks[0].sensitivity, unit=PrivacyUnit.CLIENT)
     ),
+    "other reason": lambda p: first_block(
+        p, sensitivity=replace(p.rounds[0].blocks[0].sensitivity, because="S2: one row lies in at most one cluster")
+    ),
+    "said to be nonnegative": lambda p: first_block(
+        p, sensitivity=replace(p.rounds[0].blocks[0].sensitivity, nonnegative=True)
+    ),
     "central for one round": lambda p: first_round(p, trust="central"),
     "other round name": lambda p: first_round(p, name="count"),
     "a round more": lambda p: replace(p, rounds=(*p.rounds, p.rounds[-1])),

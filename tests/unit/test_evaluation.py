@@ -435,7 +435,7 @@ def test_choose_k_spends_everything_on_the_choice() -> None:
 
 
 def test_every_algorithm_has_a_theorem_for_it() -> None:
-    from flwr_dpkmeans.theorems import theorem
+    from flwr_dpkmeans.privacy.theorems import theorem
 
     for unit in ("record", "client"):
         name = next(name for name, entry in ALGORITHMS.items() if unit in {u.value for u in entry.units})

@@ -16,7 +16,7 @@ from test_threats import defined_tests
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.theorems import BOUNDS, PROOF_PAGE
+from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / PROOF_PAGE
@@ -115,25 +115,29 @@ def test_only_rows_that_exist_are_named() -> None:
     assert names_in(PAGE.read_text()) <= set(rows())
 
 
-@pytest.mark.parametrize(("array", "unit"), sorted(BOUNDS))
-def test_every_bound_of_a_report_has_its_row(array: str, unit: str) -> None:
-    name, _ = BOUNDS[array, unit]
-    text = rows()[name][1]
-    named = set(re.findall(r"`(\w+)`", text))
-    for first, last in re.findall(r"S(\d+) to S(\d+)", text):
-        named |= {word for i in range(int(first), int(last) + 1) for word in re.findall(r"`(\w+)`", rows()[f"S{i}"][1])}
-    if text.startswith("the same"):
-        named |= set(re.findall(r"`(\w+)`", rows()[f"S{int(name[1:]) - 1}"][1]))
-    assert array in named, text
-    assert f"({unit})" in text or "(both)" in text
-
-
 def released(report: PrivacyReport) -> Iterator[tuple[str, str, set[str]]]:
     """Round, array and rows of every line of a report."""
     for line in report.releases:
         found = re.search(r"\[([^\]]*)\]\.$", line.theorem)
         assert found is not None, line.theorem
         yield re.sub(r"-\d+$", "-t", line.round_name), line.array, names_in(found[1])
+
+
+def arrays_of_row(name: str) -> set[str]:
+    """Arrays that a row of S speaks of, also by other rows."""
+    text = rows()[name][1]
+    others = [
+        f"S{i}" for first, last in re.findall(r"S(\d+) to S(\d+)", text) for i in range(int(first), int(last) + 1)
+    ]
+    others += [f"S{int(name[1:]) - 1}"] if text.startswith("the same") else []
+    return set(re.findall(r"`(\w+)`", " ".join([text, *(rows()[other][1] for other in others)])))
+
+
+def require_row(array: str, unit: str, names: set[str]) -> None:
+    """The row that a release's reason names is one about this array and unit."""
+    for name in names:
+        assert array in arrays_of_row(name), (array, name)
+        assert f"({unit})" in rows()[name][1] or "(both)" in rows()[name][1], (array, unit, name)
 
 
 def described(case: Case) -> str:
@@ -173,7 +177,10 @@ def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
     for round_name, array, names in released(report_of(case)):
         row = evaluated if round_name == "evaluation" else own
         assert f"`{array}`" in row[1]
-        assert {name for name in names if name[0] == "S"} <= names_in(row[2])
+        sensitivity = {name for name in names if name[0] == "S"}
+        assert sensitivity <= names_in(row[2])
+        assert len(sensitivity) == (0 if "M7" in names else 1)
+        require_row(array, case[2], sensitivity)
         assert names <= set(rows())
         assert ("M4" in names) == (case[1] == "distributed" and "M7" not in names)
         assert len(names & {"M1", "M2", "M7"}) == 1
@@ -223,7 +230,9 @@ def test_the_page_lists_what_comes_before_the_first_round() -> None:
     assert sorted(before) == ["count", "magnitudes", "ranges"]
     for array, names in before.items():
         row = next(row for title, row in listed.items() if title.startswith("any") and f"`{array}`" in row[1])
-        assert {name for name in names if name[0] == "S"} <= names_in(row[2])
+        sensitivity = {name for name in names if name[0] == "S"}
+        assert sensitivity <= names_in(row[2])
+        require_row(array, "record", sensitivity)
         assert "M4" in names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 
@@ -25,6 +26,17 @@ def test_the_total_is_at_most_the_request(epsilon: float, delta: float, n_cluste
     budget = draft(epsilon, delta, math.sqrt(n_features), n_clusters, n_features)
     total = compose_epsilon(budget.events, delta)
     assert 0.9 * epsilon < total <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.7, 3.0, 10.0])
+@pytest.mark.parametrize("radius", [0.1, math.sqrt(3.0), 10.0])
+def test_no_scale_is_drawn_below_the_priced_one_by_the_last_digit(epsilon: float, radius: float) -> None:
+    budget = draft(epsilon, 1e-6, radius)
+    bounds = {line.name: line.sensitivity for line in budget.lines}
+    for event in budget.events:
+        if isinstance(event, GaussianRelease):
+            exact = Fraction(event.noise_multiplier) * Fraction(bounds[event.name])
+            assert Fraction(budget.stds[event.name]) >= exact
 
 
 def test_the_total_holds_by_basic_composition_too() -> None:

@@ -25,6 +25,19 @@ def test_no_clipped_point_is_longer_than_the_radius(radius: float) -> None:
     assert np.abs(clipped).max() <= 1.0
 
 
+def test_a_root_that_is_rounded_down_to_the_radius_keeps_no_point_beyond_it() -> None:
+    """Of such rows, by the last digit too long, one in two or so has a root that does not say so."""
+    generator = np.random.default_rng(3)
+    rows = np.trunc(generator.uniform(-1.0, 1.0, (200, 3)) * 2.0**16) / 2.0**16
+    beyond = 0
+    for row in rows:
+        square = sum(Fraction(value) ** 2 for value in row)
+        radius = math.sqrt(square)
+        beyond += square > Fraction(radius) ** 2
+        assert sum(Fraction(value) ** 2 for value in clip_to_ball(row[None], radius)[0]) <= Fraction(radius) ** 2
+    assert beyond > 50
+
+
 def test_points_inside_are_only_rounded_toward_zero() -> None:
     points = np.array([[0.25, -0.5], [0.3, -0.3]])
     clipped = clip_to_ball(points, 1.0)

@@ -56,6 +56,7 @@ PUBLIC = {
     ("planner/simulate.py", "draw_mixture"): "data of a simulation",
     ("planning.py", "_public"): "removes the seed",
     ("server_facts.py", "_client_bounds"): "simulated clients of the server's own points",
+    ("rounds/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     ("privacy/samplers.py", "noise_source"): "seeded noise, which says that it is not private",
