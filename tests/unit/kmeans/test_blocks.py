@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,9 @@ def test_samples_around_proxies_are_bounded() -> None:
 
 
 @pytest.fixture
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one to a few rows, and of single centres."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
-    yield
 
 
 def equal(one: Any, other: Any) -> bool:
