@@ -26,7 +26,8 @@ class PrivateSum:
     name : str
         For reports.
     blocks : tuple of Block
-        The arrays of the vector, with sensitivity and noise.
+        The arrays of the vector, each with its sensitivity, why that holds, and its noise;
+        `neighbours.check_sensitivity` holds a statistic against them.
     statistic : callable
         ``statistic(points, state) -> arrays``, one per block; run by each client. It enforces each block's bound by
         clipping and returns values on the grid.
