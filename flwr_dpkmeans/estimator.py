@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,14 @@ from flwr_dpkmeans.config import (
     KMeansConfig,
     resolve_n_clusters,
 )
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
@@ -158,8 +159,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
         Cost, guarantee, every release.
-    bounds_ : pair of tuples of float, or None
-        The box that data were scaled by: as declared, or as private histograms found it.
+    bounds_ : pair of tuples of float
+        The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
+        server data, or as private histograms found it.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -405,10 +407,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return make_forecast(request)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Index of the nearest centroid of each row in the caller's units; local, costs no privacy.
+        """Index of the nearest centroid of each row; local, costs no privacy.
 
-        With bounds of very different widths this is another distance than the clustering's own, which is in the
-        scaled box: scale the features alike before, if that matters.
+        Nearest is meant as in the clustering: rows are clipped to the box `bounds_`, scaled to [-1, 1]^d and rounded to
+        the grid of 2^-16, so that each feature weighs by its values over the width of its bounds.
 
         Parameters
         ----------
@@ -418,7 +420,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         -------
         ndarray of int, (n_examples,)
         """
-        labels, _ = self._nearest(X)
+        labels, _ = nearest_centroids(self._in_box(X), self._scaled_centers)
         return np.asarray(labels, dtype=np.int64)
 
     def fit_predict(
@@ -433,6 +435,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
+        Distances are in the space of the clustering, the box `bounds_` scaled to [-1, 1]^d (see `predict`), not in the
+        caller's units: the smallest one of a row is that to its label.
+
         Parameters
         ----------
         X : array-like, (n_examples, n_features)
@@ -441,9 +446,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         -------
         ndarray, (n_examples, n_clusters)
         """
-        check_is_fitted(self)
-        points = validate_points(X, self.n_features_in_)
-        columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
+        points = self._in_box(X)
+        columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
         return np.asarray(np.stack(columns, axis=1))
 
     def fit_transform(
@@ -458,6 +462,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
+        Distances are those of `transform`, so this is minus the cost that the clustering minimises.
+
         Parameters
         ----------
         X : array-like, (n_examples, n_features)
@@ -468,18 +474,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         float
         """
         del y
-        _, distances = self._nearest(X)
-        return -float(distances.sum())
+        _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
+        return -float(squared_distances.sum())
 
-    def _nearest(self, X: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Nearest centroids of rows in the caller's units."""
+    def _in_box(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows as the clustering saw them: clipped, scaled, on the grid."""
         check_is_fitted(self)
-        points, centers = validate_points(X, self.n_features_in_), self.cluster_centers_
-        # Squared norms of data far from the origin, or of tiny data, would drown the distances in rounding errors.
-        middle = centers.mean(axis=0)
-        exponent = math.frexp(float(np.abs(centers - middle).max()))[1]
-        labels, _ = nearest_centroids(np.ldexp(points - middle, -exponent), np.ldexp(centers - middle, -exponent))
-        return labels, np.asarray(np.square(points - centers[labels]).sum(axis=1))
+        return round_to_grid(Bounds(*self.bounds_).scale(validate_points(X, self.n_features_in_)))
 
     def _validated_parts(self, X: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
         """The one border where the caller's arrays are checked."""
@@ -556,7 +557,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.cluster_centers_: NDArray[np.float64] = fitted.centers
         self.cluster_counts_: NDArray[np.float64] = fitted.counts
         self.privacy_: PrivacyReport = fitted.privacy
-        self.bounds_: Box | None = fitted.bounds
+        self.bounds_: Box = fitted.bounds
+        # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
+        self._scaled_centers = fitted.scaled
         self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
         self.n_features_in_ = int(fitted.centers.shape[1])
         self.n_iter_ = len(fitted.movements)

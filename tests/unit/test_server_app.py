@@ -19,6 +19,7 @@ from flwr.common.config import fuse_dicts, parse_config_args
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, NoiseFamily, Schedule
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -653,6 +654,9 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
     assert all(("largest movement" in line) is ("(refinement-" in line) for line in steps)
     with np.load(tmp_path / "server" / "centroids.npz") as own, np.load(tmp_path / "client-3/centroids.npz") as other:
         assert np.array_equal(own["centroids"], other["centroids"])
+        # What it takes to label one's own rows as they were clustered.
+        for found in (own, other):
+            assert Bounds(*found["bounds"]).unscale(found["scaled"]) == pytest.approx(found["centroids"])
 
 
 def test_whole_run_that_chooses_k_draws_its_curve(
