@@ -103,8 +103,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
     bounds : pair, optional
         Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
-        clients' data. None: a cube around the server's points, or (-1, 1) without server data. ``"private"``: found by
-        two private histograms, for which nobody needs to know anything of the columns.
+        clients' data. None: a cube around the server's points; without server data bounds must be given. ``"private"``:
+        found by two private histograms, for which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -350,7 +350,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """Forecast noise, accuracy, messages and minutes of a run of this shape, before any data are touched.
 
         All private algorithms that fit the unit and need no server data are compared under this estimator's options,
-        on public synthetic data; its own algorithm decides nothing.
+        on public synthetic data; its own algorithm decides nothing. Without bounds, noise is given as a fraction of
+        half the range that they will have.
 
         Parameters
         ----------
@@ -385,14 +386,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """
         from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
-        # Server data that no candidate uses would still decide on the bounds.
-        bounds, _, _ = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
-        private_bounds = is_private(self.bounds)
+        bounds = self.bounds
+        if bounds is None and self.server_data is not None:
+            # Server data that no candidate uses would still decide on the bounds.
+            bounds, _, _ = resolve_bounds(None, self.server_data)
         options = {name: getattr(self, name) for name in _CONFIG_FIELDS if name not in ("algorithm", "masking")}
         options |= resolve_n_clusters(self.n_clusters, self.max_clusters)
-        options |= {"bounds": bounds, "private_bounds": private_bounds}
+        options |= {"bounds": bounds, "bounds_domain": self.bounds_domain}
         if private_count is None:
-            private_count = is_private(self.n_examples) or (private_bounds and self.n_examples is None)
+            private_count = is_private(self.n_examples) or (is_private(bounds) and self.n_examples is None)
         request = PlanningRequest(
             n_examples,
             n_features,

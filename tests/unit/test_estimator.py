@@ -29,7 +29,8 @@ def blobs(sizes: tuple[int, ...] = (300, 200, 250), seed: int = 0) -> list[Float
 
 
 def model(**values: Any) -> FederatedKMeans:
-    return FederatedKMeans(**({"n_clusters": 3, "epsilon": 2.0, "noise": "seeded", "random_state": 4} | values))
+    settings = {"n_clusters": 3, "epsilon": 2.0, "bounds": (-1.0, 1.0), "noise": "seeded", "random_state": 4}
+    return FederatedKMeans(**(settings | values))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,10 @@ def test_fit_returns_itself_and_leaves_parameters_and_data_alone() -> None:
 
 
 def test_repr_shows_what_was_set() -> None:
-    assert repr(model()) == "FederatedKMeans(epsilon=2.0, n_clusters=3, noise='seeded', random_state=4)"
+    assert (
+        repr(model())
+        == "FederatedKMeans(bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4)"
+    )
 
 
 # -- what a fit leaves --------------------------------------------------------------------------------------------

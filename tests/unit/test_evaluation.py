@@ -320,6 +320,7 @@ def estimator(**values: Any) -> FederatedKMeans:
     settings: dict[str, Any] = {
         "n_clusters": 3,
         "epsilon": 8.0,
+        "bounds": (-1.0, 1.0),
         "evaluation": "private",
         "n_classes": 3,
         "noise": "seeded",
