@@ -99,6 +99,7 @@ def run_job(job: Job) -> float:
             n_clusters=job.n_clusters,
             algorithm=job.algorithm,
             epsilon=job.epsilon,
+            bounds=(-1.0, 1.0),
             noise="seeded",
             random_state=job.seed,
             packing=job.packing,
