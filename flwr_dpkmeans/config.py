@@ -393,6 +393,11 @@ def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """
     if n_clusters == "auto":
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
+    if max_clusters != DEFAULT_MAX_CLUSTERS:
+        raise ConfigurationError(
+            f"max_clusters is {max_clusters!r}, but n_clusters is {n_clusters!r} and not 'auto', so that it has no "
+            "effect: leave one of the two out."
+        )
     if isinstance(n_clusters, str) and not n_clusters.isdigit():
         raise ConfigurationError(f"n_clusters is {n_clusters!r}, but it must be a number or 'auto': give 10.")
     return {"n_clusters": int(n_clusters) if isinstance(n_clusters, str) else n_clusters}

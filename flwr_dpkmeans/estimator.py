@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run, require_server_data
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, own_options, parse_run, require_server_data
 from flwr_dpkmeans.config import (
     CLIP_BOUNDS,
     DEFAULT_ALGORITHM,
@@ -74,6 +75,7 @@ _CONFIG_FIELDS = (
     "client_sampling_rate",
     "masking",
 )
+_OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
 class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -328,9 +330,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         parts = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
-        changes = {"algorithm": "feddp_choose_k", "n_clusters": most, "choose_n_clusters": True, "max_iter": None}
-        changes |= {"evaluation": "none"}
-        config, server_points = self._config(parts, **changes)
+        # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
+        nothing = {field.name: field.default for field in fields(KMeansConfig) if field.name in _OF_EVALUATIONS}
+        config, server_points = self._config(parts, "feddp_choose_k", ("auto", most), **nothing)
         fitted = _FITS[self.engine](config, parts, server_points)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
         return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
@@ -505,7 +507,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return parts
 
     def _config(
-        self, parts: Sequence[NDArray[np.float64]], **changes: Any
+        self,
+        parts: Sequence[NDArray[np.float64]],
+        algorithm: str | None = None,
+        n_clusters: tuple[int | str, int] | None = None,
+        **changes: Any,
     ) -> tuple[KMeansConfig, NDArray[np.float64] | None]:
         """The validated configuration of this fit, and the server's points."""
         if self.engine not in ENGINES:
@@ -515,12 +521,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"masking is {self.masking!r}, but engine {self.engine!r} always masks: use engine='direct' for "
                 "experiments without masks."
             )
-        algorithm = changes.get("algorithm", self.algorithm)
+        algorithm = algorithm or self.algorithm
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
         bounds, names, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
-        values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
+        values |= resolve_n_clusters(*(n_clusters or (self.n_clusters, self.max_clusters)))
         values |= {
+            "algorithm": algorithm,
             "bounds": (bounds.lower, bounds.upper),
             "private_bounds": is_private(self.bounds),
             "n_examples": self._n_examples(parts),
@@ -528,6 +535,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             "n_clients": len(parts),
             "feature_names": names,
         }
+        if algorithm != self.algorithm:
+            values = own_options(values, algorithm, (self.algorithm,))
         config = parse_run(has_server_data=server_points is not None, **(values | changes))
         if self.algorithm not in NOT_FEDERATED:
             require_supported(config, has_server_data=server_points is not None)

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
-from flwr_dpkmeans.config import DEFAULT_ALGORITHM, KMeansConfig
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.config_checks import choice
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
@@ -38,7 +38,8 @@ class PlanningRequest:
     n_examples, n_features, n_clients : int
         N, d and M: a guess is enough, nothing is read from data.
     options : mapping of str to object
-        Fields of `KMeansConfig` by name; `n_clusters` at least. ``trust`` None is each algorithm's own; ``bounds`` may
+        Fields of `KMeansConfig` by name; `n_clusters` at least. Each candidate gets only what it has, but one must
+        have it. ``trust`` None is each algorithm's own; ``bounds`` may
         be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box.
     target_excess : float
         Fraction by which the cost may exceed the optimum.
@@ -91,7 +92,8 @@ class PlanningRequest:
             given["bounds"] = (bounds.lower, bounds.upper)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.
-        self.config(self.algorithms[0] if self.algorithms else DEFAULT_ALGORITHM)
+        for name in self.candidates():
+            self.config(name)
 
     @property
     def n_clusters(self) -> int:
@@ -129,6 +131,7 @@ class PlanningRequest:
         declared = self.unit is PrivacyUnit.RECORD and not self.private_count
         values |= {"n_examples": self.n_examples if declared else None, "n_features": self.n_features}
         values |= {"n_clients": self.n_clients}
+        values = own_options(values, algorithm, {algorithm, *self.candidates()})
         if self.unit is PrivacyUnit.CLIENT:
             values.setdefault("examples_per_client", max(1, self.n_examples // self.n_clients))
         return parse_run(**(values | changes))

@@ -111,7 +111,7 @@ def test_values_are_taken_over() -> None:
         n_clusters=4,
         n_features=3,
         n_examples=500,
-        algorithm="glloyd",
+        algorithm="fastlloyd",
         max_iter=6,
         alpha=0.5,
         schedule="constant",
@@ -123,7 +123,6 @@ def test_values_are_taken_over() -> None:
         delta=1e-7,
         trust="central",
         noise="seeded",
-        count_share=0.1,
         max_epsilon=3.0,
         num_clients=7,
         min_clients=3,
@@ -132,11 +131,12 @@ def test_values_are_taken_over() -> None:
     )
     assert (config.n_clusters, config.n_features, config.n_examples, config.max_iter) == (4, 3, 500, 6)
     assert config.bounds == ((-5.0,), (100.0,))
-    assert (config.algorithm, config.alpha, config.schedule) == ("glloyd", 0.5, Schedule.CONSTANT)
+    assert (config.algorithm, config.alpha, config.schedule) == ("fastlloyd", 0.5, Schedule.CONSTANT)
     assert (config.post_processing, config.radius_clipping) == (PostProcessing.NONE, False)
     assert (config.packing, config.random_state) == (PackingMethod.HALVE, 0)
     assert (config.epsilon, config.delta, config.trust, config.noise.value) == (1.0, 1e-7, "central", "seeded")
-    assert (config.count_share, config.max_epsilon) == (0.1, 3.0)
+    assert config.max_epsilon == 3.0
+    assert configured(data="table.csv", bounds="0,1", count_share=0.1).count_share == 0.1
     assert (config.n_clients, config.min_clients, config.max_silent, config.max_retries) == (7, 3, 0, 2)
 
 
@@ -205,7 +205,7 @@ def test_number_of_clusters_may_be_chosen_by_the_run() -> None:
     config = strategy_from_run_config(run_config_of_run).config
     assert (config.choose_n_clusters, config.n_clusters) == (True, 15)
     assert configured(n_clusters="auto").n_clusters == defaults()["max-clusters"] == DEFAULT_MAX_CLUSTERS
-    assert not configured(n_clusters=4, max_clusters=15).choose_n_clusters
+    assert not configured(n_clusters=4).choose_n_clusters
     assert configured(n_clusters="4").n_clusters == 4
 
 
