@@ -136,7 +136,8 @@ class KMeansConfig:
     budget_shares : tuple of four floats or None
         FedDP-KMeans: shares of outer product, weights, sums, counts; None: the paper's rule of thumb for the unit.
     lloyd_share : float
-        FedDP-KMeans: share of the budget that all Lloyd rounds together take, if there are any.
+        FedDP-KMeans: share of the budget that all Lloyd rounds together take, if there are any; without effect, and not
+        refused, if there are none, since ``start(num_rounds=...)`` may still ask for some.
     weight_threshold : float
         FedDP-KMeans: weights below so many standard deviations of their noise are dropped, except the largest 40%.
     n_init : int

@@ -88,6 +88,7 @@ def run_job(job: Job) -> float:
     from threadpoolctl import threadpool_limits
 
     from flwr_dpkmeans import FederatedKMeans
+    from flwr_dpkmeans.algorithms import ALGORITHMS, own_options
     from flwr_dpkmeans.kmeans.metrics import cost_per_point
 
     logging.disable(logging.CRITICAL)
@@ -102,8 +103,7 @@ def run_job(job: Job) -> float:
             bounds=(-1.0, 1.0),
             noise="seeded",
             random_state=job.seed,
-            packing=job.packing,
-            post_processing=job.post_processing,
+            **own_options({"packing": job.packing, "post_processing": job.post_processing}, job.algorithm, ALGORITHMS),
         ).fit(parts)
         return cost_per_point(points, fitted.cluster_centers_)
 
