@@ -82,8 +82,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     """Differentially private k-means over several parties' data.
 
     All parties are simulated in this process, but everything else is real: the same strategy, ClientApp,
-    secure-aggregation mod, masks and noise as in a deployment. An option that differs from its default and has no effect
-    on the run, such as another algorithm's, is refused.
+    secure-aggregation mod, masks and noise as in a deployment. An option that differs from its default and has no
+    effect on the run, such as another algorithm's, is refused.
 
     Parameters
     ----------

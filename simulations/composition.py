@@ -138,8 +138,8 @@ def require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | No
             owners = [repr(other) for other in (*ALGORITHMS, *NOT_FEDERATED) if option in options_of(other)]
             if group == "algorithm" and owners:
                 raise ConfigurationError(
-                    f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such option: "
-                    f"leave it out, or choose {' or '.join(owners)}."
+                    f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such "
+                    f"option: leave it out, or choose {' or '.join(owners)}."
                 )
             known = (*dict(_leaves(config, "")), *(groups or ()))
             raise ConfigurationError(f"there is no key {name!r} in this configuration: {nearest(name, known)}")
