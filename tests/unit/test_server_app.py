@@ -611,6 +611,8 @@ def log() -> Iterator[list[str]]:
 
 def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
+    policy = tmp_path / "policy.toml"
+    policy.write_text("allow-anything = true\n")
     nodes = [
         Node(
             clients,
@@ -619,6 +621,7 @@ def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
                 "num-partitions": 3,
                 "output": str(tmp_path / f"client-{i + 2}"),
                 "ledger": str(tmp_path / f"ledger-{i}"),
+                "policy": str(policy),
             },
         )
         for i in range(3)
