@@ -611,7 +611,7 @@ def log() -> Iterator[list[str]]:
 
 def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
-    policy = tmp_path / "policy.toml"
+    policy = tmp_path.with_name(f"{tmp_path.name}-policy.toml")
     policy.write_text("allow-anything = true\n")
     nodes = [
         Node(
