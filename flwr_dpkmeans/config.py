@@ -136,7 +136,8 @@ class KMeansConfig:
     budget_shares : tuple of four floats or None
         FedDP-KMeans: shares of outer product, weights, sums, counts; None: the paper's rule of thumb for the unit.
     lloyd_share : float
-        FedDP-KMeans: share of the budget that all Lloyd rounds together take, if there are any.
+        FedDP-KMeans: share of the budget that all Lloyd rounds together take, if there are any; without effect, and not
+        refused, if there are none, since ``start(num_rounds=...)`` may still ask for some.
     weight_threshold : float
         FedDP-KMeans: weights below so many standard deviations of their noise are dropped, except the largest 40%.
     n_init : int
@@ -393,6 +394,11 @@ def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """
     if n_clusters == "auto":
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
+    if max_clusters != DEFAULT_MAX_CLUSTERS:
+        raise ConfigurationError(
+            f"max_clusters is {max_clusters!r}, but n_clusters is {n_clusters!r} and not 'auto', so that it has no "
+            "effect: leave one of the two out."
+        )
     if isinstance(n_clusters, str) and not n_clusters.isdigit():
         raise ConfigurationError(f"n_clusters is {n_clusters!r}, but it must be a number or 'auto': give 10.")
     return {"n_clusters": int(n_clusters) if isinstance(n_clusters, str) else n_clusters}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run, require_server_data
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, own_options, parse_run, require_server_data
 from flwr_dpkmeans.config import (
     CLIP_BOUNDS,
     DEFAULT_ALGORITHM,
@@ -21,12 +21,14 @@ from flwr_dpkmeans.config import (
     KMeansConfig,
     resolve_n_clusters,
 )
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box
 from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
@@ -73,13 +75,15 @@ _CONFIG_FIELDS = (
     "client_sampling_rate",
     "masking",
 )
+_OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
 class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Differentially private k-means over several parties' data.
 
     All parties are simulated in this process, but everything else is real: the same strategy, ClientApp,
-    secure-aggregation mod, masks and noise as in a deployment.
+    secure-aggregation mod, masks and noise as in a deployment. An option that differs from its default and has no
+    effect on the run, such as another algorithm's, is refused.
 
     Parameters
     ----------
@@ -102,8 +106,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
     bounds : pair, optional
         Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
-        clients' data. None: a cube around the server's points, or (-1, 1) without server data. ``"private"``: found by
-        two private histograms, for which nobody needs to know anything of the columns.
+        clients' data. None: a cube around the server's points; without server data bounds must be given. ``"private"``:
+        found by two private histograms, for which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -158,8 +162,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
         Cost, guarantee, every release.
-    bounds_ : pair of tuples of float, or None
-        The box that data were scaled by: as declared, or as private histograms found it.
+    bounds_ : pair of tuples of float
+        The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
+        server data, or as private histograms found it.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -326,9 +331,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         parts = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
-        changes = {"algorithm": "feddp_choose_k", "n_clusters": most, "choose_n_clusters": True, "max_iter": None}
-        changes |= {"evaluation": "none"}
-        config, server_points = self._config(parts, **changes)
+        # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
+        nothing = {field.name: field.default for field in fields(KMeansConfig) if field.name in _OF_EVALUATIONS}
+        config, server_points = self._config(parts, "feddp_choose_k", ("auto", most), **nothing)
         fitted = _FITS[self.engine](config, parts, server_points)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
         return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
@@ -348,7 +353,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """Forecast noise, accuracy, messages and minutes of a run of this shape, before any data are touched.
 
         All private algorithms that fit the unit and need no server data are compared under this estimator's options,
-        on public synthetic data; its own algorithm decides nothing.
+        on public synthetic data; its own algorithm decides nothing. Without bounds, noise is given as a fraction of
+        half the range that they will have.
 
         Parameters
         ----------
@@ -383,14 +389,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """
         from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
-        # Server data that no candidate uses would still decide on the bounds.
-        bounds, _, _ = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
-        private_bounds = is_private(self.bounds)
+        bounds = self.bounds
+        if bounds is None and self.server_data is not None:
+            # Server data that no candidate uses would still decide on the bounds.
+            bounds, _, _ = resolve_bounds(None, self.server_data)
         options = {name: getattr(self, name) for name in _CONFIG_FIELDS if name not in ("algorithm", "masking")}
         options |= resolve_n_clusters(self.n_clusters, self.max_clusters)
-        options |= {"bounds": bounds, "private_bounds": private_bounds}
+        options |= {"bounds": bounds, "bounds_domain": self.bounds_domain}
         if private_count is None:
-            private_count = is_private(self.n_examples) or (private_bounds and self.n_examples is None)
+            private_count = is_private(self.n_examples) or (is_private(bounds) and self.n_examples is None)
         request = PlanningRequest(
             n_examples,
             n_features,
@@ -405,10 +412,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return make_forecast(request)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Index of the nearest centroid of each row in the caller's units; local, costs no privacy.
+        """Index of the nearest centroid of each row; local, costs no privacy.
 
-        With bounds of very different widths this is another distance than the clustering's own, which is in the
-        scaled box: scale the features alike before, if that matters.
+        Nearest is meant as in the clustering: rows are clipped to the box `bounds_`, scaled to [-1, 1]^d and rounded to
+        the grid of 2^-16, so that each feature weighs by its values over the width of its bounds.
 
         Parameters
         ----------
@@ -418,7 +425,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         -------
         ndarray of int, (n_examples,)
         """
-        labels, _ = self._nearest(X)
+        labels, _ = nearest_centroids(self._in_box(X), self._scaled_centers)
         return np.asarray(labels, dtype=np.int64)
 
     def fit_predict(
@@ -433,6 +440,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
+        Distances are in the space of the clustering, the box `bounds_` scaled to [-1, 1]^d (see `predict`), not in the
+        caller's units: the smallest one of a row is that to its label.
+
         Parameters
         ----------
         X : array-like, (n_examples, n_features)
@@ -441,9 +451,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         -------
         ndarray, (n_examples, n_clusters)
         """
-        check_is_fitted(self)
-        points = validate_points(X, self.n_features_in_)
-        columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
+        points = self._in_box(X)
+        columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
         return np.asarray(np.stack(columns, axis=1))
 
     def fit_transform(
@@ -458,6 +467,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
+        Distances are those of `transform`, so this is minus the cost that the clustering minimises.
+
         Parameters
         ----------
         X : array-like, (n_examples, n_features)
@@ -468,18 +479,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         float
         """
         del y
-        _, distances = self._nearest(X)
-        return -float(distances.sum())
+        _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
+        return -float(squared_distances.sum())
 
-    def _nearest(self, X: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Nearest centroids of rows in the caller's units."""
+    def _in_box(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows as the clustering saw them: clipped, scaled, on the grid."""
         check_is_fitted(self)
-        points, centers = validate_points(X, self.n_features_in_), self.cluster_centers_
-        # Squared norms of data far from the origin, or of tiny data, would drown the distances in rounding errors.
-        middle = centers.mean(axis=0)
-        exponent = math.frexp(float(np.abs(centers - middle).max()))[1]
-        labels, _ = nearest_centroids(np.ldexp(points - middle, -exponent), np.ldexp(centers - middle, -exponent))
-        return labels, np.asarray(np.square(points - centers[labels]).sum(axis=1))
+        return round_to_grid(Bounds(*self.bounds_).scale(validate_points(X, self.n_features_in_)))
 
     def _validated_parts(self, X: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
         """The one border where the caller's arrays are checked."""
@@ -502,7 +508,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return parts
 
     def _config(
-        self, parts: Sequence[NDArray[np.float64]], **changes: Any
+        self,
+        parts: Sequence[NDArray[np.float64]],
+        algorithm: str | None = None,
+        n_clusters: tuple[int | str, int] | None = None,
+        **changes: Any,
     ) -> tuple[KMeansConfig, NDArray[np.float64] | None]:
         """The validated configuration of this fit, and the server's points."""
         if self.engine not in ENGINES:
@@ -512,12 +522,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"masking is {self.masking!r}, but engine {self.engine!r} always masks: use engine='direct' for "
                 "experiments without masks."
             )
-        algorithm = changes.get("algorithm", self.algorithm)
+        algorithm = algorithm or self.algorithm
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
         bounds, names, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
-        values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
+        values |= resolve_n_clusters(*(n_clusters or (self.n_clusters, self.max_clusters)))
         values |= {
+            "algorithm": algorithm,
             "bounds": (bounds.lower, bounds.upper),
             "private_bounds": is_private(self.bounds),
             "n_examples": self._n_examples(parts),
@@ -525,6 +536,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             "n_clients": len(parts),
             "feature_names": names,
         }
+        if algorithm != self.algorithm:
+            values = own_options(values, algorithm, (self.algorithm,))
         config = parse_run(has_server_data=server_points is not None, **(values | changes))
         if self.algorithm not in NOT_FEDERATED:
             require_supported(config, has_server_data=server_points is not None)
@@ -556,7 +569,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.cluster_centers_: NDArray[np.float64] = fitted.centers
         self.cluster_counts_: NDArray[np.float64] = fitted.counts
         self.privacy_: PrivacyReport = fitted.privacy
-        self.bounds_: Box | None = fitted.bounds
+        self.bounds_: Box = fitted.bounds
+        # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
+        self._scaled_centers = fitted.scaled
         self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
         self.n_features_in_ = int(fitted.centers.shape[1])
         self.n_iter_ = len(fitted.movements)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import fastlloyd, parse_run, proxy_lloyd
+from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, own_options, parse_run, proxy_lloyd
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
@@ -177,7 +177,7 @@ def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) ->
         bounds=((-1.0,) * n_features, (1.0,) * n_features),
         n_examples=n_examples,
         # As in the reference figures.
-        packing="halve",
+        **own_options({"packing": "halve"}, algorithm, ALGORITHMS),
     )
     delta = 1.0 / (n_examples * math.log(n_examples))
     return Public(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)

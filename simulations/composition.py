@@ -21,6 +21,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, options_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 
 _LINK = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
@@ -133,6 +134,13 @@ def require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | No
     inner: Any = config
     for part in name.split("."):
         if not isinstance(inner, Mapping) or part not in inner:
+            group, _, option = name.partition(".")
+            owners = [repr(other) for other in (*ALGORITHMS, *NOT_FEDERATED) if option in options_of(other)]
+            if group == "algorithm" and owners:
+                raise ConfigurationError(
+                    f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such "
+                    f"option: leave it out, or choose {' or '.join(owners)}."
+                )
             known = (*dict(_leaves(config, "")), *(groups or ()))
             raise ConfigurationError(f"there is no key {name!r} in this configuration: {nearest(name, known)}")
         inner = inner[part]

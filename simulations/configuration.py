@@ -92,6 +92,9 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     """
     algorithm = dict(settings["algorithm"])
     values: dict[str, Any] = {"algorithm": algorithm.pop("name"), **algorithm, **settings["privacy"]}
+    if settings["privacy"].get("unit", "record") == "record":
+        # Filled in from the data, for the unit that it says something to.
+        values.pop("examples_per_client", None)
     values |= {"trust": settings["trust"]["name"], "n_clusters": settings["data"]["n_clusters"]}
     values |= {"num_clients": settings["n_clients"], "random_state": settings["seed"]}
     values |= {f"partition_{name}": value for name, value in settings["partition"].items() if name != "kind"}

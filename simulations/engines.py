@@ -113,8 +113,7 @@ def _in_process(prepared: Prepared) -> Outcome:
     seconds = time.perf_counter() - start
     curve = found.cost_curve
     if curve is not None:
-        box = config.bounds if found.bounds is None else found.bounds
-        curve = in_squared_units(curve, replace(config, bounds=box))
+        curve = in_squared_units(curve, replace(config, bounds=found.bounds))
     columns = {} if found.evaluation is None else evaluation_columns(found.evaluation.to_dict())
     return Outcome(found.centers, found.privacy, len(found.movements), seconds, curve, columns)
 

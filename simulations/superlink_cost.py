@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
+from simulations.deploy.sites import default_policy
 from simulations.deployment import Deployment, DeploymentError, LogLine, deployed
 from simulations.round_cost import Problem
 
@@ -86,7 +87,9 @@ def measure_over_superlink(problem: Problem, *, n_rounds: int = 3, epsilon: floa
         for index, part in enumerate(problem.parts):
             paths.append(folder / f"rows-{index}.npy")
             np.save(paths[-1], part)
-        with deployed(folder, [{"data-path": str(path)} for path in paths]) as deployment:
+        (folder / "policy.toml").write_text(default_policy(epsilon))
+        policy = str(folder / "policy.toml")
+        with deployed(folder, [{"data-path": str(path), "policy": policy} for path in paths]) as deployment:
             return read_cost(_run(deployment, problem, n_rounds, epsilon))
 
 

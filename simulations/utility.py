@@ -87,6 +87,7 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
+    from flwr_dpkmeans.algorithms import ALGORITHMS, own_options
     from flwr_dpkmeans.kmeans.metrics import cost_per_point
 
     logging.disable(logging.CRITICAL)
@@ -98,10 +99,10 @@ def run_job(job: Job) -> float:
             n_clusters=job.n_clusters,
             algorithm=job.algorithm,
             epsilon=job.epsilon,
+            bounds=(-1.0, 1.0),
             noise="seeded",
             random_state=job.seed,
-            packing=job.packing,
-            post_processing=job.post_processing,
+            **own_options({"packing": job.packing, "post_processing": job.post_processing}, job.algorithm, ALGORITHMS),
         ).fit(parts)
         return cost_per_point(points, fitted.cluster_centers_)
 

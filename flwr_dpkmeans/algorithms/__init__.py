@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -48,6 +48,8 @@ class AlgorithmEntry:
         Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``.
     weighs_clients_alike : bool
         Whether at client level every client adds means over its rows, so that the number of clients is enough.
+    options : frozenset of str
+        Fields of `KMeansConfig` that only some algorithms have, and this one has.
     """
 
     build: Callable[[Public], Algorithm]
@@ -58,6 +60,7 @@ class AlgorithmEntry:
     server_data: ServerData = ServerData.NONE
     trust: str = "oblivious"
     weighs_clients_alike: bool = False
+    options: frozenset[str] = frozenset()
 
     def counts(self, unit: PrivacyUnit) -> bool:
         """Whether a run must know the number of rows; where clients are protected, their number is what counts."""
@@ -66,6 +69,15 @@ class AlgorithmEntry:
 
 _RECORD = (PrivacyUnit.RECORD,)
 _BOTH = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+_PACKED = frozenset(("max_iter", "packing", "post_processing"))
+_CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
+_SERVER_STARTS = _CLIENT_LEVEL | {"max_iter", "noise_kind", "budget_shares"}
+_SERVER_STARTS |= {"data_radius", "means_bound", "indicators_bound"}
+_WEIGHTED = _CLIENT_LEVEL | {"noise_kind", "budget_shares", "weight_threshold", "n_init", "server_prior"}
+_WEIGHTED |= {"data_radius", "outer_product_bound", "weights_bound"}
+_FEDERATED = frozenset(("max_silent", "masking"))
+_OF_CLIENTS = ("examples_per_client", "weights_bound", "means_bound", "indicators_bound")
+_OF_EVALUATIONS = ("n_classes", "evaluation_radius")
 
 ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
     {
@@ -77,18 +89,39 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals",
             ServerData.OPTIONAL,
             weighs_clients_alike=True,
+            options=_CLIENT_LEVEL | {"max_iter", "n_init"},
         ),
         "fastlloyd": AlgorithmEntry(
-            fastlloyd.build, NoiseShape.GAUSSIAN, _RECORD, True, "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
+            fastlloyd.build,
+            NoiseShape.GAUSSIAN,
+            _RECORD,
+            True,
+            "FastLloyd (Diaa, Humphries, Kerschbaum 2025)",
+            options=_PACKED | {"alpha", "schedule", "radius_clipping"},
         ),
         "glloyd": AlgorithmEntry(
-            dplloyd.build_glloyd, NoiseShape.GAUSSIAN, _RECORD, True, "GLloyd: DP-Lloyd with Gaussian noise"
+            dplloyd.build_glloyd,
+            NoiseShape.GAUSSIAN,
+            _RECORD,
+            True,
+            "GLloyd: DP-Lloyd with Gaussian noise",
+            options=_PACKED,
         ),
         "sulloyd": AlgorithmEntry(
-            dplloyd.build_sulloyd, NoiseShape.LAPLACE, _RECORD, True, "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)"
+            dplloyd.build_sulloyd,
+            NoiseShape.LAPLACE,
+            _RECORD,
+            True,
+            "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)",
+            options=_PACKED,
         ),
         "lloyd": AlgorithmEntry(
-            dplloyd.build_lloyd, NoiseShape.NONE, _RECORD, False, "Lloyd: no noise, not private, for comparison"
+            dplloyd.build_lloyd,
+            NoiseShape.NONE,
+            _RECORD,
+            False,
+            "Lloyd: no noise, not private, for comparison",
+            options=_PACKED,
         ),
         "feddp_kmeans": AlgorithmEntry(
             feddp_kmeans.build,
@@ -98,6 +131,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data",
             ServerData.NEEDED,
             "distributed",
+            options=_WEIGHTED | {"max_iter", "lloyd_share", "margin", "means_bound", "indicators_bound"},
         ),
         "feddp_choose_k": AlgorithmEntry(
             feddp_kmeans.build_choose_k,
@@ -107,6 +141,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "FedDP-KMeans' first two steps: the cost curve over k",
             ServerData.NEEDED,
             "distributed",
+            options=_WEIGHTED,
         ),
         "server_kmeans++": AlgorithmEntry(
             server_starts.build_server_kmeans_plus_plus,
@@ -116,6 +151,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "k-means++ on server data, then DP-Lloyd",
             ServerData.NEEDED,
             "distributed",
+            options=_SERVER_STARTS,
         ),
         "server_lloyd": AlgorithmEntry(
             server_starts.build_server_lloyd,
@@ -125,6 +161,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "k-means of server data, then DP-Lloyd",
             ServerData.NEEDED,
             "distributed",
+            options=_SERVER_STARTS | {"n_init"},
         ),
         "sphere_packing": AlgorithmEntry(
             server_starts.build_sphere_packing,
@@ -134,13 +171,16 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
             "sphere packing, then DP-Lloyd on clipped sums",
             ServerData.BOUNDS,
             "distributed",
+            options=_SERVER_STARTS | {"packing"},
         ),
     }
 )
 
 
-NOT_FEDERATED = ("k_fed", "optimal", "max_cover")
-"""Baselines that `FederatedKMeans` runs in one process (`flwr_dpkmeans.central`)."""
+NOT_FEDERATED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"k_fed": frozenset(), "optimal": frozenset(("n_init",)), "max_cover": frozenset()}
+)
+"""Baselines that `FederatedKMeans` runs in one process (`flwr_dpkmeans.central`), with the options that each has."""
 
 
 def algorithm_entry(name: str) -> AlgorithmEntry:
@@ -190,6 +230,11 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> KMeansConfig:
     **values
         As `parse_config` takes them.
 
+    Raises
+    ------
+    ConfigurationError
+        Also for an option that differs from its default and has no effect on this run.
+
     Examples
     --------
     >>> parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans").trust
@@ -207,4 +252,62 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> KMeansConfig:
             entry = algorithm_entry(name)
             public = has_server_data and entry.server_data is ServerData.OPTIONAL
             values["trust"] = "distributed" if public else entry.trust
-    return parse_config(**values)
+    config = parse_config(**values)
+    _require_own_options(config)
+    return config
+
+
+def options_of(name: str) -> frozenset[str]:
+    """The options that an algorithm has, of those that not all have.
+
+    Examples
+    --------
+    >>> sorted(options_of("glloyd") - options_of("proxy_lloyd"))
+    ['packing', 'post_processing']
+    """
+    return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name).options | _FEDERATED
+
+
+def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
+    """What one of several compared algorithms gets of options that are given to all: not those that only others have.
+
+    Examples
+    --------
+    >>> own_options({"alpha": 0.6, "epsilon": 2.0}, "proxy_lloyd", ("proxy_lloyd", "fastlloyd"))
+    {'epsilon': 2.0}
+    """
+    of_others = frozenset[str]().union(*map(options_of, compared)) - options_of(name)
+    return {option: value for option, value in values.items() if option not in of_others}
+
+
+def _require_own_options(config: KMeansConfig) -> None:
+    """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
+    changed = {f.name: getattr(config, f.name) for f in fields(KMeansConfig) if getattr(config, f.name) != f.default}
+    name, own = config.algorithm, options_of(config.algorithm)
+    for option, value in changed.items():
+        owners = [other for other in (*ALGORITHMS, *NOT_FEDERATED) if option in options_of(other)]
+        if owners and option not in own:
+            raise ConfigurationError(
+                f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, "
+                f"or choose {' or '.join(map(repr, owners))}."
+            )
+    counted = config.n_examples is None and name in ALGORITHMS and algorithm_entry(name).counts(config.unit)
+    evaluated = config.evaluation.value
+    for options, effective, reason, mend in (
+        (_OF_CLIENTS, config.unit is PrivacyUnit.CLIENT, "unit is 'record'", "choose unit='client'"),
+        (_OF_EVALUATIONS, evaluated != "none", "evaluation is 'none'", "choose evaluation='private'"),
+        (("evaluation_share",), evaluated == "private", f"evaluation is {evaluated!r}", "choose evaluation='private'"),
+        (("bounds_share",), config.private_bounds, "bounds are not 'private'", "give bounds='private'"),
+        (("count_share",), counted, "the rows are not counted", "leave the number of rows to a private count"),
+    ):
+        for option in options:
+            if option in changed and not effective:
+                raise ConfigurationError(
+                    f"{option} is {_shown(changed[option])}, but {reason}, so that it has no effect: leave it out, or "
+                    f"{mend}."
+                )
+
+
+def _shown(value: Any) -> str:
+    """A value as a caller would write it."""
+    return repr(value.value if isinstance(value, Enum) else value)

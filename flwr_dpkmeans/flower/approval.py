@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from flwr.app import Context
 
 from flwr_dpkmeans.agreement import verify_plan
@@ -10,9 +12,10 @@ from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, P
 from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry
-from flwr_dpkmeans.privacy.policy import PlanSummary
+from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
 from flwr_dpkmeans.privacy.samplers import NoiseKind
 from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
 from flwr_dpkmeans.secagg import credentials
@@ -55,13 +58,23 @@ def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnySta
     spent = settings.ledger.spent(settings.data_id, excluding_run=run)
     spent_delta = settings.ledger.spent_delta(settings.data_id, excluding_run=run)
     try:
-        settings.policy.check(_summary(plan), spent, spent_delta)
+        settings.policy.check(_summary(plan, settings.policy), spent, spent_delta, _runs_today(settings, run))
     except BudgetError as error:
         # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
         raise RefusalError(str(error)) from error
 
 
-def _summary(plan: Plan) -> PlanSummary:
+def _runs_today(settings: NodeSettings, run: str) -> int:
+    """Other runs that released something of this data set within 24 hours; nodes of one host share a ledger."""
+    if settings.policy.runs_per_day is None:
+        return 0
+    earliest = datetime.now(UTC) - timedelta(days=1)
+    recent = (entry for entry in settings.ledger.entries() if datetime.fromisoformat(entry.time) >= earliest)
+    runs = {entry.run_id.split("/")[0] for entry in recent if entry.data_id == settings.data_id}
+    return len(runs - {run.split("/")[0]})
+
+
+def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
     """What the policy needs to know of a plan, with costs recomputed here."""
     private = is_private_plan(plan)
     config = plan.config
@@ -82,6 +95,9 @@ def _summary(plan: Plan) -> PlanSummary:
         evaluation=config.evaluation.value,
         n_features=plan.n_features,
         dropout=plan.dropout.value,
+        max_silent=plan.max_silent,
+        # MERGE: columns_digest=plan.columns_digest, as soon as plans have it; until then allowed-columns refuses all.
+        terms_digest=terms_digest(plan) if policy.approved_plan_digests else "",
     )
 
 

@@ -69,6 +69,8 @@ class KMeansClient(NumPyClient):
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
         After the run, in the caller's units.
+    scaled_centers_ : ndarray, (n_clusters, n_features)
+        The same in the box [-1, 1]^d of `bounds_`: rows belong to the nearest one there, where they were clustered.
     counts_ : ndarray, (n_clusters,)
         Noisy counts of the last release (client level: of clients with rows in the cluster).
     cost_curve_ : ndarray, (largest k,), or None
@@ -106,6 +108,7 @@ class KMeansClient(NumPyClient):
         self._feature_names = tuple(feature_names)
         self._scaled: tuple[Bounds, Array] | None = None
         self.cluster_centers_: Array | None = None
+        self.scaled_centers_: Array | None = None
         self.counts_: Array | None = None
         self.movements_: tuple[float, ...] = ()
         self.cost_curve_: Array | None = None
@@ -169,6 +172,7 @@ class KMeansClient(NumPyClient):
         plan = _plan(config)
         state = _state(parameters, config)
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
+        self.scaled_centers_ = state.centroids
         self.counts_ = state.counts
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
@@ -188,6 +192,7 @@ class KMeansClient(NumPyClient):
                 self._feature_names,
                 state.centroids,
                 self.evaluation_,
+                plan.bounds,
             )
             for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)

@@ -29,7 +29,7 @@ from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
+from flwr_dpkmeans.flower.units import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.plan_defaults import resolve_delta
@@ -52,8 +52,10 @@ class FittedFederation:
 
     Parameters
     ----------
-    centers : ndarray, (n_clusters, n_features)
-        In the caller's units.
+    scaled : ndarray, (n_clusters, n_features)
+        Centroids in the box [-1, 1]^d of `bounds`; without post-processing some may lie outside.
+    bounds : pair of tuples of float
+        The box that data were scaled by.
     counts : ndarray, (n_clusters,)
         Noisy counts of the last release.
     movements : tuple of float
@@ -64,20 +66,23 @@ class FittedFederation:
         One for each aggregation.
     cost_curve : ndarray, (largest k,), or None
         Cost over the number of clusters, if the run chose it, in squared scaled units.
-    bounds : pair of tuples of float, or None
-        The box that data were scaled by; None where the caller's own are used.
     evaluation : EvaluationResult or None
         Metrics, if the run had an evaluation.
     """
 
-    centers: Array
+    scaled: Array
+    bounds: Box
     counts: Array
     movements: tuple[float, ...]
     privacy: PrivacyReport
     steps: tuple[Step, ...]
     cost_curve: Array | None = None
-    bounds: Box | None = None
     evaluation: EvaluationResult | None = None
+
+    @property
+    def centers(self) -> Array:
+        """Centroids in the caller's units."""
+        return Bounds(*self.bounds).unscale(self.scaled)
 
 
 def fit_inprocess(
@@ -112,17 +117,17 @@ def fit_inprocess(
     with grid.running():
         result = strategy.start(grid)
     client = clients[0]
-    if client.cluster_centers_ is None or client.counts_ is None or client.privacy_ is None:
+    if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
     steps = tuple(step for step in result.steps if step.round_index > 0)
     return FittedFederation(
-        client.cluster_centers_,
+        client.scaled_centers_,
+        client.bounds_,
         client.counts_,
         client.movements_,
         client.privacy_,
         steps,
         client.cost_curve_,
-        client.bounds_,
         client.evaluation_,
     )
 
@@ -161,13 +166,13 @@ def fit_direct(
     )
     state = found.state
     return FittedFederation(
-        in_callers_units(found.plan, state.centroids),
+        state.centroids,
+        found.plan.bounds,
         state.counts,
         state.movements,
         build_report(found.plan, found.attempts, SIMULATED),
         tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
-        found.plan.bounds,
         read_evaluation(found.plan, state),
     )
 
@@ -198,7 +203,7 @@ def fit_in_one_place(
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     found = fit_central(config, scaled, resolve_delta(config, len(parts)))
-    return FittedFederation(bounds.unscale(found.centroids), found.counts, (), found.privacy, ())
+    return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), found.privacy, ())
 
 
 def _node(client: KMeansClient) -> Node:

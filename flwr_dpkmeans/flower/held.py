@@ -21,8 +21,6 @@ from flwr_dpkmeans.trust import trust_model
 
 Array = NDArray[np.float64]
 
-UNSCALED_BOUNDS = (-1.0, 1.0)
-"""Bounds where none are given and no server data says otherwise."""
 PRIVATE = "private"
 """Spelling of bounds that private histograms find, and of a number of rows that is counted privately."""
 DEFAULT_DOMAIN = (-WIDEST, WIDEST)
@@ -104,7 +102,7 @@ def is_private(value: object) -> bool:
 
 
 def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[Bounds, tuple[str, ...], Array | None]:
-    """Read bounds and server data; without bounds they follow from the server's points, or are the box [-1, 1]^d.
+    """Read bounds and server data; without bounds they follow from the server's points.
 
     Parameters
     ----------
@@ -123,6 +121,11 @@ def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[B
         Names of the features that they belong to, if a file gave them.
     ndarray or None
         The server's points, in the caller's units.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are neither bounds nor server data: a box that nobody stated would clip the data without a word.
     """
     points = None if server_data is None else load_server_points(server_data)
     if domain is not None and not is_private(bounds):
@@ -135,5 +138,10 @@ def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[B
         return parse_bounds(given), bounds_feature_names(given), points
     if bounds is None and points is not None:
         return Bounds(*bounds_from_server(points)), (), points
-    given = UNSCALED_BOUNDS if bounds is None else bounds
-    return parse_bounds(given), bounds_feature_names(given), points
+    if bounds is None:
+        raise ConfigurationError(
+            "no bounds were given, and they may not be taken from private data: give public ones, such as "
+            "bounds='0,100' or the path of a file with columns feature,lower,upper, let them follow from server_data, "
+            "or let private histograms find them by bounds='private'."
+        )
+    return parse_bounds(bounds), bounds_feature_names(bounds), points

@@ -15,7 +15,7 @@ from flwr.app import Context
 from flwr_dpkmeans.direct import FIRST_NODE_ID
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.ledger import FileLedger, Ledger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.secagg.identity import Identity
 
 HOME_FOLDER = "flwr-dpkmeans"
@@ -137,7 +137,8 @@ def node_settings(context: Context) -> NodeSettings:
     context : Context
         Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
         (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
-        ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``.
+        ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
+        missing or incomplete refuses every run.
 
     Returns
     -------
@@ -151,7 +152,7 @@ def node_settings(context: Context) -> NodeSettings:
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
     simulated = is_simulation(context)
-    policy = ClientPolicy() if simulated else ClientPolicy(allow_non_private=False, require_secure_noise=True)
+    policy = ClientPolicy() if simulated else DEPLOYED
     if config.get("policy"):
         path = Path(str(config["policy"])).expanduser()
         if not path.is_file():

@@ -6,7 +6,7 @@ Every phase travels as an ordinary ``train`` message, the last one as ``evaluate
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -118,6 +118,17 @@ def dump_plan(plan: Plan) -> bytes:
 def plan_digest(blob: bytes) -> bytes:
     """SHA-256 of a plan as it travelled."""
     return hashlib.sha256(blob).digest()
+
+
+def terms_digest(plan: Plan) -> str:
+    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted or found.
+
+    Rounds follow from the rest, so that a preliminary plan has the digest of the final one.
+    """
+    config = replace(plan.config, random_state=None)
+    common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None)
+    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features)
+    return plan_digest(dump_plan(declared)).hex()
 
 
 @lru_cache(maxsize=64)

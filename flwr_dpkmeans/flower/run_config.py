@@ -215,7 +215,7 @@ def _server_points(run_config: Mapping[str, Any]) -> NDArray[np.float64] | None:
 
 
 def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
-    """Bounds as given, or of the server's points (None), or the documented ones of the data."""
+    """Bounds as given, or the documented ones of the data; None where neither are, or they follow from server data."""
     given, source = run_config.get("bounds", ""), _simulated_source(run_config)
     if given != "":
         return given
@@ -223,13 +223,7 @@ def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
         return None
     documented: dict[str, Bounds] = {name: described.bounds for name, described in BUNDLED.items()}
     documented[MIXTURE] = MIXTURE_BOUNDS
-    if source in documented:
-        return documented[source]
-    raise ConfigurationError(
-        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
-        "or the path of a file with columns feature,lower,upper, let them follow from server-data, or let private "
-        "histograms find them by bounds='private'."
-    )
+    return documented.get(source)
 
 
 def _require_source(key: str, source: str) -> None:

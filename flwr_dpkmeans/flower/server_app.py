@@ -79,6 +79,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
             report,
             scaled=clusters.centroids,
             evaluation=result.evaluation,
+            bounds=strategy.run.plan.bounds,
         )
         scaled_by = replace(strategy.run.plan.config, bounds=strategy.run.plan.bounds)
         paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))

@@ -92,8 +92,8 @@ class PrivateKMeans(Strategy):
         k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
     bounds : pair, optional
         Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
-        cube around the server's points, or (-1, 1) without server data. ``"private"``: found by two private histograms
-        with 5% of the budget (`bounds_share`).
+        cube around the server's points; without server data bounds must be given. ``"private"``: found by two private
+        histograms with 5% of the budget (`bounds_share`).
     bounds_domain : pair, optional
         With private bounds: a public range that they lie in, if there is one; it need not be tight.
     n_features : int, optional

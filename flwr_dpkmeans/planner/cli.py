@@ -80,8 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--algorithm", nargs="+", default=[], help="candidates; default: all private ones without server data")
     add(
         "--bounds",
-        default="-1,1",
-        help="public bounds, 'low,high' or a file: results are in their units (-1,1); or 'private'",
+        help="public bounds, 'low,high' or a file: noise is in their units (default: a fraction of half their range); "
+        "or 'private'",
     )
     add("--bounds-domain", help="with private bounds: a public range that they lie in")
     add("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="fraction above the optimal cost (0.1)")

@@ -34,6 +34,8 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         )
     if request.private_count:
         notes.append("The number of rows is counted privately: one more round trip, and its share of the budget.")
+    if "bounds" not in request.options:
+        notes.append("No bounds were given: noise is given as a fraction of half the range that they will have.")
     if request.options.get("private_bounds"):
         notes.append(
             "Bounds are found privately, at a share of the budget: noise is given as a fraction of half the range that "

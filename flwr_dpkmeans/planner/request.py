@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
-from flwr_dpkmeans.config import DEFAULT_ALGORITHM, KMeansConfig
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.config_checks import choice
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
@@ -26,6 +26,7 @@ DEFAULT_SPREAD = 0.15
 DEFAULT_SEEDS = 20
 _MOST_SEEDS = 1_000
 _DRAFT_RUN = 1
+_SCALED_BOX = ((-1.0,), (1.0,))
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class PlanningRequest:
     n_examples, n_features, n_clients : int
         N, d and M: a guess is enough, nothing is read from data.
     options : mapping of str to object
-        Fields of `KMeansConfig` by name; `n_clusters` at least. ``trust`` None is each algorithm's own; ``bounds`` may
-        be ``"private"``, with a ``bounds_domain``.
+        Fields of `KMeansConfig` by name; `n_clusters` at least. Each candidate gets only what it has, but one must
+        have it. ``trust`` None is each algorithm's own; ``bounds`` may
+        be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box.
     target_excess : float
         Fraction by which the cost may exceed the optimum.
     spread : float
@@ -82,13 +84,16 @@ class PlanningRequest:
         for name in self.algorithms:
             require_forecastable(name)
         given = {name: value for name, value in self.options.items() if value is not None}
-        bounds, _, _ = resolve_bounds(given.get("bounds"), None, given.pop("bounds_domain", None))
+        domain = given.pop("bounds_domain", None)
         if is_private(given.get("bounds")):
             given["private_bounds"] = True
-        given["bounds"] = (bounds.lower, bounds.upper)
+        if "bounds" in given or domain is not None:
+            bounds, _, _ = resolve_bounds(given.get("bounds"), None, domain)
+            given["bounds"] = (bounds.lower, bounds.upper)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.
-        self.config(self.algorithms[0] if self.algorithms else DEFAULT_ALGORITHM)
+        for name in self.candidates():
+            self.config(name)
 
     @property
     def n_clusters(self) -> int:
@@ -121,10 +126,12 @@ class PlanningRequest:
 
     def config(self, algorithm: str, **changes: Any) -> KMeansConfig:
         """The validated configuration of one candidate."""
-        values = {**self.options, "algorithm": algorithm}
+        # Synthetic data are drawn in the box that bounds are scaled to, so nothing but units depends on them.
+        values = {"bounds": _SCALED_BOX, **self.options, "algorithm": algorithm}
         declared = self.unit is PrivacyUnit.RECORD and not self.private_count
         values |= {"n_examples": self.n_examples if declared else None, "n_features": self.n_features}
         values |= {"n_clients": self.n_clients}
+        values = own_options(values, algorithm, {algorithm, *self.candidates()})
         if self.unit is PrivacyUnit.CLIENT:
             values.setdefault("examples_per_client", max(1, self.n_examples // self.n_clients))
         return parse_run(**(values | changes))
@@ -170,7 +177,7 @@ class PlanningRequest:
             "epsilon": self.epsilon,
             "unit": self.unit.value,
             "trust": self.options.get("trust"),
-            "bounds": [list(side) for side in config.bounds],
+            "bounds": [list(side) for side in config.bounds] if "bounds" in self.options else None,
             "target_excess": self.target_excess,
             "spread": self.spread,
             "seeds": self.seeds,

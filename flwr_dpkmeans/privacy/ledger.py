@@ -93,6 +93,10 @@ class Ledger(Protocol):
         """Return every (round, attempt) of a run that has been charged."""
         ...
 
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all entries in the order of their charges."""
+        ...
+
     def require_usable(self) -> None:
         """Raise BudgetError if a charge would fail for the ledger's own sake; called before a run begins."""
         ...

@@ -1,7 +1,9 @@
 """What a client allows: its own limits, held against the server's public plan before anything leaves.
 
 A policy is read from the client's own disk, never from the server. It is permissive by default, so that a
-simulation (including the non-private baseline) runs without one; a deployment sets its own limits.
+simulation (including the non-private baseline) runs without one. A deployed node begins with `DEPLOYED` and refuses
+every run until its policy states `REQUIRED` limits, or says ``allow-anything = true``; ``policy.example.toml`` beside
+this module is a strict one to begin with.
 The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
 in particular never what the client has spent before.
 """
@@ -25,8 +27,14 @@ _LONGEST_QUOTE = 60
 
 _NOISE_SOURCES = ("secure", "seeded")
 _NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total", "max_delta_total")
-_SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data")
+_SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data", "allow_anything")
 _KEY_DIGITS = 64
+REQUIRED = (
+    *("max_epsilon_per_run", "max_epsilon_total", "max_delta"),
+    *("allowed_trust", "allowed_units", "min_cohort"),
+)
+"""Limits that a deployed node must state: without one of them a server could ask for anything finite."""
+_DIGEST_LISTS = ("allowed_columns", "approved_plan_digests")
 _NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation", "allowed_dropout")
 
 
@@ -66,6 +74,10 @@ class PlanSummary:
         Width of the tables; None while the plan does not say.
     dropout : str
         What happens when clients fall silent: "retry" or "recover".
+    max_silent : int
+        Clients that may collude or fall silent.
+    columns_digest, terms_digest : str
+        SHA-256 of the agreed columns, and of the plan without what differs from run to run.
     """
 
     algorithm: str
@@ -83,6 +95,9 @@ class PlanSummary:
     evaluation: str = "none"
     n_features: int | None = None
     dropout: str = "retry"
+    max_silent: int = 0
+    columns_digest: str = ""
+    terms_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,17 @@ class ClientPolicy:
         Long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one may be
         among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
         the server announces.
+    min_max_silent : int
+        Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows.
+    runs_per_day : int, optional
+        Runs on one data set that may begin to release within 24 hours, counted from the ledger.
+    allowed_columns, approved_plan_digests : tuple of str
+        Digests (SHA-256, 64 hexadecimal digits) of the agreed columns, and of whole plans without run id and seeds,
+        that alone are accepted; empty accepts all. A refusal says the digest of what was asked for.
+    allow_anything : bool
+        Lift the rule that a deployed node's policy must state certain limits; those that it states still hold.
+    unstated : tuple of str
+        No key of a file: required limits that the policy has not stated. It refuses every plan while there are any.
 
     Raises
     ------
@@ -145,6 +171,12 @@ class ClientPolicy:
     allowed_evaluation: tuple[str, ...] = ()
     allowed_dropout: tuple[str, ...] = ()
     pinned_peers: tuple[tuple[str, str], ...] | None = None
+    min_max_silent: int = 0
+    runs_per_day: int | None = None
+    allowed_columns: tuple[str, ...] = ()
+    approved_plan_digests: tuple[str, ...] = ()
+    allow_anything: bool = False
+    unstated: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _NON_NEGATIVE_LIMITS:
@@ -152,13 +184,18 @@ class ClientPolicy:
                 raise _invalid(name, getattr(self, name), "a number of at least 0", "give a limit such as 1.0")
         if not (_is_number(self.max_delta) and 0 <= self.max_delta < 1):
             raise _invalid("max_delta", self.max_delta, "a number of at least 0 and below 1", "give one such as 1e-6")
-        if isinstance(self.min_cohort, bool) or not isinstance(self.min_cohort, int) or self.min_cohort < 1:
-            raise _invalid("min_cohort", self.min_cohort, "a whole number of at least 1", "give one such as 3")
+        for name, least in (("min_cohort", 1), ("min_max_silent", 0), ("runs_per_day", 1)):
+            value = getattr(self, name)
+            unlimited = name == "runs_per_day" and value is None
+            if not unlimited and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise _invalid(name, value, f"a whole number of at least {least}", "give one such as 3")
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise _invalid(name, getattr(self, name), "a boolean", "give true or false")
         for name in _NAME_LISTS:
             object.__setattr__(self, name, _names(name, getattr(self, name)))
+        for name in _DIGEST_LISTS:
+            object.__setattr__(self, name, _digests(name, getattr(self, name)))
         if self.allowed_bounds is not None:
             object.__setattr__(self, "allowed_bounds", _bounds(self.allowed_bounds))
         if self.pinned_peers is not None:
@@ -190,7 +227,7 @@ class ClientPolicy:
         >>> ClientPolicy.from_mapping({"min-cohort": 3}).min_cohort
         3
         """
-        valid = [field.name for field in fields(cls)]
+        valid = [field.name for field in fields(cls) if field.name != "unstated"]
         limits: dict[str, Any] = {}
         for key, value in mapping.items():
             name = str(key).replace("-", "_")
@@ -199,7 +236,8 @@ class ClientPolicy:
             if name in limits:
                 raise ConfigurationError(f"the policy key {name!r} is given twice, but once is enough: remove one.")
             limits[name] = value
-        return replace(base or cls(), **limits)
+        policy = replace(base or cls(), **limits)
+        return replace(policy, unstated=tuple(name for name in policy.unstated if not _states(limits, name)))
 
     @classmethod
     def from_toml(cls, path: str | Path, *, base: ClientPolicy | None = None) -> ClientPolicy:
@@ -241,7 +279,26 @@ class ClientPolicy:
             raise ConfigurationError(f"the policy file {path} is not valid TOML ({error}): correct it.") from error
         return cls.from_mapping(mapping, base=base)
 
-    def check(self, plan: PlanSummary, spent_total: float, spent_delta: float = 0.0) -> None:
+    def require_complete(self) -> None:
+        """Refuse everything while a deployed node's policy is incomplete; names of keys are public.
+
+        Raises
+        ------
+        RefusalError
+            With the keys that are missing.
+
+        Examples
+        --------
+        >>> ClientPolicy.from_mapping({"allow-anything": True}, base=DEPLOYED).require_complete()
+        """
+        if self.unstated and not self.allow_anything:
+            keys = ", ".join(name.replace("_", "-") for name in self.unstated)
+            raise RefusalError(
+                f"this client's policy does not limit {keys}, and without that a deployed client takes part in no run: "
+                "have its owner state these keys, or allow-anything = true."
+            )
+
+    def check(self, plan: PlanSummary, spent_total: float, spent_delta: float = 0.0, runs_today: int = 0) -> None:
         """Refuse a plan that this client does not allow; return quietly otherwise.
 
         Parameters
@@ -253,6 +310,8 @@ class ClientPolicy:
             without its own earlier charges.
         spent_delta : float
             Delta of the same runs (`Ledger.spent_delta`).
+        runs_today : int
+            Other runs that released something within 24 hours.
 
         Raises
         ------
@@ -274,11 +333,30 @@ is 1: lower the plan's epsilon or its number of retries.
         for name, spent in (("spent_total", spent_total), ("spent_delta", spent_delta)):
             if not (_is_number(spent) and spent >= 0):
                 raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
+        self.require_complete()
         _refuse_malformed(plan)
         self._check_names(plan)
+        self._check_agreed(plan)
+        if self.runs_per_day is not None and runs_today >= self.runs_per_day:
+            raise RefusalError(
+                f"this client's runs_per_day is {self.runs_per_day}, and as many others have begun within 24 hours: "
+                "start the run later, or leave this client out."
+            )
         self._check_cohort_and_noise(plan)
         self._check_box(plan)
         self._check_costs(plan, spent_total, spent_delta)
+
+    def _check_agreed(self, plan: PlanSummary) -> None:
+        """Hold digests against those that the owner has agreed to."""
+        for name, what, digest in (
+            ("allowed_columns", "columns have", plan.columns_digest),
+            ("approved_plan_digests", "terms have", plan.terms_digest),
+        ):
+            if getattr(self, name) and digest not in getattr(self, name):
+                raise RefusalError(
+                    f"the plan's {what} the digest {digest!r}, which is not one of this client's {name}: plan as "
+                    "agreed, or have its owner add it."
+                )
 
     def _check_names(self, plan: PlanSummary) -> None:
         for kind, value, allowed in (
@@ -299,6 +377,11 @@ is 1: lower the plan's epsilon or its number of retries.
             raise RefusalError(
                 f"the plan goes on with {plan.min_clients} clients, but this client's min_cohort is "
                 f"{self.min_cohort}: raise the plan's min_clients."
+            )
+        if plan.max_silent < self.min_max_silent:
+            raise RefusalError(
+                f"the plan's max_silent is {plan.max_silent}, but this client's min_max_silent is "
+                f"{self.min_max_silent}: raise the plan's max_silent."
             )
         if plan.server_data and not self.allow_server_data:
             raise RefusalError(
@@ -357,6 +440,11 @@ is 1: lower the plan's epsilon or its number of retries.
                 f"the plan's delta is {plan.delta:.6g}, but it does not fit into what is left of this client's "
                 f"max_delta_total of {self.max_delta_total:.6g}: lower the plan's delta or leave this client out."
             )
+
+
+def _states(limits: Mapping[str, Any], name: str) -> bool:
+    """Whether limits hold one of this name that is not without end; an empty list of names allows all."""
+    return name in limits and limits[name] != math.inf and limits[name] not in ((), [])
 
 
 def _refuse_malformed(plan: PlanSummary) -> None:
@@ -427,6 +515,15 @@ def _names(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _digests(name: str, value: object) -> tuple[str, ...]:
+    """Check a list of SHA-256 digests; they are kept in small letters."""
+    digests = tuple(digest.lower() for digest in _names(name, value))
+    for digest in digests:
+        if not re.fullmatch(rf"[0-9a-f]{{{_KEY_DIGITS}}}", digest):
+            raise _invalid(name, digest, f"a list of digests of {_KEY_DIGITS} hexadecimal digits", "copy the whole one")
+    return digests
+
+
 def _bounds(value: object) -> tuple[tuple[float, float], ...]:
     """Check the allowed box: a list of (lowest, highest) pairs."""
     pairs = value if isinstance(value, (list, tuple)) else ()
@@ -477,3 +574,7 @@ def _peer(name: object, key: object) -> tuple[str, str]:
             "'python -m flwr_dpkmeans.identity show PATH' prints on that party's machine."
         )
     return name, key.lower()
+
+
+DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
+"""What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""

@@ -42,7 +42,10 @@ class RunResult:
     feature_names : tuple of str
         For the picture.
     scaled : ndarray, (n_clusters, n_features), optional
-        Centroids in the box [-1, 1]^d, for a picture in which no feature outweighs the others by its unit.
+        Centroids in the box [-1, 1]^d, where rows belong to the nearest one and no feature outweighs the others by its
+        unit.
+    bounds : pair of tuples of float, optional
+        The box that was scaled to [-1, 1]^d.
     evaluation : EvaluationResult, optional
         Metrics of the centroids.
     """
@@ -55,6 +58,7 @@ class RunResult:
     feature_names: tuple[str, ...] = ()
     scaled: NDArray[np.float64] | None = field(default=None, repr=False)
     evaluation: EvaluationResult | None = None
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
 def write_results(folder: Path, result: RunResult) -> list[Path]:
@@ -81,6 +85,8 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
 
     archive = io.BytesIO()
     arrays: dict[str, Any] = {} if result.scaled is None else {"scaled": result.scaled}
+    if result.bounds is not None:
+        arrays["bounds"] = np.array(result.bounds)
     np.savez(
         archive,
         centroids=result.centroids,

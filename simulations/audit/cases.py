@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry, own_options, parse_run
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.held import HeldPoints, hold_points
@@ -200,10 +200,9 @@ def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapp
 
 def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
     """Clip bounds that one client reaches in every array at once, and would exceed if it were not clipped."""
-    if algorithm not in ("feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_lloyd", "sphere_packing"):
-        return {}
     root = float(np.sqrt(n_clusters))
-    return dict.fromkeys(_TIGHT, 0.5) | {"means_bound": 0.25 * root, "indicators_bound": 0.5 * root}
+    tight = dict.fromkeys(_TIGHT, 0.5) | {"means_bound": 0.25 * root, "indicators_bound": 0.5 * root}
+    return own_options(tight, algorithm, ALGORITHMS)
 
 
 def _server_points(n_clusters: int, n_features: int) -> Array:

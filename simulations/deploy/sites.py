@@ -13,7 +13,7 @@ import numpy as np
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.secagg.identity import Identity, format_identity
 from simulations.flower_commands import NodeConfig
 
@@ -116,7 +116,7 @@ def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: in
         for path in (site.data, site.policy):
             os.chmod(path, 0o600)
     # What a node could not read would stop the run only after a minute.
-    ClientPolicy.from_toml(sites[0].policy)
+    ClientPolicy.from_toml(sites[0].policy, base=DEPLOYED).require_complete()
     return sites
 
 
@@ -173,6 +173,9 @@ def default_policy(epsilon: float) -> str:
         "# Worst case of one run, all retries used, and of all runs on these data.\n"
         f"max-epsilon-per-run = {2 * epsilon!r}\n"
         f"max-epsilon-total = {10 * epsilon!r}\n"
+        "max-delta = 0.01\n"
+        'allowed-trust = ["oblivious", "distributed", "central"]\n'
+        'allowed-units = ["record", "client"]\n'
         "min-cohort = 2\n"
         "require-secure-noise = true\n"
         "allow-non-private = false\n"

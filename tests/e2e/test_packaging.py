@@ -41,7 +41,8 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(target)!r}); import flwr_dpkmeans as f; "
         f"assert f.__file__.startswith({str(target)!r}), f.__file__; "
         "from flwr_dpkmeans.flower.client_app import app; from flwr_dpkmeans.flower.server_app import app as s; "
-        "print(f.FederatedKMeans(n_clusters=1).fit([[[0.1, 0.2]] * 9, [[0.3, 0.4]] * 9]).cluster_centers_.shape)"
+        "km = f.FederatedKMeans(n_clusters=1, bounds=(0, 1)).fit([[[0.1, 0.2]] * 9, [[0.3, 0.4]] * 9]); "
+        "print(km.cluster_centers_.shape)"
     )
     ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -59,8 +59,9 @@ class Deployment:
 def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -> Deployment:
     """Three nodes; what other runs have cost the victim's data stands in its ledger."""
     folder.mkdir(exist_ok=True)
-    (folder / "policy.toml").write_text(policy)
-    (folder / "lenient.toml").write_text("allow-non-private = true\nrequire-secure-noise = false\n")
+    (folder / "policy.toml").write_text(f"allow-anything = true\n{policy}")
+    lenient = "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
+    (folder / "lenient.toml").write_text(lenient)
     nodes = []
     for node_id, part in enumerate(grid_parts(SIZES), start=FIRST_NODE_ID):
         own = "policy.toml" if node_id == VICTIM else "lenient.toml"
@@ -77,7 +78,40 @@ def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -
 NUMBER = r"[0-9.e+-]+"
 POINTS = np.random.default_rng(3).uniform(-1, 1, (40, 2))
 # Limit: policy file, what is planned, and the sentence.
+DIGEST = "0123456789abcdef" * 4
 CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
+    "min_max_silent": [
+        (
+            "min-max-silent = 1",
+            {"max_silent": 0},
+            r"the plan's max_silent is 0, but this client's min_max_silent is 1: raise the plan's max_silent\.",
+        )
+    ],
+    "runs_per_day": [
+        (
+            # One other run stands in the ledger.
+            "runs-per-day = 1",
+            {},
+            r"this client's runs_per_day is 1, and as many others have begun within 24 hours: start the run later, or "
+            r"leave this client out\.",
+        )
+    ],
+    "allowed_columns": [
+        (
+            f'allowed-columns = ["{DIGEST}"]',
+            {},
+            r"the plan's columns have the digest '[0-9a-f]*', which is not one of this client's allowed_columns: plan "
+            r"as agreed, or have its owner add it\.",
+        )
+    ],
+    "approved_plan_digests": [
+        (
+            f'approved-plan-digests = ["{DIGEST}"]',
+            {},
+            r"the plan's terms have the digest '[0-9a-f]{64}', which is not one of this client's "
+            r"approved_plan_digests: plan as agreed, or have its owner add it\.",
+        )
+    ],
     "max_epsilon_per_run": [
         (
             "max-epsilon-per-run = 0.9",
@@ -222,8 +256,9 @@ FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 def test_every_limit_has_a_case() -> None:
-    """But for pinned peers, which `test_pinned_identities` is about."""
-    assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - {"pinned_peers"}
+    """But for pinned peers, which `test_pinned_identities` is about, and what stands in place of limits."""
+    others = {"pinned_peers", "allow_anything", "unstated"}
+    assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - others
 
 
 @pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
@@ -304,7 +339,7 @@ def test_an_owner_who_becomes_stricter_is_obeyed_at_once(tmp_path: Path, index: 
 
     def on_request(message: Message) -> bool:
         if is_sum(message, index):
-            (tmp_path / "run" / "policy.toml").write_text('allowed-algorithms = ["fastlloyd"]')
+            (tmp_path / "run" / "policy.toml").write_text('allow-anything = true\nallowed-algorithms = ["fastlloyd"]')
         return True
 
     deployment.faults.on_request = on_request

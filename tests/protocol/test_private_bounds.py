@@ -99,7 +99,7 @@ def test_a_private_number_of_rows_goes_with_declared_bounds() -> None:
     km = FederatedKMeans(3, bounds=((0, 0), (1e5, 1)), n_examples="private", engine="direct").fit(parts)
     assert [line.array for line in km.privacy_.releases[:1]] == ["count"]
     with pytest.raises(ConfigurationError, match="n_examples is 'secret', but it must be a number or 'private'"):
-        FederatedKMeans(3, n_examples="secret").fit(parts)
+        FederatedKMeans(3, bounds=(0, 1), n_examples="secret").fit(parts)
 
 
 def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from simulations.deploy.__main__ import expected_duration, main, run_settings
 from simulations.deploy.certificates import make_credentials, write_node_key
 from simulations.deploy.collected import collect
@@ -94,7 +94,8 @@ def test_every_site_has_its_own_part_of_bundled_data(tmp_path: Path) -> None:
     for site in sites:
         assert site.folder.stat().st_mode & 0o777 == 0o700
         assert site.data.stat().st_mode & 0o777 == 0o600
-        policy = ClientPolicy.from_toml(site.policy)
+        policy = ClientPolicy.from_toml(site.policy, base=DEPLOYED)
+        policy.require_complete()
         assert policy.max_epsilon_per_run == 2.0
         assert policy.require_secure_noise
         assert not policy.allow_non_private

@@ -15,6 +15,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 pytest.importorskip("hydra")
 
 from simulations import ray_job
+from simulations.configuration import run_config_of
 from simulations.datasets import load_data_set
 from simulations.engines import run_settings
 from simulations.expansion import expand
@@ -119,3 +120,12 @@ def test_a_ray_run_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(outcome, Outcome)
     assert (outcome.n_iterations, outcome.seconds, outcome.cost_curve) == (3, 12.5, None)
     assert outcome.columns == {"peak_bytes": 10**9, "evaluation_cost": 0.25, "evaluation_cost_noise": 0.5}
+
+
+def test_options_without_effect_are_refused_and_what_data_fill_in_is_left_out() -> None:
+    feddp = ("data=iris", "algorithm=feddp_kmeans", "data.server=held_out")
+    with pytest.raises(ConfigurationError, match=r"weights_bound is 3.0, but unit is 'record'"):
+        settings_of(*feddp, "algorithm.weights_bound=3")
+    settings = settings_of("data=mixture", "data.rows_per_client=30", "data.server=own", "algorithm=feddp_kmeans")
+    assert settings["algorithm"]["examples_per_client"] == 30
+    assert "examples-per-client" not in run_config_of(settings)

@@ -94,7 +94,7 @@ def test_a_federation_cannot_run_them(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs all rows in one place: run it as FederatedKMeans"):
         algorithm_entry(algorithm)
     with pytest.raises(ConfigurationError, match="needs all rows in one place"):
-        FastLloyd(3, algorithm=algorithm)
+        FastLloyd(3, bounds=(-1, 1), algorithm=algorithm)
 
 
 def test_a_private_number_of_rows_is_refused_where_nothing_counts_them() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import ALGORITHMS, own_options
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -79,7 +79,7 @@ def estimator(case: Case, **values: Any) -> FederatedKMeans:
     algorithm, trust, unit, kind = case
     settings: dict[str, Any] = {
         "n_clusters": "auto" if algorithm == "feddp_choose_k" else 3,
-        "max_clusters": 4,
+        "max_clusters": 4 if algorithm == "feddp_choose_k" else 20,
         "algorithm": algorithm,
         "trust": trust,
         "unit": unit,
@@ -92,7 +92,7 @@ def estimator(case: Case, **values: Any) -> FederatedKMeans:
         "random_state": 1,
         "n_init": 3,
     }
-    return FederatedKMeans(**(settings | values))
+    return FederatedKMeans(**(own_options(settings, algorithm, ALGORITHMS) | values))
 
 
 def fitted(case: Case, **values: Any) -> FederatedKMeans:

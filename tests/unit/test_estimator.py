@@ -13,8 +13,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from flwr_dpkmeans import FederatedKMeans, PrivacyReport
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
+from flwr_dpkmeans.kmeans.update import round_to_grid
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +29,8 @@ def blobs(sizes: tuple[int, ...] = (300, 200, 250), seed: int = 0) -> list[Float
 
 
 def model(**values: Any) -> FederatedKMeans:
-    return FederatedKMeans(**({"n_clusters": 3, "epsilon": 2.0, "noise": "seeded", "random_state": 4} | values))
+    settings = {"n_clusters": 3, "epsilon": 2.0, "bounds": (-1.0, 1.0), "noise": "seeded", "random_state": 4}
+    return FederatedKMeans(**(settings | values))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,8 @@ def test_fit_returns_itself_and_leaves_parameters_and_data_alone() -> None:
 
 
 def test_repr_shows_what_was_set() -> None:
-    assert repr(model()) == "FederatedKMeans(epsilon=2.0, n_clusters=3, noise='seeded', random_state=4)"
+    shown = "bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4"
+    assert " ".join(repr(model()).split()) == f"FederatedKMeans({shown})"
 
 
 # -- what a fit leaves --------------------------------------------------------------------------------------------
@@ -177,17 +181,18 @@ def test_predict_transform_and_score_equal_numpy(name: str) -> None:
     bounds, factor, offset = SCALES[name]
     parts = [part * factor + offset for part in blobs()]
     km = model(bounds=bounds).fit(parts)
-    rows = np.concatenate(parts)
-    distances = np.sqrt(((rows[:, None] - km.cluster_centers_[None]) ** 2).sum(axis=2))
+    rows, box = np.concatenate(parts), Bounds(*km.bounds_)
+    seen, centers = round_to_grid(box.scale(rows)), box.scale(km.cluster_centers_)
+    distances = np.sqrt(((seen[:, None] - centers[None]) ** 2).sum(axis=2))
+    # Far from zero, the centroids in the caller's units are rounded to some 1e-8.
     assert np.array_equal(km.predict(rows), distances.argmin(axis=1))
     assert km.predict(rows).dtype == np.int64
-    assert km.transform(rows) == pytest.approx(distances, rel=1e-9)
-    assert km.score(rows) == pytest.approx(-(distances.min(axis=1) ** 2).sum(), rel=1e-9)
+    assert km.transform(rows) == pytest.approx(distances, abs=1e-7)
+    assert km.score(rows) == pytest.approx(-(distances.min(axis=1) ** 2).sum(), rel=1e-6)
     assert km.score(rows, y=3) == km.score(rows)
-    far = rows + 1000 * factor
-    expected = ((far[:, None] - km.cluster_centers_[None]) ** 2).sum(axis=2)
-    chosen = np.take_along_axis(expected, km.predict(far)[:, None], axis=1)[:, 0]
-    assert chosen == pytest.approx(expected.min(axis=1), rel=1e-6)
+    # Rows outside the bounds count as the nearest ones inside, as in the clustering.
+    far = offset + 1000 * (rows - offset)
+    assert np.array_equal(km.predict(far), km.predict(offset + np.clip(far - offset, -factor, factor)))
 
 
 def test_one_cluster_predicts_zero() -> None:

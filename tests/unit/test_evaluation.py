@@ -31,6 +31,7 @@ from flwr_dpkmeans.rounds.state import ClusterState
 
 Floats = NDArray[np.float64]
 MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
+NO_EVALUATION: dict[str, Any] = {"evaluation": "none", "evaluation_radius": None}
 
 
 def plan_of(**values: Any) -> Plan:
@@ -198,7 +199,7 @@ def test_all_shares_add_noise() -> None:
 
 def test_a_plan_without_evaluation_has_none_and_one_with_it_needs_its_state() -> None:
     state = ClusterState(np.zeros((3, 2)), np.zeros(3))
-    assert read_evaluation(plan_of(evaluation="none"), state) is None
+    assert read_evaluation(plan_of(**NO_EVALUATION), state) is None
     with pytest.raises(PlanError, match="the state has no evaluation"):
         read_evaluation(plan_of(), state)
 
@@ -213,7 +214,7 @@ def test_the_total_is_exactly_epsilon(algorithm: str, share: float) -> None:
     assert 0.999 <= plan.epsilon <= 1.0
     squares = [math.fsum(block.noise_multiplier**-2 for block in planned.blocks) for planned in plan.rounds]
     assert squares[-1] / math.fsum(squares) == pytest.approx(share, rel=1e-3)
-    alone = plan_of(algorithm=algorithm, n_examples=1000, evaluation="none")
+    alone = plan_of(algorithm=algorithm, n_examples=1000, **NO_EVALUATION)
     assert len(plan.rounds) == len(alone.rounds) + 1
     for block, other in zip(plan.rounds[0].blocks, alone.rounds[0].blocks, strict=True):
         assert block.noise_multiplier == pytest.approx(other.noise_multiplier / math.sqrt(1.0 - share), rel=1e-3)
@@ -229,7 +230,7 @@ def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -
     cost = compose_epsilon(everybody.events([everybody.last_round]), plan.delta)
     assert compose_epsilon(plan.events([plan.last_round]), plan.delta) == pytest.approx(cost, rel=1e-3)
     assert plan.rounds[-1].blocks[0].noise_multiplier < everybody.rounds[-1].blocks[0].noise_multiplier
-    alone = plan_of(evaluation="none", **values)
+    alone = plan_of(**NO_EVALUATION, **values)
     ratio = plan.rounds[0].blocks[0].noise_multiplier / alone.rounds[0].blocks[0].noise_multiplier
     assert 1.0 < ratio < 1.0 / math.sqrt(1.0 - 0.4)
 
@@ -244,7 +245,7 @@ def test_laplace_rounds_get_what_is_left_of_epsilon() -> None:
 
 
 def test_an_exact_evaluation_takes_nothing_and_is_not_private() -> None:
-    plan, alone = plan_of(evaluation="exact"), plan_of(evaluation="none")
+    plan, alone = plan_of(evaluation="exact"), plan_of(**NO_EVALUATION)
     assert plan.rounds[:-1] == alone.rounds
     assert math.isinf(plan.epsilon)
 
@@ -320,6 +321,7 @@ def estimator(**values: Any) -> FederatedKMeans:
     settings: dict[str, Any] = {
         "n_clusters": 3,
         "epsilon": 8.0,
+        "bounds": (-1.0, 1.0),
         "evaluation": "private",
         "n_classes": 3,
         "noise": "seeded",
@@ -397,7 +399,7 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
 
 def test_without_an_evaluation_labels_are_left_alone() -> None:
     parts, _ = parts_and_labels()
-    km = estimator(evaluation="none", algorithm="glloyd")
+    km = estimator(evaluation="none", n_classes=0, algorithm="glloyd")
     assert km.fit(parts, "what ever").evaluation_ is None  # type: ignore[arg-type]
     assert estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_.accuracy is None  # type: ignore[union-attr]
 

@@ -41,6 +41,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, Refus
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.held import hold_points
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.plan import Plan, PublicPoints
 from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state
@@ -387,8 +388,7 @@ def estimator(drawn: GaussianMixture, **values: Any) -> FederatedKMeans:
 
 
 def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
-    rows = np.concatenate(drawn.clients)
-    return -km.score(rows) / len(rows)
+    return cost_per_point(np.concatenate(drawn.clients), km.cluster_centers_)
 
 
 def test_missing_components_degrade_gracefully() -> None:

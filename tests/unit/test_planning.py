@@ -480,7 +480,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessGrid]:
 def test_plan_over_the_limit_is_refused_before_a_message(
     grid: InProcessGrid, known: dict[str, int], algorithm: str
 ) -> None:
-    strategy = PrivateKMeans(3, algorithm=algorithm, epsilon=1.0, max_epsilon=0.9, **known)  # type: ignore[arg-type]
+    strategy = PrivateKMeans(3, bounds=(-1, 1), algorithm=algorithm, epsilon=1.0, max_epsilon=0.9, **known)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match=r"can cost epsilon .* max_epsilon is 0.9: lower epsilon or max_retries"):
         strategy.start(grid)
     assert grid.sent == 0  # type: ignore[attr-defined]
@@ -489,7 +489,7 @@ def test_plan_over_the_limit_is_refused_before_a_message(
 def test_retries_count_toward_the_limit(grid: InProcessGrid) -> None:
     limited = {"epsilon": 1.0, "max_epsilon": 1.1, "n_features": 2, "n_examples": 300, "max_iter": 2}
     with pytest.raises(BudgetError, match="when all 1 retries are used"):
-        PrivateKMeans(3, algorithm="fastlloyd", **limited).start(grid)  # type: ignore[arg-type]
+        PrivateKMeans(3, bounds=(-1, 1), algorithm="fastlloyd", **limited).start(grid)  # type: ignore[arg-type]
     assert grid.sent == 0  # type: ignore[attr-defined]
     plan = plan_of(**limited, max_retries=0)
     assert plan.epsilon_worst_case == plan.epsilon <= 1.0
@@ -525,7 +525,7 @@ def test_a_negative_seed_is_refused() -> None:
 @pytest.mark.parametrize("name", ["algorithm", "trust"])
 def test_unknown_names_are_refused_when_the_strategy_is_made(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is 'glloid', which is not known"):
-        PrivateKMeans(3, **({"algorithm": "glloyd"} | {name: "glloid"}))  # type: ignore[arg-type]
+        PrivateKMeans(3, bounds=(-1, 1), **({"algorithm": "glloyd"} | {name: "glloid"}))  # type: ignore[arg-type]
 
 
 # -- what a client checks -----------------------------------------------------------------------------------------

