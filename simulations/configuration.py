@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
+from flwr_dpkmeans.central import require_central
 from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
@@ -216,13 +217,14 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     Raises
     ------
     ConfigurationError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or the unit or trust model is none that such a baseline has.
     """
     privacy, algorithm = settings["privacy"], dict(settings["algorithm"])
     options = {"algorithm": algorithm.pop("name"), "random_state": settings["seed"], **algorithm}
-    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise")}
+    options["trust"] = settings["trust"]["name"]
+    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit")}
     options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
-    parse_run(**options)
+    require_central(parse_run(**options))
     return options
 
 

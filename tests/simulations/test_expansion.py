@@ -353,3 +353,12 @@ def test_methods_with_all_rows_in_one_place_find_no_bounds() -> None:
     settings = together("optimal", "iris", "iid")
     with pytest.raises(ConfigurationError, match="'optimal' has all rows in one place and finds none"):
         require_valid({**settings, "data": {**settings["data"], "bounds": "private"}})
+
+
+@pytest.mark.parametrize(("group", "key", "value"), [("privacy", "unit", "client"), ("trust", "name", "distributed")])
+def test_methods_with_all_rows_in_one_place_refuse_what_their_report_would_not_say(
+    group: str, key: str, value: str
+) -> None:
+    settings = together("max_cover", "iris", "iid")
+    with pytest.raises(ConfigurationError, match=f"{key if group == 'privacy' else group} is '{value}', but 'max_cover'"):
+        require_valid(settings | {group: {**settings[group], key: value}})
