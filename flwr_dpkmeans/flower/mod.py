@@ -26,8 +26,10 @@ from flwr_dpkmeans.flower.approval import (
     approve_plan,
     charge,
     ledger_run,
+    pins_of,
     require_allowed,
     require_fresh,
+    require_in_time,
     require_labels,
     require_ledger,
     require_names,
@@ -140,6 +142,8 @@ class SecureAggregation:
         """Dispatch on the phase; the memory changes only when the whole transition has succeeded."""
         require_run(message.content, context.run_id)
         settings = self._settings(context)
+        if stage is not Stage.FINISH:  # A result is welcome at any time, and costs nothing.
+            require_in_time(message)
         if stage is Stage.KEYS:
             memory, content = _agree(message, context, call_next, settings)
         elif stage is Stage.SHARE:
@@ -191,7 +195,8 @@ def _agree(
     if settings.identity is not None:
         identity = settings.identity.public_key
         signature = settings.identity.sign_keys(plan.run_id, context.node_id, agreed, public_key)
-    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature))
+    marks = pins_of(settings, plan.run_id)
+    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature, marks))
 
 
 def _approve(plan: Plan, digest: bytes, settings: NodeSettings, context: Context) -> None:
@@ -269,6 +274,8 @@ def _contribute(
         state_digest=_digest(memory),
     )
     attempts = (*memory.attempts, (index, request.attempt))
+    # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
+    require_in_time(message)
     entry = charge(memory, attempts, settings, planned.name)
     client_log.given(planned, settings, entry, shares.n_clients)
     content = reply_content(reply)

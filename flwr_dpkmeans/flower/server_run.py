@@ -6,7 +6,7 @@ that it could read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +42,7 @@ from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
 from flwr_dpkmeans.reporting import Step, build_report, describe_step
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state
-from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.credentials import Credential, require_known_peers
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
@@ -161,6 +161,8 @@ class ServerRun:
                 )
         self._take_widths({node: reply.n_features for node, reply in agreed.items()})
         signed = {node: reply.credential for node, reply in agreed.items()}
+        marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
+        require_known_peers(signed, marks, self.plan.run_id)
         self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
         roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
         limits: dict[str, Any] = {
@@ -176,6 +178,33 @@ class ServerRun:
             self._recovery = RecoveryRun(session, self._credentials)
         else:
             self._session = ServerSession(roster, **limits)
+
+    def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
+        """Stop if so many nodes sent nothing in time that no sum can follow, and say what is known of it.
+
+        Parameters
+        ----------
+        asked, heard : node ids
+            Who was asked, and from whom anything came at all.
+        timeout : float
+            For how long it was waited.
+        option : str
+            What bounds this wait.
+
+        Raises
+        ------
+        CohortError
+        """
+        silent = [node for node in asked if node not in heard]
+        n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
+        if not silent or n_answered >= least:
+            return
+        charged = "what those that answered charged stays charged" if self._attempts else "nobody has charged anything"
+        raise CohortError(
+            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
+            f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
+            f"another run, then start a new run, or raise {option}."
+        )
 
     def _agreed(self, contents: Sequence[tuple[int, RecordDict]]) -> dict[int, KeysReply]:
         """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""

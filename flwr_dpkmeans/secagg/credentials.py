@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
@@ -119,6 +120,44 @@ node an 'identity' and pin it, or leave the node out.
             )
         holders[credential.identity] = node
     return len(holders) - 1
+
+
+def pin_mark(identity: bytes, run_id: int) -> bytes:
+    """What a client tells the server of an identity that it pins: a hash, another one in every run."""
+    return hashlib.sha256(b"flwr-dpkmeans pin" + run_id.to_bytes(8, "little") + identity).digest()
+
+
+def require_known_peers(
+    credentials: Mapping[int, Credential | None], marks: Mapping[int, Collection[bytes]], run_id: int
+) -> None:
+    """Refuse a cohort in which a client would refuse a peer; for the server, before anybody is asked for a sum.
+
+    This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
+    roster against its own pins as well (`require_pinned`).
+
+    Parameters
+    ----------
+    credentials : mapping of node id to Credential or None
+        Of the whole cohort; None for a node without an identity.
+    marks : mapping of node id to collection of bytes
+        What clients that pin identities said of them (`pin_mark`).
+    run_id : int
+
+    Raises
+    ------
+    IdentityError
+        It names the first node that refuses, and whom.
+    """
+    own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
+    for node, known in marks.items():
+        for peer, found in credentials.items():
+            if peer == node or own.get(peer) in known:
+                continue
+            lack = "signed nothing" if found is None else f"has the identity {name_of(found.identity)}, not one of them"
+            raise IdentityError(
+                f"node {node} takes part with pinned identities only, but node {peer} {lack}: have node {node} pin "
+                f"node {peer}'s identity, or leave one of them out; nothing has been released or charged."
+            )
 
 
 def name_of(identity: bytes, pinned: Mapping[bytes, str] | None = None) -> str:

@@ -118,7 +118,7 @@ class ServerSession:
         if left < max(2, self._min_cohort):
             raise CohortError(
                 f"nodes {list(missing)} did not answer round {self.round_index}; {left} clients are left, but at least "
-                f"{max(2, self._min_cohort)} are needed: bring them back and start a new run, or lower min-clients."
+                f"{max(2, self._min_cohort)} are needed: look at their logs and start a new run, or lower min-clients."
             )
         if self.attempt >= self._max_retries:
             raise CohortError(

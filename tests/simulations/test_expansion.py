@@ -360,5 +360,6 @@ def test_methods_with_all_rows_in_one_place_refuse_what_their_report_would_not_s
     group: str, key: str, value: str
 ) -> None:
     settings = together("max_cover", "iris", "iid")
-    with pytest.raises(ConfigurationError, match=f"{key if group == 'privacy' else group} is '{value}', but 'max_cover'"):
+    option = "unit" if group == "privacy" else "trust"
+    with pytest.raises(ConfigurationError, match=f"{option} is '{value}', but 'max_cover'"):
         require_valid(settings | {group: {**settings[group], key: value}})
