@@ -39,10 +39,11 @@ from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, r
 from flwr_dpkmeans.plausible import require_plausible
 from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
 from flwr_dpkmeans.reporting import Step, build_report, describe_step
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state
-from flwr_dpkmeans.secagg.credentials import Credential, require_known_peers
+from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
@@ -70,6 +71,8 @@ class ServerRun:
         The cohort that was waited for.
     held : HeldPoints or None
         The server's own points, if it has any.
+    app_hash : str
+        Of the FAB that is running, where Flower knows it.
 
     Raises
     ------
@@ -85,8 +88,11 @@ class ServerRun:
         seed: int,
         node_ids: Sequence[int],
         held: HeldPoints | None = None,
+        app_hash: str = "",
     ) -> None:
         self._n_nodes = len(node_ids)
+        self._started, self._app_hash = utc_now(), app_hash
+        self._cohort: tuple[str, ...] = ()
         self._waiting = tuple(node_ids)
         self._kept_points = None if held is None else held.kept
         self.plan = draft_plan(
@@ -136,7 +142,20 @@ class ServerRun:
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), self._n_nodes)
-        return build_report(self.plan, self._attempts, signed)
+        return replace(build_report(self.plan, self._attempts, signed), provenance=self._provenance)
+
+    @property
+    def _provenance(self) -> Provenance:
+        """Where the report comes from; its end is the moment at which the last release went out."""
+        return Provenance.of(
+            self.plan.run_id,
+            "server",
+            plan_digest(self._plan_blob),
+            columns_digest="",  # plan.columns_digest, where plans have one
+            started=self._started,
+            app_hash=self._app_hash,
+            cohort=self._cohort,
+        )
 
     def keys_messages(self) -> list[Message]:
         """The plan, for every node of the cohort."""
@@ -165,6 +184,7 @@ class ServerRun:
         require_known_peers(signed, marks, self.plan.run_id)
         self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
         roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
+        self._cohort = fingerprints(roster, self._credentials)
         limits: dict[str, Any] = {
             "min_cohort": self.plan.min_cohort,
             "max_retries": self.plan.config.max_retries,

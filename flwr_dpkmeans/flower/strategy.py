@@ -368,7 +368,10 @@ class PrivateKMeans(Strategy):
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
-        self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes, held=held)
+        run = grid.run
+        self._run = ServerRun(
+            config, run_id=run.run_id, seed=seed, node_ids=nodes, held=held, app_hash=run.fab_hash or ""
+        )
         server_log.starting(self.run.plan, nodes)
         self.summary()
         if is_deployed(grid):

@@ -11,6 +11,10 @@ from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES, verif
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
 
+MOST_FINGERPRINTS = 100
+"""Largest cohort whose members are listed one by one."""
+_DIGITS = 16
+
 
 @dataclass(frozen=True)
 class Credential:
@@ -120,6 +124,21 @@ node an 'identity' and pin it, or leave the node out.
             )
         holders[credential.identity] = node
     return len(holders) - 1
+
+
+def fingerprints(roster: Roster, credentials: Mapping[int, Credential]) -> tuple[str, ...]:
+    """Each member's node id with the first digits of its identity, or else of its key in this run.
+
+    Identities are as announced: that they were recognised is said elsewhere. A large cohort has one fingerprint.
+    """
+    if len(roster.members) > MOST_FINGERPRINTS:
+        return (f"{len(roster.members)} nodes, roster {roster.digest.hex()[:_DIGITS]}",)
+    shown = []
+    for node, key in roster.members:
+        found = credentials.get(node)
+        kind, known = ("key", key) if found is None else ("identity", found.identity)
+        shown.append(f"{node} {kind} {known.hex()[:_DIGITS]}")
+    return tuple(shown)
 
 
 def pin_mark(identity: bytes, run_id: int) -> bytes:
