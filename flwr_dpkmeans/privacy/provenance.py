@@ -69,8 +69,10 @@ class Provenance:
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
         """Undo `to_dict`; what this version does not know is left out."""
         known = {field.name for field in fields(cls)}
-        kept: dict[str, Any] = {name: value for name, value in values.items() if name in known}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()})
+        kept: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if name in known
+        }
+        return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""

@@ -158,7 +158,7 @@ class PrivacyReport:
             f"  cohort      {self.n_clients} clients, {self.n_attempts} aggregations, "
             f"N = {self.n_examples if self.n_examples is not None else 'unknown'} ({self.n_examples_source})",
         ]
-        lines += [] if self.provenance is None else [f"  run         {self.provenance}"]
+        lines += [] if self.provenance is None else [f"  from        {self.provenance}"]
         lines += [f"  WARNING     {warning}" for warning in self.warnings]
         lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")

@@ -167,6 +167,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     LocalMisuseError
         If the folder cannot be written.
     """
+    folder = folder.absolute()
     temporary = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"
     try:
         temporary.mkdir(parents=True)
@@ -178,9 +179,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
         if not isinstance(error, OSError):
             raise
         raise LocalMisuseError(
-            f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose another output folder."
+            f"the folder {folder} cannot be written ({error.strerror}): choose another output folder."
         ) from error
-    return [(placed / name).absolute() for name in files]
+    return [placed / name for name in files]
 
 
 def _write_synced(descriptor: int, content: bytes) -> None:
