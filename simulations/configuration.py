@@ -67,6 +67,8 @@ _INTEGERS: Mapping[str, int] = MappingProxyType(
 )
 """Keys that hold integers, where there are such keys, and the least of each."""
 _TOO_LARGE = 2**63
+_MEASURES = 2
+"""What metrics mean, which a journal's rows must not mix: 2 measures centroids and rows where they are, unclipped."""
 _UNSCALED = Bounds((-1.0,), (1.0,))
 
 
@@ -261,7 +263,7 @@ def job_key(settings: Mapping[str, Any]) -> str:
     files = _files(kept["data"])
     if files:
         kept["data"] = {name: value for name, value in kept["data"].items() if name != "path"}
-    named = (__version__, _one_spelling(kept), [_fingerprint(path) for path in files])
+    named = (__version__, _MEASURES, _one_spelling(kept), [_fingerprint(path) for path in files])
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
