@@ -184,6 +184,16 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     return [placed / name for name in files]
 
 
+def require_writable(folder: Path) -> None:
+    """Refuse a place for results that cannot be written, before they are paid for; nothing is made yet."""
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise LocalMisuseError(
+            f"the folder {folder.absolute()} cannot be written ({above} is no folder that this user may write into): "
+            "choose another output folder."
+        )
+
+
 def _write_synced(descriptor: int, content: bytes) -> None:
     """Write a whole file, onto the disk."""
     with os.fdopen(descriptor, "wb") as file:

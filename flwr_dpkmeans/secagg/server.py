@@ -123,8 +123,8 @@ class ServerSession:
         if self.attempt >= self._max_retries:
             raise CohortError(
                 f"nodes {list(missing)} did not answer round {self.round_index} and the plan's {self._max_retries} "
-                "retries are used up: start a new run, or raise max-retries (each retry costs budget), or round-timeout "
-                "if they are only slow."
+                "retries are used up: start a new run, or raise max-retries (each costs budget), or round-timeout if "
+                "they are only slow."
             )
         self.roster = self.roster.without(self.attempt + 1, missing)
         self._replies = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import approval, mod
+from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.content import RECORD, WAIT
 from flwr_dpkmeans.flower.records import Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
@@ -116,3 +118,16 @@ def test_a_wait_that_the_whole_run_bounds_names_that_option() -> None:
     federation.faults.on_request = lambda _: False
     with pytest.raises(CohortError, match=r"within 30 s .* or raise run-timeout\.$"):
         start(federation, timeouts=Timeouts(run=30.0))
+
+
+def test_a_node_that_could_not_write_its_result_says_so_before_anybody_pays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    parts = grid_parts(SIZES)
+    client = KMeansClient(parts[1], output_dir=tmp_path / "file" / "run-1" / "client-3")
+    federation = make_federation(parts, loaders={3: lambda _: client})
+    with pytest.raises(RefusalError, match="node 3 refused"):
+        start(federation)
+    assert federation.charges() == 0
+    assert f"{tmp_path / 'file'} is no folder that this user may write into" in caplog.text
