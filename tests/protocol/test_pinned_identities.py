@@ -521,6 +521,21 @@ def test_a_server_that_does_not_look_at_marks_is_refused_by_the_node_itself(monk
     assert all(federation.ledgers[node].entries() == () for node in (2, 3, 5))
 
 
+@pytest.mark.parametrize("marks", [b"m" * 31, b"m" * (2**22 + 32), "text"])
+def test_a_node_with_malformed_marks_is_left_out(marks: Any, caplog: pytest.LogCaptureFixture) -> None:
+    federation = pinned_federation(policy=POLICIES["not pinned"])
+
+    def on_reply(reply: Message) -> list[Message]:
+        fields = dict(reply.content.config_records[RECORD])
+        if reply.metadata.src_node_id == VICTIM and "public_key" in fields:
+            reply.content.config_records[RECORD] = ConfigRecord(fields | {"marks": marks})
+        return [reply]
+
+    federation.faults.on_reply = on_reply
+    assert federation.start().confirmed == (2, 4, 5)
+    assert f"node {VICTIM}: " in caplog.text
+
+
 def test_the_server_is_told_of_pins_by_hashes_that_no_other_run_has() -> None:
     first, second = cheat(), cheat()
     for server in (first, second):
