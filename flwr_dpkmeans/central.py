@@ -71,6 +71,12 @@ def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> C
     ConfigurationError
         For client-level privacy, which none of them has, or another trust model than ``central``.
     """
+    require_central(config)
+    return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
+
+
+def require_central(config: KMeansConfig) -> None:
+    """Refuse a unit of privacy and a trust model that no central baseline has; see `fit_central`."""
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
             f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record' only: choose unit='record', or "
@@ -81,7 +87,6 @@ def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> C
             f"trust is {config.trust!r}, but {config.algorithm!r} needs all rows in one place: choose trust='central', "
             "or the algorithm 'proxy_lloyd' for 'distributed'."
         )
-    return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
 
 
 def _optimal(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
+from flwr_dpkmeans.central import require_central
 from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
@@ -66,6 +67,8 @@ _INTEGERS: Mapping[str, int] = MappingProxyType(
 )
 """Keys that hold integers, where there are such keys, and the least of each."""
 _TOO_LARGE = 2**63
+_MEASURES = 2
+"""What metrics mean, which a journal's rows must not mix: 2 measures centroids and rows where they are, unclipped."""
 _UNSCALED = Bounds((-1.0,), (1.0,))
 
 
@@ -219,13 +222,14 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     Raises
     ------
     ConfigurationError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or the unit or trust model is none that such a baseline has.
     """
     privacy, algorithm = settings["privacy"], dict(settings["algorithm"])
     options = {"algorithm": algorithm.pop("name"), "random_state": settings["seed"], **algorithm}
-    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise")}
+    options["trust"] = settings["trust"]["name"]
+    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit")}
     options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
-    parse_run(**options)
+    require_central(parse_run(**options))
     return options
 
 
@@ -262,7 +266,7 @@ def job_key(settings: Mapping[str, Any]) -> str:
     files = _files(kept["data"])
     if files:
         kept["data"] = {name: value for name, value in kept["data"].items() if name != "path"}
-    named = (__version__, _one_spelling(kept), [_fingerprint(path) for path in files])
+    named = (__version__, _MEASURES, _one_spelling(kept), [_fingerprint(path) for path in files])
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

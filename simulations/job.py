@@ -78,7 +78,8 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     dict
     """
     scaler = reference_box(settings, data)
-    points, centers = scaler.scale(data.points), scaler.scale(outcome.centers)
+    # Clipping here would hide what was released outside the box, and measure a truncation that no run did.
+    points, centers = scaler.scale_unclipped(data.points), scaler.scale_unclipped(outcome.centers)
     private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(outcome.privacy.epsilon)
     columns: dict[str, Any] = {
         "epsilon": outcome.privacy.epsilon if private else None,
@@ -124,9 +125,9 @@ def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
 
 @lru_cache(maxsize=4)
 def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, float]:
-    """The best non-private centroids in the scaled box, and their cost; once for all runs on the same data."""
-    points = scaler.scale(data.points)
-    start = () if data.means is None or len(data.means) != n_clusters else (scaler.scale(data.means),)
+    """The best non-private centroids on the scale of the box, and their cost; once for all runs on the same data."""
+    points = scaler.scale_unclipped(data.points)
+    start = () if data.means is None or len(data.means) != n_clusters else (scaler.scale_unclipped(data.means),)
     centroids = optimal_centroids(points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
     return centroids, cost_per_point(points, centroids)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ LOG_FILE = "flwr.log"
 RESULTS_FOLDER = "ray-results"
 _SUCH_AS = MappingProxyType({"data": "digits", "algorithm": "proxy_lloyd", "n-clusters": 10})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_RUN = re.compile(r"run (?P<id>\d+) starts with \d+ clients")
 _PLACE = r"(?:(?:run|node|round|attempt) -?\d+ ?)+: "
 _SENTENCE = re.compile(rf"^(?:\([^)]*pid=\d+[^)]*\) )?(?:{_PLACE})?(?P<name>\w+): (?P<sentence>.+)$", re.MULTILINE)
 _OF_A_CLIENT = re.compile(r"cannot answer: (?P<sentence>.+)$", re.MULTILINE)
@@ -91,7 +91,7 @@ def run_on_ray(
     n_nodes : int
         Virtual nodes.
     folder : Path
-        For the log, the app and the results; an earlier run's results in it are replaced.
+        For the log, the app and the results, which have a folder of their own for each run.
     backend : RayBackend
         Resources; ignored where a SuperLink is given, which has its own.
     superlink : RaySuperLink, optional
@@ -124,8 +124,6 @@ def run_on_ray(
     """
     folder = folder.absolute()
     text = app_file(_completed(run_config, folder))
-    results = folder / RESULTS_FOLDER
-    shutil.rmtree(results, ignore_errors=True)
     (folder / APP_FOLDER).mkdir(parents=True, exist_ok=True)
     (folder / APP_FOLDER / "pyproject.toml").write_text(text, encoding="utf-8")
     if superlink is not None:
@@ -134,6 +132,8 @@ def run_on_ray(
         with RaySuperLink(backend) as own:
             finished = own.run_app(folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE)
     # `flwr run` ends with 0 also where the app failed; the server's report is written after the last round.
+    run = _RUN.search(_COLOURS.sub("", finished.output))
+    results = folder / RESULTS_FOLDER / f"run-{run['id'] if run else ''}"
     if finished.code != 0 or not (results / "server" / REPORT_FILE).is_file():
         raise failure_of(finished.output, folder / LOG_FILE)
     return _read_result(results, finished, folder)

@@ -20,7 +20,7 @@ import hydra
 from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
 from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
@@ -80,8 +80,9 @@ def _one(settings: Mapping[str, Any]) -> int:
     folder = Path(settings["output"] or f"{_OUTPUTS}/{stamp}")
     line = json.dumps(row)
     print(line)
-    write_whole(folder / "row.json", line.encode() + b"\n")
-    write_whole(folder / "privacy_report.json", outcome.privacy.to_json().encode())
+    files = {"row.json": line.encode() + b"\n", REPORT_FILE: outcome.privacy.to_json().encode()}
+    for path in write_folder(folder, files):
+        print(f"wrote {path}", file=sys.stderr)
     return 0
 
 

@@ -95,12 +95,25 @@ class Bounds:
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
-        scaled: NDArray[np.float64] = np.clip(values, lower, upper)
-        scaled -= lower
-        scaled /= upper - lower
-        scaled *= 2.0
-        scaled -= 1.0
-        return scaled
+        return _to_box(np.clip(values, lower, upper), lower, upper)
+
+    def scale_unclipped(self, values: object) -> NDArray[np.float64]:
+        """Map each feature to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
+
+        For what is compared with released values, which may lie outside the bounds.
+
+        Parameters
+        ----------
+        values : array-like, shape (n, d)
+            Finite values in the units of the bounds.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, d)
+            A new array; the same as `scale` gives within the bounds.
+        """
+        checked = validate_points(values)
+        return _to_box(checked.copy(), *self._arrays(checked.shape[1]))
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
         """Map values from the scale of [-1, 1] back to the units of the data.
@@ -143,6 +156,15 @@ class Bounds:
         """Return lower and upper bounds of shape (d,)."""
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)
+
+
+def _to_box(values: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Map values to the scale of [-1, 1] in place."""
+    values -= lower
+    values /= upper - lower
+    values *= 2.0
+    values -= 1.0
+    return values
 
 
 def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -> Bounds:

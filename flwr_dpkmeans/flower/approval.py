@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from flwr_dpkmeans.agreement import verify_plan
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower import client_log
+from flwr_dpkmeans.flower.content import wait_of
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import terms_digest
@@ -24,6 +26,8 @@ from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
 from flwr_dpkmeans.secagg.roster import Roster
 
+LEAST_WAIT = 10.0
+"""Seconds that every request stays good for by this node's clock."""
 _PRICE_TOLERANCE = 1e-3
 """Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
 
@@ -168,6 +172,28 @@ def require_names(plan: Plan, names: tuple[str, ...]) -> None:
         f"feature {place} is {planned[place]!r} in the bounds, but {names[place]!r} in this client's table: list the "
         "features of the bounds file by the table's names and in its order."
     )
+
+
+def require_in_time(message: Message) -> None:
+    """Refuse a request whose sender has given up by now: what nobody takes in must not cost anything.
+
+    The sender's clock may be some seconds off (Flower locks out one that is 6 s fast), so within the first
+    `LEAST_WAIT` seconds nothing is late.
+    """
+    wait, age = wait_of(message.content), time.time() - message.metadata.created_at
+    if wait is not None and age > max(wait, LEAST_WAIT):
+        raise ProtocolError(
+            f"the request was made {age:.0f} s ago, but the server waits {wait:.0f} s for answers, so nothing is given "
+            "or charged: free this machine or raise round-timeout; if nobody waited so long, set the clocks."
+        )
+
+
+def pins_of(settings: NodeSettings, run_id: int) -> frozenset[bytes]:
+    """What the server is told of the identities that this node pins; empty if it pins none."""
+    if settings.policy.pinned_peers is None or settings.identity is None:
+        return frozenset()
+    keys = (settings.identity.public_key, *(bytes.fromhex(key) for _, key in settings.policy.pinned_peers))
+    return frozenset(credentials.pin_mark(key, run_id) for key in keys)
 
 
 def require_planned(plan: Plan, request: SumRequest) -> None:

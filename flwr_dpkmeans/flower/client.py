@@ -140,6 +140,10 @@ class KMeansClient(NumPyClient):
         """
         task = _task(config)
         if task is Task.DESCRIBE:
+            if self._output_dir is not None:
+                from flwr_dpkmeans.results.writer import require_writable
+
+                require_writable(self._output_dir)
             schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
             if self._feature_names:
                 schema["feature_names"] = json.dumps(self._feature_names)

@@ -20,6 +20,7 @@ from flwr_dpkmeans.flower.logs import LogOptions, event, placed_logger, printabl
 from flwr_dpkmeans.flower.node import NodeSettings, is_simulation
 from flwr_dpkmeans.plan import Plan, PlannedRound
 from flwr_dpkmeans.privacy.ledger import LedgerEntry
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import is_private_plan
 from flwr_dpkmeans.secagg.messages import SumRequest
 
@@ -118,9 +119,9 @@ def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_c
     )
 
 
-def finished(attempts: Sequence[tuple[int, int]]) -> None:
-    """Say that the result is here."""
-    logger.info("the result is here, after %d releases", len(attempts), extra=event("finished"))
+def finished(attempts: Sequence[tuple[int, int]], report: PrivacyReport) -> None:
+    """Say that the result is here, and what it, the ledger's entries and this log have in common."""
+    logger.info("the result is here, after %d releases; %s", len(attempts), report.provenance, extra=event("finished"))
 
 
 def result_written(paths: Sequence[Path]) -> None:

@@ -7,6 +7,7 @@ arrays in an `ArrayRecord` named `VECTOR_RECORD`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -21,11 +22,13 @@ from flwr_dpkmeans.secagg.ring import Ring
 
 RECORD = "dpkmeans"
 VECTOR_RECORD = "dpkmeans.vector"
+WAIT = "wait"
+"""Entry of the record that says for how many seconds an answer is waited for."""
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
 MAX_LIST_BYTES = 2**22
 """Longest blob of equal entries that are taken apart one by one: a roster of 100,000 clients."""
-LIST_BLOBS = frozenset(("roster", "cohort", "survivors"))
+LIST_BLOBS = frozenset(("roster", "cohort", "survivors", "marks"))
 MAX_HEADER_CHARACTERS = 10_000
 MAX_INTEGER = 2**31
 VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
@@ -107,6 +110,22 @@ def blob_of(content: RecordDict, name: str, default: bytes | None = None) -> byt
     if not isinstance(value, bytes) or len(value) > most:
         raise ProtocolError(f"field {name!r} is missing, too long or is not bytes: message discarded.")
     return value
+
+
+def set_wait(content: RecordDict, seconds: float) -> None:
+    """Say in a request for how long its sender waits for the answer."""
+    record: Any = content[RECORD]
+    record[WAIT] = seconds
+
+
+def wait_of(content: RecordDict) -> float | None:
+    """For how long the sender of a request waits; None if it does not say."""
+    seconds = record_of(content).get(WAIT)
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.0 < seconds < math.inf:
+        raise ProtocolError(f"field {WAIT!r} is not a positive, finite number of seconds: message discarded.")
+    return float(seconds)
 
 
 def member_of(kind: Any, value: object, name: str) -> Any:

@@ -36,6 +36,7 @@ from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.reporting import Step, build_report
 from flwr_dpkmeans.results.evaluation import EvaluationResult
@@ -44,6 +45,9 @@ from flwr_dpkmeans.rounds.private_sum import Labels
 logger = placed_logger("flwr_dpkmeans.estimator")
 
 Array = NDArray[np.float64]
+
+RUN_ID = 1
+"""Of every run without messages."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,10 @@ def fit_direct(
         )
     config = replace(config, dropout=Dropout.RETRY)
     held = None if server_points is None else hold_points(config, server_points)
-    seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+    started, seed = utc_now(), config.random_state if config.random_state is not None else secrets.randbits(62)
     plan = draft_plan(
         config,
-        run_id=1,
+        run_id=RUN_ID,
         n_clients=len(parts),
         seed=seed,
         n_features=parts[0].shape[1],
@@ -170,11 +174,16 @@ def fit_direct(
         found.plan.bounds,
         state.counts,
         state.movements,
-        build_report(found.plan, found.attempts, SIMULATED),
+        replace(build_report(found.plan, found.attempts, SIMULATED), provenance=_provenance(started)),
         tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
         read_evaluation(found.plan, state),
     )
+
+
+def _provenance(started: str) -> Provenance:
+    """Where the result of a run without messages comes from; no plan had to be agreed on in it."""
+    return Provenance.of(RUN_ID, "all parties", b"", started=started)
 
 
 def _in_box(plan: Plan, points: Array) -> Array:
@@ -202,8 +211,10 @@ def fit_in_one_place(
         )
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
+    started = utc_now()
     found = fit_central(config, scaled, resolve_delta(config, len(parts)))
-    return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), found.privacy, ())
+    privacy = replace(found.privacy, provenance=_provenance(started))
+    return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), privacy, ())
 
 
 def _node(client: KMeansClient) -> Node:

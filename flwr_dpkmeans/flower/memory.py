@@ -45,6 +45,8 @@ class ClientMemory:
         How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned.
     identities : tuple of (node id, bytes)
         Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
+    started, cohort : str, tuple of str
+        For the result's provenance: when the plan came, and who was in the first roster.
     """
 
     protocol: AnyState
@@ -56,6 +58,8 @@ class ClientMemory:
     found: Found = field(default_factory=Found)
     n_recognised: int = 0
     identities: tuple[tuple[int, bytes], ...] = ()
+    started: str = ""
+    cohort: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -81,6 +85,8 @@ def recall(context: Context) -> ClientMemory | None:
         _found(progress["found"]),
         progress["n_recognised"],
         tuple(sorted(unpack_boxes(bytes(record["identities"])).items())),
+        progress["started"],
+        tuple(progress["cohort"]),
     )
 
 
@@ -93,6 +99,8 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "found": (memory.found.n_examples, memory.found.box),
         "n_recognised": memory.n_recognised,
         "agreed_digest": memory.agreed_digest.hex(),
+        "started": memory.started,
+        "cohort": memory.cohort,
     }
     fields: dict[str, Any] = {"progress": json.dumps(progress), "plan": memory.plan_blob, **blobs}
     fields["identities"] = pack_boxes(dict(memory.identities))

@@ -26,8 +26,10 @@ from flwr_dpkmeans.flower.approval import (
     approve_plan,
     charge,
     ledger_run,
+    pins_of,
     require_allowed,
     require_fresh,
+    require_in_time,
     require_labels,
     require_ledger,
     require_names,
@@ -59,11 +61,13 @@ from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
 from flwr_dpkmeans.planning import build_algorithm, initial_state
 from flwr_dpkmeans.preliminary import Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, pinned_identities
 from flwr_dpkmeans.privacy.samplers import NoiseSource
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
 from flwr_dpkmeans.secagg.client import ClientState
+from flwr_dpkmeans.secagg.credentials import fingerprints
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
 from flwr_dpkmeans.secagg.protocols import (
@@ -140,6 +144,8 @@ class SecureAggregation:
         """Dispatch on the phase; the memory changes only when the whole transition has succeeded."""
         require_run(message.content, context.run_id)
         settings = self._settings(context)
+        if stage is not Stage.FINISH:  # A result is welcome at any time, and costs nothing.
+            require_in_time(message)
         if stage is Stage.KEYS:
             memory, content = _agree(message, context, call_next, settings)
         elif stage is Stage.SHARE:
@@ -185,13 +191,14 @@ def _agree(
     authored = trust_model(plan.config.trust).blinded
     start = (plan.run_id, context.node_id, private_key, min_cohort, plan.max_silent, authored, agreed)
     protocol = RecoveryState(*start, plan.slots) if plan.dropout is Dropout.RECOVER else ClientState(*start)
-    memory = ClientMemory(protocol, blob, agreed, _initial_clusters(plan), (), n_features)
+    memory = ClientMemory(protocol, blob, agreed, _initial_clusters(plan), (), n_features, started=utc_now())
     public_key = public_key_of(private_key)
     identity, signature = b"", b""
     if settings.identity is not None:
         identity = settings.identity.public_key
         signature = settings.identity.sign_keys(plan.run_id, context.node_id, agreed, public_key)
-    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature))
+    marks = pins_of(settings, plan.run_id)
+    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature, marks))
 
 
 def _approve(plan: Plan, digest: bytes, settings: NodeSettings, context: Context) -> None:
@@ -210,6 +217,8 @@ def _sum(
     now_at(request.round_index, request.attempt)
     require_planned(memory.plan, request)
     memory = replace(memory, n_recognised=require_pinned(memory, settings, request))
+    if request.roster is not None and not memory.cohort:
+        memory = replace(memory, cohort=fingerprints(request.roster, request.credentials))
     if request.release is not None:
         require_confirmed(memory, settings, request.confirmations)
     protocol = admit(memory.protocol, request, memory.plan.first_round)
@@ -269,6 +278,8 @@ def _contribute(
         state_digest=_digest(memory),
     )
     attempts = (*memory.attempts, (index, request.attempt))
+    # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
+    require_in_time(message)
     entry = charge(memory, attempts, settings, planned.name)
     client_log.given(planned, settings, entry, shares.n_clients)
     content = reply_content(reply)
@@ -296,8 +307,20 @@ def _finish(
     identities = SIMULATED if settings.simulated else NOT_PINNED
     if memory.n_recognised:
         identities = pinned_identities(memory.n_recognised)
-    deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts, identities))
-    client_log.finished(memory.attempts)
+    report = replace(
+        build_report(memory.plan, memory.attempts, identities),
+        provenance=Provenance.of(
+            memory.plan.run_id,
+            f"client {protocol.node_id}",
+            memory.agreed_digest,
+            columns_digest="",  # plan.columns_digest, where plans have one
+            data_id=settings.data_id,
+            started=memory.started,
+            cohort=memory.cohort,
+        ),
+    )
+    deliver_result(message, context, call_next, memory, report)
+    client_log.finished(memory.attempts, report)
     tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))
 

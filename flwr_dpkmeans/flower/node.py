@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.secagg.identity import Identity
 
 HOME_FOLDER = "flwr-dpkmeans"
-LEDGER_FILE = "ledger.jsonl"
+LEDGERS = "ledgers"
 
 
 class OutputFiles(StrEnum):
@@ -88,13 +88,13 @@ def is_simulated_server() -> bool:
 def output_folder(context: Context) -> Path:
     """Folder of one client's results.
 
-    In a deployment it comes from the node's own configuration (``output``) or is below the home folder; a path sent by
-    the server would be an arbitrary write. In simulation the run's ``output`` is used.
+    Its place comes from the node's own configuration (``output``) or is below the home folder; in a deployment a path
+    sent by the server would be an arbitrary write. In simulation the run's ``output`` is used. Every run has a folder
+    of its own there, so that no run touches another one's result.
     """
-    own = context.node_config.get("output")
-    if own:
-        return Path(str(own)).expanduser().absolute()
-    root = str(context.run_config.get("output", "")) if is_simulation(context) else ""
+    root = str(context.node_config.get("output") or "")
+    if not root and is_simulation(context):
+        root = str(context.run_config.get("output", ""))
     return run_folder(root, context.run_id) / f"client-{context.node_id}"
 
 
@@ -123,10 +123,9 @@ def stream_number(context: Context) -> int:
 
 
 def run_folder(output: str, run_id: int) -> Path:
-    """Folder of a run: `output`, or ``~/flwr-dpkmeans/run-<run id>``."""
-    if output:
-        return Path(output).expanduser().absolute()
-    return Path.home() / HOME_FOLDER / f"run-{run_id}"
+    """Folder of a run, ``run-<run id>``, below `output` or ``~/flwr-dpkmeans``."""
+    root = Path(output).expanduser().absolute() if output else Path.home() / HOME_FOLDER
+    return root / f"run-{run_id}"
 
 
 def node_settings(context: Context) -> NodeSettings:
@@ -169,8 +168,8 @@ def node_settings(context: Context) -> NodeSettings:
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:
-    """A simulated client's ledger lies with its results; a deployed node's in the home folder, one per data set."""
+    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
     if is_simulation(context):
-        return output_folder(context) / LEDGER_FILE
+        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
     name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
     return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"

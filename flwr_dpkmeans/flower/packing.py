@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from flwr_dpkmeans.secagg.roster import Roster
 
 MAX_BOXES = 100_000
 """Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""
+MARK_BYTES = 32
 _ID_BYTES = 8
 
 
@@ -91,6 +92,18 @@ def pack_nodes(nodes: Iterable[int]) -> bytes:
 
 
 @lru_cache(maxsize=16)
+def pack_marks(marks: Collection[bytes]) -> bytes:
+    """Hashes of 32 bytes end to end."""
+    return b"".join(sorted(marks))
+
+
+def unpack_marks(blob: bytes) -> frozenset[bytes]:
+    """Undo `pack_marks`."""
+    if len(blob) % MARK_BYTES:
+        raise ProtocolError(f"marks have {len(blob)} bytes, which is not a multiple of {MARK_BYTES}: reply discarded.")
+    return frozenset(blob[start : start + MARK_BYTES] for start in range(0, len(blob), MARK_BYTES))
+
+
 def unpack_nodes(blob: bytes) -> tuple[int, ...]:
     """Undo `pack_nodes`; order and repetitions are checked where the nodes are used."""
     if len(blob) % _ID_BYTES:

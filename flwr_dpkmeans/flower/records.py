@@ -29,10 +29,12 @@ from flwr_dpkmeans.flower.content import (
 from flwr_dpkmeans.flower.packing import (
     pack_boxes,
     pack_credentials,
+    pack_marks,
     pack_nodes,
     pack_roster,
     unpack_boxes,
     unpack_credentials,
+    unpack_marks,
     unpack_nodes,
     unpack_roster,
 )
@@ -86,6 +88,9 @@ class KeysReply:
         Width of its table: schema, the same whatever the rows are.
     identity, signature : bytes
         Ed25519 public key and signature of all this, from a node that has an identity; else empty.
+    marks : frozenset of bytes
+        From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
+        refuse before anybody pays for it; else empty.
     """
 
     public_key: bytes
@@ -93,6 +98,7 @@ class KeysReply:
     n_features: int
     identity: bytes = b""
     signature: bytes = b""
+    marks: frozenset[bytes] = frozenset()
 
     @property
     def credential(self) -> Credential | None:
@@ -200,7 +206,8 @@ def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
         header |= {"n_features": reply.n_features} | version_fields()
         keys = {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
         signed = {"identity": reply.identity, "signature": reply.signature} if reply.identity else {}
-        return build_content(header, keys | signed)
+        marks = {"marks": pack_marks(reply.marks)} if reply.marks else {}
+        return build_content(header, keys | signed | marks)
     if isinstance(reply, FinishReply):
         return build_content(header, {"tag": reply.tag})
     header |= {"round": reply.round_index, "attempt": reply.attempt}
@@ -288,6 +295,7 @@ def parse_keys_reply(content: RecordDict) -> KeysReply:
         integer_of(header_of(content), "n_features"),
         blob_of(content, "identity", b""),
         blob_of(content, "signature", b""),
+        unpack_marks(blob_of(content, "marks", b"")),
     )
     _ = reply.credential
     return reply

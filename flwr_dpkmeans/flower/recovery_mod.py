@@ -19,6 +19,7 @@ from flwr_dpkmeans.flower.recovery_records import (
     share_reply_content,
     unmask_reply_content,
 )
+from flwr_dpkmeans.secagg.credentials import fingerprints
 from flwr_dpkmeans.secagg.identity import verify_survivors
 from flwr_dpkmeans.secagg.recovery import client as recovery
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
@@ -38,6 +39,7 @@ def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tup
         identities = tuple((node, request.credentials[node].identity) for node in protocol.neighbours)
     client_log.shared(len(request.roster.members), n_recognised, len(protocol.neighbours), protocol.graph.threshold)
     memory = replace(memory, protocol=protocol, n_recognised=n_recognised, identities=identities)
+    memory = replace(memory, cohort=fingerprints(request.roster, request.credentials))
     return memory, share_reply_content(reply)
 
 

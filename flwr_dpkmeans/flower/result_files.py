@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.flower.units import in_squared_units
-from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_report, write_results, write_whole
+from flwr_dpkmeans.results.writer import RunResult, metrics_of, report_files, result_files, write_folder
 
 CURVE_FILE = "cost_curve.png"
 
@@ -23,7 +23,7 @@ def write_run(
     Parameters
     ----------
     folder : Path
-        Made if it does not exist.
+        See `write_folder`.
     result : RunResult
         What to write.
     config : KMeansConfig
@@ -41,13 +41,12 @@ def write_run(
     LocalMisuseError
         If the folder cannot be written.
     """
-    paths = write_results(folder, result)
-    if scaled_costs is None:
-        return paths
-    from flwr_dpkmeans.results.picture import draw_cost_curve
+    files = result_files(result)
+    if scaled_costs is not None:
+        from flwr_dpkmeans.results.picture import draw_cost_curve
 
-    costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
-    metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements, result.evaluation)
-    metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
-    write_report(folder, result.report, metrics)
-    return [*paths, write_whole(folder / CURVE_FILE, draw_cost_curve(costs, chosen, result.report))]
+        costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
+        metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements, result.evaluation)
+        metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
+        files |= report_files(result.report, metrics) | {CURVE_FILE: draw_cost_curve(costs, chosen, result.report)}
+    return write_folder(folder, files)

@@ -62,7 +62,7 @@ def _run(grid: Grid, context: Context) -> None:
 
 def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *, first_only: bool = False) -> None:
     """Write what the server may know and print the absolute paths of all files."""
-    report = strategy.run.report
+    report = result.privacy or strategy.run.report
     _log_lines(report)
     if result.evaluation is not None:
         _log_lines(result.evaluation)

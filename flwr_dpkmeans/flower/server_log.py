@@ -148,7 +148,7 @@ def finished(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, 
     n_planned = plan.last_round - plan.first_round + 1
     logger.info(
         "finished: %d aggregations (%d repeated) in %.0f s; %d of %d clients have the result; epsilon %.4g at delta "
-        "%.3g per %s",
+        "%.3g per %s; %s",
         report.n_attempts,
         report.n_attempts - n_planned,
         progress.seconds,
@@ -157,5 +157,6 @@ def finished(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, 
         report.epsilon,
         report.delta,
         report.unit,
+        report.provenance,
         extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
     )

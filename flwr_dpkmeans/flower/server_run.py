@@ -6,7 +6,7 @@ that it could read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,10 +39,11 @@ from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, r
 from flwr_dpkmeans.plausible import require_plausible
 from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
 from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
 from flwr_dpkmeans.reporting import Step, build_report, describe_step
 from flwr_dpkmeans.rounds.state import ClusterState, pack_state
-from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
@@ -70,6 +71,8 @@ class ServerRun:
         The cohort that was waited for.
     held : HeldPoints or None
         The server's own points, if it has any.
+    app_hash : str
+        Of the FAB that is running, where Flower knows it.
 
     Raises
     ------
@@ -85,8 +88,11 @@ class ServerRun:
         seed: int,
         node_ids: Sequence[int],
         held: HeldPoints | None = None,
+        app_hash: str = "",
     ) -> None:
         self._n_nodes = len(node_ids)
+        self._started, self._app_hash = utc_now(), app_hash
+        self._cohort: tuple[str, ...] = ()
         self._waiting = tuple(node_ids)
         self._kept_points = None if held is None else held.kept
         self.plan = draft_plan(
@@ -136,7 +142,20 @@ class ServerRun:
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), self._n_nodes)
-        return build_report(self.plan, self._attempts, signed)
+        return replace(build_report(self.plan, self._attempts, signed), provenance=self._provenance)
+
+    @property
+    def _provenance(self) -> Provenance:
+        """Where the report comes from; its end is the moment at which the last release went out."""
+        return Provenance.of(
+            self.plan.run_id,
+            "server",
+            plan_digest(self._plan_blob),
+            columns_digest="",  # plan.columns_digest, where plans have one
+            started=self._started,
+            app_hash=self._app_hash,
+            cohort=self._cohort,
+        )
 
     def keys_messages(self) -> list[Message]:
         """The plan, for every node of the cohort."""
@@ -161,8 +180,11 @@ class ServerRun:
                 )
         self._take_widths({node: reply.n_features for node, reply in agreed.items()})
         signed = {node: reply.credential for node, reply in agreed.items()}
+        marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
+        require_known_peers(signed, marks, self.plan.run_id)
         self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
         roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
+        self._cohort = fingerprints(roster, self._credentials)
         limits: dict[str, Any] = {
             "min_cohort": self.plan.min_cohort,
             "max_retries": self.plan.config.max_retries,
@@ -176,6 +198,33 @@ class ServerRun:
             self._recovery = RecoveryRun(session, self._credentials)
         else:
             self._session = ServerSession(roster, **limits)
+
+    def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
+        """Stop if so many nodes sent nothing in time that no sum can follow, and say what is known of it.
+
+        Parameters
+        ----------
+        asked, heard : node ids
+            Who was asked, and from whom anything came at all.
+        timeout : float
+            For how long it was waited.
+        option : str
+            What bounds this wait.
+
+        Raises
+        ------
+        CohortError
+        """
+        silent = [node for node in asked if node not in heard]
+        n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
+        if not silent or n_answered >= least:
+            return
+        charged = "what those that answered charged stays charged" if self._attempts else "nobody has charged anything"
+        raise CohortError(
+            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
+            f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
+            f"another run, then start a new run, or raise {option}."
+        )
 
     def _agreed(self, contents: Sequence[tuple[int, RecordDict]]) -> dict[int, KeysReply]:
         """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""

@@ -20,6 +20,7 @@ from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, Dropout, KMeansConfig, re
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower import server_log
+from flwr_dpkmeans.flower.content import set_wait
 from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
 from flwr_dpkmeans.flower.logs import Place, placed, placed_logger
 from flwr_dpkmeans.flower.pace import announce, is_deployed
@@ -367,7 +368,10 @@ class PrivateKMeans(Strategy):
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
-        self._run = ServerRun(config, run_id=grid.run.run_id, seed=seed, node_ids=nodes, held=held)
+        run = grid.run
+        self._run = ServerRun(
+            config, run_id=run.run_id, seed=seed, node_ids=nodes, held=held, app_hash=run.fab_hash or ""
+        )
         server_log.starting(self.run.plan, nodes)
         self.summary()
         if is_deployed(grid):
@@ -401,13 +405,24 @@ class PrivateKMeans(Strategy):
         """Send and wait, within the round's and the run's bounds."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise CohortError(f"the run took longer than {self.timeouts.run:g} s: raise the run timeout.")
+            raise CohortError(
+                f"the run took longer than {self.timeouts.run:g} s, and what its clients charged stays charged: start "
+                "a new one with a longer run-timeout, or with fewer rounds."
+            )
         timeout = min(self.timeouts.round, left)
+        for message in messages:
+            # A node that finds the request later than that is not to pay for an answer that nobody waits for.
+            set_wait(message.content, timeout)
         server_log.sending(messages, timeout)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
         self._progress.count()
         server_log.received(replies, time.monotonic() - start)
+        asked = [message.metadata.dst_node_id for message in messages]
+        heard = {reply.metadata.src_node_id for reply in replies}
+        if messages[0].metadata.message_type != "evaluate":  # Who misses the result stops nobody else.
+            option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
+            self.run.require_answers(asked, heard, timeout, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:

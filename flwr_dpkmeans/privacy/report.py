@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from flwr_dpkmeans.privacy.provenance import Provenance
 
 REPORT_VERSION = 1
 EVALUATION_ROUND = "evaluation"
@@ -89,6 +91,8 @@ class PrivacyReport:
         Sentences.
     releases : tuple of ReleaseLine
         Every release, in order.
+    provenance : Provenance or None
+        Where the report comes from; reports are equal whatever it says.
 
     Examples
     --------
@@ -116,6 +120,7 @@ class PrivacyReport:
     warnings: tuple[str, ...]
     releases: tuple[ReleaseLine, ...]
     version: int = REPORT_VERSION
+    provenance: Provenance | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
@@ -133,6 +138,8 @@ class PrivacyReport:
             ReleaseLine(**{**line, "epsilon_so_far": _restored(line["epsilon_so_far"])})
             for line in restored["releases"]
         )
+        if restored.get("provenance") is not None:
+            restored["provenance"] = Provenance.from_dict(restored["provenance"])
         return cls(**restored)
 
     def to_json(self) -> str:
@@ -151,6 +158,7 @@ class PrivacyReport:
             f"  cohort      {self.n_clients} clients, {self.n_attempts} aggregations, "
             f"N = {self.n_examples if self.n_examples is not None else 'unknown'} ({self.n_examples_source})",
         ]
+        lines += [] if self.provenance is None else [f"  from        {self.provenance}"]
         lines += [f"  WARNING     {warning}" for warning in self.warnings]
         lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")

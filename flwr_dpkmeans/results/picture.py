@@ -49,6 +49,7 @@ def draw_summary(result: RunResult) -> bytes:
     _draw_radius(right, result)
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
     figure.suptitle("\n".join([_title(result.report), *measured]), fontsize=11)
+    _draw_foot(figure, result.report)
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()
@@ -87,9 +88,16 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     figure.suptitle(_title(report), fontsize=9)
+    _draw_foot(figure, report)
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()
+
+
+def _draw_foot(figure: Any, report: PrivacyReport) -> None:
+    """The run that the picture belongs to."""
+    if report.provenance is not None:
+        figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
 
 
 def _title(report: PrivacyReport) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import itertools
 import json
 import os
+import secrets
+import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,31 +67,20 @@ class RunResult:
 
 
 def write_results(folder: Path, result: RunResult) -> list[Path]:
-    """Write all four files of a run.
+    """Write all four files of a run; see `write_folder`."""
+    return write_folder(folder, result_files(result))
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist.
-    result : RunResult
-        What to write.
 
-    Returns
-    -------
-    list of Path
-        Absolute paths, in the order written.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the folder cannot be written.
-    """
+def result_files(result: RunResult) -> dict[str, bytes]:
+    """Contents of the four files of a run, by name."""
     from flwr_dpkmeans.results.picture import draw_summary
 
-    archive = io.BytesIO()
+    archive, report = io.BytesIO(), result.report
     arrays: dict[str, Any] = {} if result.scaled is None else {"scaled": result.scaled}
     if result.bounds is not None:
         arrays["bounds"] = np.array(result.bounds)
+    if report.provenance is not None:
+        arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     np.savez(
         archive,
         centroids=result.centroids,
@@ -94,21 +88,25 @@ def write_results(folder: Path, result: RunResult) -> list[Path]:
         feature_names=np.asarray(result.feature_names, dtype=np.str_),
         **arrays,
     )
-    return [
-        write_whole(folder / CENTROIDS_FILE, archive.getvalue()),
-        *write_report(
-            folder, result.report, metrics_of(result.report, result.counts, result.movements, result.evaluation)
-        ),
-        write_whole(folder / PICTURE_FILE, draw_summary(result)),
-    ]
+    metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
+    return {
+        CENTROIDS_FILE: archive.getvalue(),
+        **report_files(report, metrics),
+        PICTURE_FILE: draw_summary(result),
+    }
 
 
 def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
     """Write the privacy report and the metrics, which every party may have."""
-    return [
-        write_whole(folder / REPORT_FILE, report.to_json().encode()),
-        write_whole(folder / METRICS_FILE, (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode()),
-    ]
+    return write_folder(folder, report_files(report, metrics))
+
+
+def report_files(report: PrivacyReport, metrics: dict[str, Any]) -> dict[str, bytes]:
+    """Contents of the privacy report's and the metrics' files, by name."""
+    return {
+        REPORT_FILE: report.to_json().encode(),
+        METRICS_FILE: (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode(),
+    }
 
 
 def metrics_of(
@@ -151,7 +149,83 @@ def metrics_of(
         metrics["noisy_counts"] = [float(count) for count in counts]
     if evaluation is not None:
         metrics["evaluation"] = evaluation.to_dict()
+    if report.provenance is not None:
+        metrics["provenance"] = report.provenance.to_dict()
     return metrics
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write a folder that appears with all of its files or not at all, and never replaces another result.
+
+    Parameters
+    ----------
+    folder : Path
+        Its place; if something is there already, the same name with ``-2``, ``-3``, ... is taken.
+    files : mapping of name to bytes
+
+    Returns
+    -------
+    list of Path
+        Absolute paths, in the order of `files`.
+
+    Raises
+    ------
+    LocalMisuseError
+        If the folder cannot be written.
+    """
+    folder = folder.absolute()
+    temporary = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"
+    try:
+        temporary.mkdir(parents=True)
+        for name, content in files.items():
+            _write_synced(os.open(temporary / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), content)
+        placed = _renamed(temporary, folder)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        raise LocalMisuseError(
+            f"the folder {folder} cannot be written ({error.strerror}): choose another output folder."
+        ) from error
+    return [placed / name for name in files]
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse a place for results that cannot be written, before they are paid for; nothing is made yet."""
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise LocalMisuseError(
+            f"the folder {folder.absolute()} cannot be written ({above} is no folder that this user may write into): "
+            "choose another output folder."
+        )
+
+
+def _write_synced(descriptor: int, content: bytes) -> None:
+    """Write a whole file, onto the disk."""
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _renamed(temporary: Path, folder: Path) -> Path:
+    """Give a complete folder its name, or the first one like it that is free, and sync that."""
+    for number in itertools.count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            # A folder is never renamed onto a file or onto one that holds anything, whoever else writes here.
+            os.rename(temporary, place)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            continue
+        descriptor = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return place
+    raise AssertionError(folder)
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -164,10 +238,7 @@ def write_whole(path: Path, content: bytes) -> Path:
             f"the folder {path.parent.absolute()} cannot be written ({error.strerror}): choose another output folder."
         ) from error
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_synced(descriptor, content)
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)

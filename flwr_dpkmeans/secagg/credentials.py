@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES, verify_keys
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
+
+MOST_FINGERPRINTS = 100
+"""Largest cohort whose members are listed one by one."""
+_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,59 @@ node an 'identity' and pin it, or leave the node out.
             )
         holders[credential.identity] = node
     return len(holders) - 1
+
+
+def fingerprints(roster: Roster, credentials: Mapping[int, Credential]) -> tuple[str, ...]:
+    """Each member's node id with the first digits of its identity, or else of its key in this run.
+
+    Identities are as announced: that they were recognised is said elsewhere. A large cohort has one fingerprint.
+    """
+    if len(roster.members) > MOST_FINGERPRINTS:
+        return (f"{len(roster.members)} nodes, roster {roster.digest.hex()[:_DIGITS]}",)
+    shown = []
+    for node, key in roster.members:
+        found = credentials.get(node)
+        kind, known = ("key", key) if found is None else ("identity", found.identity)
+        shown.append(f"{node} {kind} {known.hex()[:_DIGITS]}")
+    return tuple(shown)
+
+
+def pin_mark(identity: bytes, run_id: int) -> bytes:
+    """What a client tells the server of an identity that it pins: a hash, another one in every run."""
+    return hashlib.sha256(b"flwr-dpkmeans pin" + run_id.to_bytes(8, "little") + identity).digest()
+
+
+def require_known_peers(
+    credentials: Mapping[int, Credential | None], marks: Mapping[int, Collection[bytes]], run_id: int
+) -> None:
+    """Refuse a cohort in which a client would refuse a peer; for the server, before anybody is asked for a sum.
+
+    This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
+    roster against its own pins as well (`require_pinned`).
+
+    Parameters
+    ----------
+    credentials : mapping of node id to Credential or None
+        Of the whole cohort; None for a node without an identity.
+    marks : mapping of node id to collection of bytes
+        What clients that pin identities said of them (`pin_mark`).
+    run_id : int
+
+    Raises
+    ------
+    IdentityError
+        It names the first node that refuses, and whom.
+    """
+    own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
+    for node, known in marks.items():
+        for peer, found in credentials.items():
+            if peer == node or own.get(peer) in known:
+                continue
+            lack = "signed nothing" if found is None else f"has the identity {name_of(found.identity)}, not one of them"
+            raise IdentityError(
+                f"node {node} takes part with pinned identities only, but node {peer} {lack}: have node {node} pin "
+                f"node {peer}'s identity, or leave one of them out; nothing has been released or charged."
+            )
 
 
 def name_of(identity: bytes, pinned: Mapping[bytes, str] | None = None) -> str:

@@ -118,12 +118,13 @@ class ServerSession:
         if left < max(2, self._min_cohort):
             raise CohortError(
                 f"nodes {list(missing)} did not answer round {self.round_index}; {left} clients are left, but at least "
-                f"{max(2, self._min_cohort)} are needed: bring them back and start a new run, or lower min-clients."
+                f"{max(2, self._min_cohort)} are needed: look at their logs and start a new run, or lower min-clients."
             )
         if self.attempt >= self._max_retries:
             raise CohortError(
                 f"nodes {list(missing)} did not answer round {self.round_index} and the plan's {self._max_retries} "
-                "retries are used up: start a new run, or raise max-retries (each retry costs budget)."
+                "retries are used up: start a new run, or raise max-retries (each costs budget), or round-timeout if "
+                "they are only slow."
             )
         self.roster = self.roster.without(self.attempt + 1, missing)
         self._replies = {}

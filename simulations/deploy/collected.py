@@ -79,15 +79,18 @@ def collect(sites: Sequence[Site]) -> list[ClientResult]:
 
 def _read(site: Site) -> ClientResult:
     """One client's files."""
-    path = site.results / CENTROIDS_FILE
-    if not path.is_file():
+    # One run writes into one folder of its own; a rehearsal has one run.
+    path = next(iter(sorted(site.results.glob(f"run-*/client-*/{CENTROIDS_FILE}"))), None)
+    if path is None:
         raise DeploymentError(
-            f"{site.folder.name} has no result ({path} is not there): look at the server's lines above and at "
-            f"{site.folder / 'log'}."
+            f"{site.folder.name} has no result (nothing is below {site.results}): look at the server's lines above and "
+            f"at {site.folder / 'log'}."
         )
     with np.load(path) as arrays:
         centroids = np.array(arrays["centroids"], dtype=np.float64)
-    report = json.loads((site.results / REPORT_FILE).read_text())
+    report = json.loads((path.parent / REPORT_FILE).read_text())
+    # Each says of itself who it is and when it was done.
+    report.pop("provenance", None)
     return ClientResult(site, centroids, report, _digest(centroids, path))
 
 

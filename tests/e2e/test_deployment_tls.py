@@ -132,5 +132,6 @@ def test_the_command_runs_five_nodes_and_leaves_nothing_behind(tmp_path: Path) -
     assert ports
     assert_nothing_is_left(folder, ports)
     for index in range(5):
-        with np.load(folder / f"node-{index}" / "results" / "centroids.npz") as arrays:
+        (path,) = (folder / f"node-{index}" / "results").glob("run-*/client-*/centroids.npz")
+        with np.load(path) as arrays:
             np.testing.assert_array_equal(arrays["centroids"], in_process(5))

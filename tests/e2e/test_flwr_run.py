@@ -34,6 +34,12 @@ def client_folders(root: Path) -> list[Path]:
     return sorted(root.glob("client-*"))
 
 
+def run_folder(output: Path) -> Path:
+    """The folder of the only run below an output folder."""
+    (folder,) = output.glob("run-*")
+    return folder
+
+
 def test_the_default_job(superlink: LocalSuperLink) -> None:
     completed = superlink.run(nodes=10)
     assert completed.returncode == 0, completed.stdout + completed.stderr
@@ -52,7 +58,11 @@ def test_the_default_job(superlink: LocalSuperLink) -> None:
     own = json.loads((folders[0] / "privacy_report.json").read_text())
     # Each party says for itself what it knows of the others' identities.
     identities = [(a, b) for a, b in zip(report["assumptions"], own["assumptions"], strict=True) if a != b]
-    assert report == own | {"assumptions": report["assumptions"]}
+    assert report == own | {"assumptions": report["assumptions"], "provenance": report["provenance"]}
+    for name in ("run_id", "plan_digest", "columns_digest", "sources_hash", "versions", "cohort"):
+        assert report["provenance"][name] == own["provenance"][name], name
+    assert root.name == f"run-{own['provenance']['run_id']}"
+    assert len(report["provenance"]["app_hash"]) == 64
     assert ["No client signed" in a and "no identities to pin" in b for a, b in identities] == [True]
     assert report["is_private"]
     assert report["trust"] == "oblivious"
@@ -73,6 +83,7 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
     config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' output='{output}'"
     completed = superlink.run(config, nodes=3)
     assert completed.returncode == 0, completed.stdout + completed.stderr
+    output = run_folder(output)
     folders = client_folders(output)
     assert len(folders) == 3
     centroids = np.load(folders[0] / "centroids.npz")["centroids"]
@@ -105,10 +116,10 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
         evaluation="private",
         n_classes=10,
     ).fit([points[part] for part in rows], [labels[part] for part in rows])
-    on_ray = np.load(tmp_path / "out" / "server" / "centroids.npz")["centroids"]
+    on_ray = np.load(run_folder(tmp_path / "out") / "server" / "centroids.npz")["centroids"]
     np.testing.assert_array_equal(on_ray, own.cluster_centers_)
     assert own.evaluation_ is not None
-    evaluated = json.loads((tmp_path / "out" / "server" / "metrics.json").read_text())["evaluation"]
+    evaluated = json.loads((run_folder(tmp_path / "out") / "server" / "metrics.json").read_text())["evaluation"]
     assert evaluated == own.evaluation_.to_dict()
     assert str(own.evaluation_) in completed.stdout
 
@@ -118,7 +129,8 @@ def test_feddp_kmeans_chooses_k_on_the_generated_mixture(superlink: LocalSuperLi
     config += f" n-clusters='auto' max-clusters=12 n-init=3 output='{tmp_path / 'out'}'"
     completed = superlink.run(config, nodes=3)
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    folders = [*client_folders(tmp_path / "out"), tmp_path / "out" / "server"]
+    root = run_folder(tmp_path / "out")
+    folders = [*client_folders(root), root / "server"]
     assert len(folders) == 4
     centroids = [np.load(folder / "centroids.npz")["centroids"] for folder in folders]
     metrics = [json.loads((folder / "metrics.json").read_text()) for folder in folders]

@@ -62,7 +62,7 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     assert found.privacy.epsilon == own.privacy_.epsilon
     assert np.abs(found.scaled).max() <= 1.0
     # One client of six writes; all end with the same.
-    assert len(list(tmp_path.glob("ray-results/client-*/centroids.npz"))) == 1
+    assert len(list(tmp_path.glob("ray-results/run-*/client-*/centroids.npz"))) == 1
     assert found.peak_bytes > 10**8
 
 

@@ -14,8 +14,8 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from flwr_dpkmeans.flower import mod
+from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
+from flwr_dpkmeans.flower import mod, server_run
 from flwr_dpkmeans.flower.approval import require_pinned
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
@@ -37,7 +37,7 @@ from flwr_dpkmeans.privacy.ledger import MemoryLedger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind
-from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.credentials import Credential, pin_mark
 from flwr_dpkmeans.secagg.identity import Identity
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
@@ -63,6 +63,7 @@ class Cheat:
     run: ServerRun
     keys: dict[int, bytes] = field(default_factory=dict)
     credentials: dict[int, Credential] = field(default_factory=dict)
+    marks: dict[int, frozenset[bytes]] = field(default_factory=dict)
 
     @classmethod
     def over(cls, federation: Federation, nodes: Sequence[int], **values: Any) -> Cheat:
@@ -82,7 +83,7 @@ class Cheat:
         for node in nodes:
             content = request_content(Stage.KEYS, plan=(plans or {}).get(node, own))
             reply = parse_keys_reply(self.exchange(content, node))
-            self.keys[node] = reply.public_key
+            self.keys[node], self.marks[node] = reply.public_key, reply.marks
             if reply.credential is not None:
                 self.credentials[node] = reply.credential
 
@@ -492,12 +493,12 @@ def test_clients_with_and_without_pins_may_work_together() -> None:
 
 
 def test_the_operator_reads_who_is_not_recognised() -> None:
-    """One node has no identity: those that pin refuse, and the run stops with their sentence."""
+    """One node has no identity: the run ends in the key phase, and nobody pays, not even who pins nobody."""
     identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
     federation = pinned_federation(identities=identities, policies={4: POLICIES["not pinned"]})
-    with pytest.raises(RefusalError, match=r"node 2 refused \(IdentityError\): node 4 signed nothing"):
+    with pytest.raises(IdentityError, match=r"node 2 takes part with pinned .* but node 4 signed nothing"):
         federation.start()
-    assert all(federation.ledgers[node].entries() == () for node in (2, 3, 5))
+    assert federation.charges() == 0
 
 
 def test_a_pinned_party_may_stay_away_and_a_stranger_may_not_come() -> None:
@@ -505,8 +506,43 @@ def test_a_pinned_party_may_stay_away_and_a_stranger_may_not_come() -> None:
     assert pinned_federation(policy=everybody).start().confirmed == NODES
     fewer = ClientPolicy(pinned_peers=tuple(pin for pin in PINS if pin[0] != "ward-5"))
     name = IDENTITIES[5].public_key.hex()[:12]
-    with pytest.raises(RefusalError, match=f"node 2 refused .*node 5 has the identity {name}"):
-        pinned_federation(policies={2: fewer}).start()
+    federation = pinned_federation(policies={2: fewer})
+    with pytest.raises(IdentityError, match=f"node 2 takes part .* but node 5 has the identity {name}"):
+        federation.start()
+    assert federation.charges() == 0
+
+
+def test_a_server_that_does_not_look_at_marks_is_refused_by_the_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_run, "require_known_peers", lambda *_: None)
+    identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
+    federation = pinned_federation(identities=identities, policies={4: POLICIES["not pinned"]})
+    with pytest.raises(RefusalError, match=r"node 2 refused \(IdentityError\): node 4 signed nothing"):
+        federation.start()
+    assert all(federation.ledgers[node].entries() == () for node in (2, 3, 5))
+
+
+@pytest.mark.parametrize("marks", [b"m" * 31, b"m" * (2**22 + 32), "text"])
+def test_a_node_with_malformed_marks_is_left_out(marks: Any, caplog: pytest.LogCaptureFixture) -> None:
+    federation = pinned_federation(policy=POLICIES["not pinned"])
+
+    def on_reply(reply: Message) -> list[Message]:
+        fields = dict(reply.content.config_records[RECORD])
+        if reply.metadata.src_node_id == VICTIM and "public_key" in fields:
+            reply.content.config_records[RECORD] = ConfigRecord(fields | {"marks": marks})
+        return [reply]
+
+    federation.faults.on_reply = on_reply
+    assert federation.start().confirmed == (2, 4, 5)
+    assert f"node {VICTIM}: " in caplog.text
+
+
+def test_the_server_is_told_of_pins_by_hashes_that_no_other_run_has() -> None:
+    first, second = cheat(), cheat()
+    for server in (first, second):
+        assert server.marks[2] == {
+            pin_mark(key, server.run.plan.run_id) for key in map(bytes.fromhex, dict(PINS).values())
+        }
+    assert not first.marks[2] & second.marks[2]
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,11 @@ def test_the_duration_is_left_open_where_the_rounds_are_not_known() -> None:
 def written(folder: Path, centroids: list[list[float]], **report: object) -> Site:
     """A site after a run."""
     site = Site(folder, folder / "rows.npy")
-    site.results.mkdir(parents=True)
-    np.savez(site.results / "centroids.npz", centroids=np.array(centroids))
-    (site.results / "privacy_report.json").write_text(json.dumps({"epsilon": 1.0, **report}))
+    place = site.results / "run-5" / f"client-{folder.name}"
+    place.mkdir(parents=True)
+    np.savez(place / "centroids.npz", centroids=np.array(centroids))
+    # Who wrote it is no difference.
+    (place / "privacy_report.json").write_text(json.dumps({"epsilon": 1.0, "provenance": folder.name, **report}))
     return site
 
 

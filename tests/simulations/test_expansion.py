@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS
+from simulations import configuration
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
 from simulations.expansion import CONFIGURATION, expand, narrowed
 from simulations.figure_specs import columns_of, parse_specs
@@ -356,3 +357,20 @@ def test_methods_with_all_rows_in_one_place_find_no_bounds() -> None:
     settings = together("optimal", "iris", "iid")
     with pytest.raises(ConfigurationError, match="'optimal' has all rows in one place and finds none"):
         require_valid({**settings, "data": {**settings["data"], "bounds": "private"}})
+
+
+@pytest.mark.parametrize(("group", "key", "value"), [("privacy", "unit", "client"), ("trust", "name", "distributed")])
+def test_methods_with_all_rows_in_one_place_refuse_what_their_report_would_not_say(
+    group: str, key: str, value: str
+) -> None:
+    settings = together("max_cover", "iris", "iid")
+    option = "unit" if group == "privacy" else "trust"
+    with pytest.raises(ConfigurationError, match=f"{option} is '{value}', but 'max_cover'"):
+        require_valid(settings | {group: {**settings[group], key: value}})
+
+
+def test_a_journal_of_other_measures_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = together("glloyd", "iris", "iid")
+    before = job_key(settings)
+    monkeypatch.setattr(configuration, "_MEASURES", 1)
+    assert job_key(settings) != before

@@ -190,6 +190,23 @@ def test_both_engines_and_the_estimator_find_the_same(algorithm: str, more: dict
     assert model.privacy_.epsilon == first.privacy.epsilon
 
 
+def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> None:
+    noisy = ("algorithm=sulloyd", "algorithm.post_processing=none", "privacy.epsilon=0.1")
+    settings = settings_of("data=iris", "data.bounds=[0,8]", "metrics=[centroid_error]", *noisy)
+    outcome, data = run_settings(settings)
+    assert outcome.centers.min() < 0.0
+    row = result_row(settings, outcome, data)
+    # One range for all columns: a length of 4 is 1 in the box.
+    assert row["nicv"] == pytest.approx(row["cost_per_point"] / 16.0)
+    gap = np.abs(outcome.centers).max() / 4.0 - 1.0
+    assert row["centroid_error"] > (gap - 1.0) ** 2 / len(outcome.centers)
+
+
+def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
+    row = row_of("data=iris", "data.bounds=[0,4]", "algorithm=lloyd")
+    assert row["nicv"] == pytest.approx(row["cost_per_point"] / 4.0)
+
+
 WRONG = [
     (("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"), "did you mean 'step'?"),
     (("data=irs",), "did you mean 'iris'?"),

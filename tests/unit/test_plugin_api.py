@@ -83,7 +83,8 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
     assert result.evaluate_metrics_clientapp[rounds[-1]]["clients-confirmed"] == N_CLIENTS
     centroids = []
     for i in range(N_CLIENTS):
-        with np.load(tmp_path / f"client-{i}" / "centroids.npz") as archive:
+        (path,) = (tmp_path / f"client-{i}").glob("run-*/client-*/centroids.npz")
+        with np.load(path) as archive:
             centroids.append(archive["centroids"])
     assert centroids[0].shape == (10, 64)
     assert all(np.array_equal(other, centroids[0]) for other in centroids)

@@ -19,7 +19,7 @@ from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
 KEYS = [
     *("is_private", "epsilon", "delta", "epsilon_requested", "epsilon_worst_case", "unit", "neighbours", "trust"),
     *("guarantee", "algorithm", "noise", "n_clients", "n_attempts", "n_examples", "n_examples_source", "slack"),
-    *("assumptions", "warnings", "releases", "version"),
+    *("assumptions", "warnings", "releases", "version", "provenance"),
 ]
 LINE_KEYS = [
     *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "trust", "noise"),

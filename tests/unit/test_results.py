@@ -8,6 +8,8 @@ import math
 import struct
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ import pytest
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.picture import draw_summary
-from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_report, write_results, write_whole
+from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_folder, write_report, write_results, write_whole
 
 NAMES = ["centroids.npz", "privacy_report.json", "metrics.json", "summary.png"]
 
@@ -88,7 +91,12 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 @functools.cache
 def words_of(name: str) -> frozenset[str]:
-    """Every visible text of a picture, which is drawn once, small, and without a warning."""
+    """Every visible text of a picture, which is drawn once."""
+    return words_in(RESULTS[name])
+
+
+def words_in(result: RunResult) -> frozenset[str]:
+    """Every visible text of a picture, drawn small and without a warning."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
@@ -103,7 +111,7 @@ def words_of(name: str) -> frozenset[str]:
         warnings.simplefilter("error")
         patch.setattr(FigureCanvasAgg, "print_png", recording)
         patch.setattr(picture, "_DPI", 40)
-        draw_summary(RESULTS[name])
+        draw_summary(result)
     return frozenset(seen)
 
 
@@ -277,6 +285,45 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"):
         write_whole(tmp_path / "metrics.json", b"x")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "metrics.json"]
+
+
+def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
+    folder, report = tmp_path / "run-1" / "client-2", RESULTS["digits"].report
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-1" / "client-2-2").write_text("a file")
+    places = [write_folder(folder, {"a.json": content})[0].parent.name for content in (b"1", b"2")]
+    assert places == ["client-2", "client-2-3"]
+    assert write_report(folder, report, {})[0].parent.name == "client-2-4"
+    assert (folder / "a.json").read_bytes() == b"1"
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_runs_that_end_at_the_same_time_all_keep_their_results(tmp_path: Path) -> None:
+    def write(number: int) -> tuple[int, Path]:
+        return number, write_folder(tmp_path / "result", {"a": b"%d" % number, "b": b"%d" % number})[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        written = list(pool.map(write, range(24)))
+    assert len({path.parent for _, path in written}) == 24
+    for number, path in written:
+        assert [path.parent.joinpath(name).read_bytes() for name in "ab"] == [b"%d" % number] * 2
+
+
+@pytest.mark.parametrize("step", ["fsync", "rename"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_no_part_of_a_folder(
+    error: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer.os, step, failing(error))
+    with pytest.raises(LocalMisuseError if isinstance(error, OSError) else KeyboardInterrupt):
+        write_folder(tmp_path / "result", {"a": b"1"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_picture_says_which_run_it_belongs_to() -> None:
+    provenance = Provenance.of(77, "client 2", b"p" * 32)
+    result = replace(RESULTS["digits"], report=replace(RESULTS["digits"].report, provenance=provenance))
+    assert str(provenance) in words_in(result)
 
 
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:

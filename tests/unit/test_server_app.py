@@ -30,6 +30,8 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import RUN_CONFIG_KEYS, strategy_from_run_config
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.privacy.ledger import FileLedger
+from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.server_facts import bounds_from_server
 
@@ -431,7 +433,7 @@ def test_a_node_loads_its_own_file_whatever_the_server_says(table: Path, tmp_pat
     labelled = load_client(context(own, {"label-column": "group"}))
     assert rows(labelled).tolist() == [[i, 170 + i] for i in range(6)]
     assert labelled._feature_names == ("age", "height")
-    assert labelled._output_dir == tmp_path / "mine"
+    assert labelled._output_dir == tmp_path / "mine" / "run-1" / "client-5"
     assert client._image_shape is None
 
 
@@ -585,9 +587,9 @@ def test_output_of_the_run_counts_in_a_simulation_only(tmp_path: Path, monkeypat
     # A deployed node may use Ray for itself.
     assert node.output_folder(asked) == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
     asked.node_config["partition-id"] = 0
-    assert node.output_folder(asked) == tmp_path / "server" / "client-8"
+    assert node.output_folder(asked) == tmp_path / "server" / "run-1" / "client-8"
     asked.node_config["output"] = str(tmp_path / "own")
-    assert node.output_folder(asked) == tmp_path / "own"
+    assert node.output_folder(asked) == tmp_path / "own" / "run-1" / "client-8"
 
 
 # -- a whole run in process ---------------------------------------------------------------------------------------
@@ -609,7 +611,8 @@ def log() -> Iterator[list[str]]:
     logger.level, logger.propagate, logger.handlers = saved
 
 
-def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
+def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
+    """Run the app of three nodes; the folder of the run."""
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
     policy = tmp_path.with_name(f"{tmp_path.name}-policy.toml")
     policy.write_text("allow-anything = true\n")
@@ -619,21 +622,21 @@ def run_app(tmp_path: Path, **values: Any) -> InProcessGrid:
             {
                 "partition-id": i,
                 "num-partitions": 3,
-                "output": str(tmp_path / f"client-{i + 2}"),
+                "output": str(tmp_path),
                 "ledger": str(tmp_path / f"ledger-{i}"),
                 "policy": str(policy),
             },
         )
         for i in range(3)
     ]
-    grid = InProcessGrid(nodes, run_id=31, run_config=run_config)
+    grid = InProcessGrid(nodes, run_id=run_id, run_config=run_config)
     with grid.running():
-        server_app.app(grid, context({}, run_config, node_id=1))
-    return grid
+        server_app.app(grid, Context(run_id, 1, {}, RecordDict(), run_config))
+    return tmp_path / f"run-{run_id}"
 
 
 def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> None:
-    run_app(tmp_path, data="iris", **{"n-clusters": 3})
+    tmp_path = run_app(tmp_path, data="iris", **{"n-clusters": 3})
     for i in range(2, 5):
         for name in ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png"):
             path = tmp_path / f"client-{i}" / name
@@ -649,8 +652,47 @@ def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> N
     assert any(line.startswith("PRIVATE: proxy_lloyd, trust model 'oblivious', secure noise") for line in log)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
+    """Two runs with one output folder, and a third that has the first one's id."""
+    first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
+    before = contents(first)
+    second = run_app(tmp_path, run_id=32, data="iris", **{"n-clusters": 2})
+    assert contents(first) == before
+    for ledger in tmp_path.glob("ledger-*"):
+        ledger.unlink()
+    run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 2})
+    assert {name: content for name, content in contents(first).items() if name in before} == before
+    for folder, k in ((first / "client-2", 3), (second / "client-2", 2), (first / "client-2-2", 2)):
+        assert len(np.load(folder / "centroids.npz")["centroids"]) == k
+
+
+def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, log: list[str]) -> None:
+    root = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
+    parties = ("server", "client-2")
+    server, own = (json.loads((root / who / "metrics.json").read_text())["provenance"] for who in parties)
+    for who, told in zip(parties, (server, own), strict=True):
+        assert json.loads((root / who / "privacy_report.json").read_text())["provenance"] == told
+        assert json.loads(str(np.load(root / who / "centroids.npz")["provenance"])) == told
+        assert any(str(Provenance.from_dict(told)) in line for line in log)
+    differing = {name for name in own if own[name] != server[name]}
+    assert differing - {"started", "finished"} == {"party", "data_id"}
+    assert (own["run_id"], own["party"], server["party"]) == ("31", "client 2", "server")
+    entries = FileLedger(tmp_path / "ledger-0").entries()
+    assert {(entry.run_id, entry.data_id, entry.plan_digest) for entry in entries} == {
+        ("31/2", own["data_id"], own["plan_digest"])
+    }
+    assert [line.split(" key ")[0] for line in own["cohort"]] == ["2", "3", "4"]
+    assert own["started"] <= own["finished"]
+    assert own["started"].endswith("+00:00")
+    assert any(version.startswith("flwr-dpkmeans ") for version in own["versions"])
+
+
 def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path, log: list[str]) -> None:
-    run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
+    tmp_path = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
     assert (tmp_path / "server" / "summary.png").is_file()
     steps = [line for line in log if line.startswith("round ")]
     assert len(steps) >= 4
@@ -667,7 +709,7 @@ def test_whole_run_that_chooses_k_draws_its_curve(
 ) -> None:
     monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
     chosen = {"n-clusters": "auto", "max-clusters": 12, "n-init": 2, "mixture-rows-per-client": 2000}
-    run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
+    tmp_path = run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
     shapes, curves = set(), []
     for folder in [tmp_path / "server", *(tmp_path / f"client-{i}" for i in range(2, 5))]:
         assert (folder / "cost_curve.png").read_bytes().startswith(b"\x89PNG")
@@ -688,7 +730,8 @@ def test_whole_run_that_chooses_k_draws_its_curve(
 
 
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
-    run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **{"n-clusters": 3, "n-init": 2, "server-data": "iris"})
+    start = {"n-clusters": 3, "n-init": 2, "server-data": "iris"}
+    tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
     assert (tmp_path / "server" / "centroids.npz").is_file()
     assert not list(tmp_path.rglob("cost_curve.png"))
     assert "costs" not in json.loads((tmp_path / "server" / "metrics.json").read_text())

@@ -42,14 +42,14 @@ def test_a_deployed_nodes_number_is_its_id_whatever_it_is_configured_with() -> N
 @pytest.mark.usefixtures("simulated")
 def test_only_the_first_partition_writes_if_asked() -> None:
     first, other = {"partition-id": 0}, {"partition-id": 1}
-    assert result_folder(context(other)) == Path("/out/client-987")
-    assert result_folder(context(first, **{"output-files": "first"})) == Path("/out/client-987")
+    assert result_folder(context(other)) == Path("/out/run-3/client-987")
+    assert result_folder(context(first, **{"output-files": "first"})) == Path("/out/run-3/client-987")
     assert result_folder(context(other, **{"output-files": "first"})) is None
 
 
 def test_a_server_cannot_keep_a_deployed_node_from_writing_its_result() -> None:
     folder = result_folder(context({"partition-id": 1, "output": "/own"}, **{"output-files": "first"}))
-    assert folder == Path("/own")
+    assert folder == Path("/own/run-3/client-987")
 
 
 def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(

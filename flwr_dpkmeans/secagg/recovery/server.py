@@ -306,5 +306,5 @@ class RecoverySession:
             gone = sorted(set(self.sharers.node_ids) - set(nodes))
             raise CohortError(
                 f"{left} of {len(self.sharers.members)} clients {what}, but at least {self._least} are needed "
-                f"(missing: nodes {gone[:20]}): bring them back and start a new run, or raise max_silent."
+                f"(missing: nodes {gone[:20]}): look at their logs and start a new run, or raise max_silent."
             )
