@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flwr.app import Context
 
 from flwr_dpkmeans.agreement import verify_plan
@@ -11,18 +13,15 @@ from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry
+from flwr_dpkmeans.planning import worst_case
+from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.privacy.policy import PlanSummary
-from flwr_dpkmeans.privacy.samplers import NoiseKind
-from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
+from flwr_dpkmeans.reporting import is_private_plan
 from flwr_dpkmeans.secagg import credentials
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
 from flwr_dpkmeans.secagg.roster import Roster
-
-_PRICE_TOLERANCE = 1e-3
-"""Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
 
 
 def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
@@ -51,27 +50,35 @@ def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnySta
 
     Asked before every release: an owner may have become stricter, or another run taken the budget, since the run began.
     """
-    run = ledger_run(client)
-    spent = settings.ledger.spent(settings.data_id, excluding_run=run)
-    spent_delta = settings.ledger.spent_delta(settings.data_id, excluding_run=run)
-    try:
-        settings.policy.check(_summary(plan), spent, spent_delta)
-    except BudgetError as error:
-        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-        raise RefusalError(str(error)) from error
+    unit = plan.config.unit.value
+    _admit(plan, settings)(settings.ledger.past(settings.data_id, unit, excluding_run=ledger_run(client)))
+
+
+def _admit(plan: Plan, settings: NodeSettings) -> Callable[[Past], None]:
+    """What holds a plan against the policy, besides what other runs have cost."""
+    summary = _summary(plan)
+
+    def admit(past: Past) -> None:
+        try:
+            settings.policy.check(summary, past.epsilon, past.delta)
+        except BudgetError as error:
+            # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+            raise RefusalError(str(error)) from error
+
+    return admit
 
 
 def _summary(plan: Plan) -> PlanSummary:
     """What the policy needs to know of a plan, with costs recomputed here."""
     private = is_private_plan(plan)
     config = plan.config
-    epsilon, worst = plan.epsilon if plan.is_final else config.epsilon, _most(plan)
+    epsilon = plan.epsilon if plan.is_final else config.epsilon
     return PlanSummary(
         algorithm=config.algorithm,
         trust=config.trust,
         unit=config.unit.value,
         epsilon=epsilon if private else float("inf"),
-        epsilon_worst_case=worst if private else float("inf"),
+        epsilon_worst_case=worst_case(plan) if private else float("inf"),
         delta=plan.delta,
         n_clients=plan.n_clients,
         min_clients=config.min_clients,
@@ -83,15 +90,6 @@ def _summary(plan: Plan) -> PlanSummary:
         n_features=plan.n_features,
         dropout=plan.dropout.value,
     )
-
-
-def _most(plan: Plan) -> float:
-    """Largest epsilon that a plan can come to; a final plan beyond a preliminary one's max_epsilon is refused."""
-    config = plan.config
-    if plan.is_final:
-        return plan.epsilon_worst_case
-    most = config.epsilon * (1 + config.max_retries)
-    return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
 
 
 def require_ledger(settings: NodeSettings, context: Context) -> None:
@@ -237,17 +235,14 @@ def ledger_run(client: Context | AnyState) -> str:
     return f"{client.run_id}/{client.node_id}"
 
 
-def charge(
-    memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
-) -> LedgerEntry:
-    """Write the release into the ledger, before it is sent; return what was written."""
-    entry = _entry(memory, attempts, settings, *attempts[-1], release_name)
-    try:
-        settings.ledger.charge(entry, settings.policy.max_epsilon_total, settings.policy.max_delta_total)
-    except BudgetError:
-        # Another run may have taken the budget since the policy was asked: then this says so to the server too.
-        require_allowed(memory.plan, settings, memory.protocol)
-        raise
+def charge(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int, release_name: str) -> LedgerEntry:
+    """Write the release into the ledger, before it is sent; return what was written.
+
+    The first one charges all that the run can cost. The policy is asked once more, under the lock of the charge: many
+    runs may have been allowed while none of them was charged.
+    """
+    entry = _entry(memory, settings, index, attempt, release_name)
+    settings.ledger.charge(entry, _admit(memory.plan, settings))
     return entry
 
 
@@ -265,33 +260,21 @@ def note_shares(memory: ClientMemory, settings: NodeSettings, index: int, attemp
             "client's ledger: the request is a replay and stays unanswered."
         )
     name = f"key shares of {memory.plan.round_at(index).name}"
-    settings.ledger.charge(_entry(memory, memory.attempts, settings, index, marked, name))
+    settings.ledger.charge(_entry(memory, settings, index, marked, name))
 
 
-def _entry(
-    memory: ClientMemory,
-    attempts: tuple[tuple[int, int], ...],
-    settings: NodeSettings,
-    index: int,
-    attempt: int,
-    release_name: str,
-) -> LedgerEntry:
-    """An entry with the cost of the run's releases so far."""
+def _entry(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int, release_name: str) -> LedgerEntry:
+    """An entry of the run, with all that it can cost."""
     plan = memory.plan
-    run = ledger_run(memory.protocol)
-    cost = epsilon_after(plan, attempts)
-    before = settings.ledger.spent(settings.data_id) - settings.ledger.spent(settings.data_id, excluding_run=run)
-    if cost < before <= cost * (1.0 + _PRICE_TOLERANCE):
-        # Both are upper bounds, and a ledger's entries do not fall.
-        cost = before
     return LedgerEntry(
-        run_id=run,
+        run_id=ledger_run(memory.protocol),
         data_id=settings.data_id,
         plan_digest=memory.agreed_digest.hex(),
         round_index=index,
         attempt=attempt,
         release=release_name,
         # Seeded noise protects nobody, so it is charged like none.
-        epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
+        epsilon=worst_case(plan) if is_private_plan(plan) else float("inf"),
         delta=plan.delta,
+        unit=plan.config.unit.value,
     )
