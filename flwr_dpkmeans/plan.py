@@ -292,7 +292,8 @@ class Plan:
         retries = self.config.max_retries
         if retries == 0 or not base:
             return self.epsilon
-        distinct = {self._round_events(index): index for index in base}
+        # Rounds whose width is not known yet have no releases.
+        distinct = {events: index for index in base if (events := self._round_events(index))}
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.

@@ -65,6 +65,7 @@ from flwr_dpkmeans.privacy._ledger_disk import (
 __all__ = [
     "FIRST_ROUND",
     "SHARES_GIVEN",
+    "Admit",
     "FileLedger",
     "Ledger",
     "LedgerEntry",

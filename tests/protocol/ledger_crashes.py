@@ -308,7 +308,11 @@ def race(folder: Path, n_clients: int, total: float) -> dict[str, Any]:
     found |= dict.fromkeys(("torn lines", "head behind", "torn heads"), 0)
     look(place, found)
     clients = {item.run_id.partition("-")[0] for item in inspect_ledger(place).entries}
-    return found | {"ended": ended, "spent": FileLedger(place).past("ward-7", "record").epsilon, "clients": len(clients)}
+    return found | {
+        "ended": ended,
+        "spent": FileLedger(place).past("ward-7", "record").epsilon,
+        "clients": len(clients),
+    }
 
 
 def main() -> None:

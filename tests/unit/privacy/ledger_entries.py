@@ -13,7 +13,8 @@ from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
 
 def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
     """An entry with ordinary values for what a test does not care about."""
-    values: dict[str, Any] = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums", "delta": 1e-6, "unit": "record"} | others
+    values: dict[str, Any] = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums"}
+    values |= {"delta": 1e-6, "unit": "record"} | others
     return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
 
 

@@ -19,7 +19,7 @@ from ledger_entries import charge, entry, head_of, put_head_back
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.ledger import main
 from flwr_dpkmeans.privacy import _ledger_book, _ledger_disk
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, inspect_ledger, verify_ledger
+from flwr_dpkmeans.privacy.ledger import FileLedger, MemoryLedger, inspect_ledger, verify_ledger
 
 Tamper = Callable[[Path], None]
 
@@ -54,8 +54,7 @@ def require_stopped(path: Path, sentence: str) -> None:
     before = files_of(path)
     ledger = FileLedger(path)
     uses: tuple[Callable[[], object], ...] = (
-        lambda: ledger.past("ward-7", "record").epsilon,
-        lambda: ledger.past("ward-7", "record").delta,
+        lambda: ledger.past("ward-7", "record"),
         lambda: ledger.has_attempt("run-1-0", 0, 0),
         lambda: ledger.attempts("run-1-0"),
         ledger.entries,
@@ -186,7 +185,7 @@ def test_damaged_lines_cannot_be_accepted(filled: Path, capsys: pytest.CaptureFi
 
 def test_a_ledger_in_use_notices_as_well(filled: Path) -> None:
     ledger = FileLedger(filled)
-    ledger.past("ward-7", "record").epsilon
+    ledger.past("ward-7", "record")
     head = head_of(filled).read_bytes()
     head_of(filled).unlink()
     with pytest.raises(BudgetError, match="is missing"):
