@@ -280,7 +280,9 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
     assert plan.epsilon_worst_case >= costs[1, 2]
     assert plan.epsilon_worst_case <= 1.3 * costs[1, 2]
     once = replace(plan, config=replace(plan.config, max_retries=1))
-    assert once.epsilon_worst_case == max(price(once.events([1, 2, index]), once.delta) for index in (1, 2))
+    # Which of them is repeated may follow from what was released: the price holds for both at once.
+    assert once.epsilon_worst_case > max(price(once.events([1, 2, index]), once.delta) for index in (1, 2))
+    assert once.epsilon_worst_case <= 1.3 * price(once.events([1, 2, 2]), once.delta)
 
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
