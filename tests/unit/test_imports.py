@@ -39,7 +39,7 @@ ALLOWED = {
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting", "theorems"},
     "theorems": {"privacy"},
-    "reporting": {"algorithms", "plan", "trust", "privacy", "secagg", "config", "theorems"},
+    "reporting": {"algorithms", "plan", "planning", "trust", "privacy", "secagg", "config", "theorems"},
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
