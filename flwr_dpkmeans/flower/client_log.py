@@ -43,7 +43,7 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
     config = plan.config
     try:
-        worst = worst_case(plan)
+        worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
         epsilon = plan.epsilon if plan.is_final else config.epsilon
         private = is_private_plan(plan)
     except (DPKMeansError, ArithmeticError):
