@@ -290,10 +290,10 @@ class Plan:
         """
         base = list(range(self.first_round, self.last_round + 1))
         retries = self.config.max_retries
-        if retries == 0 or not base:
-            return self.epsilon
         # Rounds whose width is not known yet have no releases.
         distinct = {events: index for index in base if (events := self._round_events(index))}
+        if retries == 0 or not distinct:
+            return self.epsilon
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
