@@ -296,8 +296,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(_recovery_sentence(plan))
     if config.max_retries:
         sentences.append(
-            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged "
-            "[C5]."
+            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
+            "of them at the first release [C5, C14]."
         )
     return tuple(sentences)
 
