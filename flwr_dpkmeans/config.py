@@ -110,13 +110,13 @@ class KMeansConfig:
         Clients that may collude or fall silent; None: with ``dropout="retry"`` 0 up to 32 clients, above that a tenth
         of them, at most 20; with ``"recover"`` an eighth of them, at least 1.
     dropout : Dropout or None
-        What happens when clients fall silent. Retry: one round trip for each aggregation, which is repeated, and
-        charged again, without them. Recover: two round trips, and any n - `max_silent` clients are enough. None:
+        What happens when clients fall silent. Retry: one round trip for each aggregation, which is repeated without
+        them. Recover: two round trips, and any n - `max_silent` clients are enough. None:
         recover in deployments of more than `RECOVER_ABOVE` clients, else retry.
     max_retries : int
-        Attempts that may follow a dropout; each one costs.
+        Attempts that may follow a dropout; what they can cost is charged beforehand.
     max_epsilon : float or None
-        Refuse a plan whose worst case (all retries used) costs more.
+        Refuse a plan whose worst case (all retries used) costs more; where rows are counted first, no more is charged.
     count_share : float
         Share of the budget that the private count takes when `n_examples` is None.
     private_bounds : bool

@@ -78,3 +78,18 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
+
+
+def told_apart(value: float, bound: float) -> tuple[str, str]:
+    """Print two numbers with so many digits that they differ: "4 against 4" tells nobody what is wrong.
+
+    Examples
+    --------
+    >>> told_apart(4.0000001, 4.0)
+    ('4.0000001', '4')
+    """
+    for digits in range(6, 18):
+        texts = f"{value:.{digits}g}", f"{bound:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts

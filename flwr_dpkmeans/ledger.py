@@ -9,6 +9,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans.ledger", description="Look at a privacy ledger.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
-        ("show", "print what was spent, by data set and run"),
+        ("show", "print what was spent, by data set, unit of privacy and run"),
         ("verify", "check every line, and the head file beside the ledger"),
         ("accept", "go on with the ledger as it stands: for its owner, after looking at what is missing from it"),
     ):
@@ -72,34 +73,35 @@ def _accept(path: str) -> int:
 
 
 def _print_table(report: LedgerReport) -> None:
-    """Print one row per run and a total per data set."""
+    """Print one row per run, and a total per data set and unit of privacy: those of different units never add up."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
-    for column in ("data set", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
-        table.add_column(column, justify="right" if column in ("releases", "epsilon", "delta") else "left")
-    for data_id, runs in _by_data_set(report.entries).items():
+    for column in ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
+        justify: Literal["left", "right"] = "right" if column in ("releases", "epsilon", "delta") else "left"
+        table.add_column(column, justify=justify, min_width=len(column))
+    for (data_id, unit), runs in _by_data_set(report.entries).items():
         for run_id, entries in runs.items():
-            costliest = max(entries, key=lambda entry: entry.epsilon)
-            cells = [data_id, run_id, costliest.plan_digest[:12], str(_n_releases(entries)), f"{costliest.epsilon:.6g}"]
-            cells += [f"{costliest.delta:.3g}", entries[0].time, entries[-1].time]
+            first = entries[0]
+            cells = [data_id, unit, run_id, first.plan_digest[:12], str(_n_releases(entries)), f"{first.epsilon:.6g}"]
+            cells += [f"{first.delta:.3g}", first.time, entries[-1].time]
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
             table.add_row(*(Text(_printable(cell)) for cell in cells))
-        epsilon = math.fsum(max(entry.epsilon for entry in entries) for entries in runs.values())
+        epsilon = math.fsum(entries[0].epsilon for entries in runs.values())
         delta = math.fsum(entries[0].delta for entries in runs.values())
         n_releases = sum(_n_releases(entries) for entries in runs.values())
-        totals = ("total", f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
-        table.add_row(*totals, style="bold", end_section=True)
+        totals = (f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
+        table.add_row("total", _printable(unit), *totals, style="bold", end_section=True)
     Console().print(table)
 
 
-def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[str, dict[str, list[LedgerEntry]]]:
-    """Group entries by data set and run, in the order of their first charge."""
-    groups: dict[str, dict[str, list[LedgerEntry]]] = {}
+def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[str, list[LedgerEntry]]]:
+    """Group entries by data set with unit and by run, in the order of their first charge."""
+    groups: dict[tuple[str, str], dict[str, list[LedgerEntry]]] = {}
     for entry in entries:
-        groups.setdefault(entry.data_id, {}).setdefault(entry.run_id, []).append(entry)
+        groups.setdefault((entry.data_id, entry.unit), {}).setdefault(entry.run_id, []).append(entry)
     return groups
 
 

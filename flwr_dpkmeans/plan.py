@@ -285,22 +285,28 @@ class Plan:
 
     @cached_property
     def epsilon_worst_case(self) -> float:
-        """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room."""
+        """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room.
+
+        It is the price of one list of releases that holds whatever can take place, so it also bounds what is told to
+        somebody who sees each release before deciding what to repeat and where to stop (the proof page's row C14).
+        """
         base = list(range(self.first_round, self.last_round + 1))
         retries = self.config.max_retries
-        if retries == 0 or not base:
+        # Rounds whose width is not known yet have no releases.
+        distinct = {events: index for index in base if (events := self._round_events(index))}
+        if retries == 0 or not distinct:
             return self.epsilon
-        distinct = {self._round_events(index): index for index in base}
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
             return _price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
-        if retries > 1 and kinds <= {GaussianRelease, SampledGaussianRelease}:
-            # Retries that are spread over rounds may cost more than any one round repeated.
+        if kinds <= {GaussianRelease, SampledGaussianRelease}:
+            # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
             repeated = dominating_release(list(distinct))
             cost = _price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
             # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
             return cost * (1.0 + 1e-6) if SampledGaussianRelease in kinds else cost
+        # Pure releases add up, so that the dearest one stands for each retry here as well.
         return max(_price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from flwr_dpkmeans.config import Dropout
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, told_apart
 from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.privacy.accounting import ExactRelease
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape, vector_length
@@ -81,17 +83,33 @@ def check_stated(plan: Plan) -> None:
             block.sensitivity.require_reason(block.name)
 
 
-def check_budget(plan: Plan) -> None:
-    """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon``."""
+def check_budget(plan: Plan, charged: float) -> None:
+    """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon`` or what is charged.
+
+    Parameters
+    ----------
+    plan : Plan
+        With all its rounds.
+    charged : float
+        What ledgers were charged before this plan was known; infinite if it is the first.
+    """
     config = plan.config
     is_private = not any(isinstance(event, ExactRelease) for event in plan.events())
     if is_private and plan.epsilon > config.epsilon * (1.0 + _TOLERANCE):
+        cost, budget = told_apart(plan.epsilon, config.epsilon)
         raise BudgetError(
-            f"the plan costs epsilon {plan.epsilon:.6g}, but the budget is {config.epsilon:g}: raise epsilon or use "
-            "fewer rounds."
+            f"the plan costs epsilon {cost}, but the budget is {budget}: raise epsilon or use fewer rounds."
         )
+    retries = f"when all {config.max_retries} retries are used"
     if config.max_epsilon is not None and plan.epsilon_worst_case > config.max_epsilon * (1.0 + _TOLERANCE):
+        cost, most = told_apart(plan.epsilon_worst_case, config.max_epsilon)
         raise BudgetError(
-            f"the plan can cost epsilon {plan.epsilon_worst_case:.4g} when all {config.max_retries} retries are used, "
-            f"but max_epsilon is {config.max_epsilon:g}: lower epsilon or max_retries, or raise max_epsilon."
+            f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}: lower epsilon or max_retries, or "
+            "raise max_epsilon."
+        )
+    if charged < math.inf and is_private and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE):
+        cost, paid = told_apart(plan.epsilon_worst_case, charged)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before the rows were counted: declare "
+            "n_examples, or lower max_retries."
         )

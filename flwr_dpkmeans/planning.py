@@ -25,7 +25,7 @@ from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
 from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+from flwr_dpkmeans.privacy.events import PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
@@ -35,6 +35,8 @@ from flwr_dpkmeans.threads import one_thread
 from flwr_dpkmeans.trust import trust_model
 
 _MOST_SAMPLED_ROUNDS = 50
+_MOST_PURE = 1.05
+"""Of epsilon, for Laplace rounds beside a count, which together are priced at less than the sum of their epsilons."""
 _WIDE, _MANY = 100, 10**9
 _CHOOSING = ("proxy_lloyd", "feddp_kmeans", "feddp_choose_k")
 
@@ -126,12 +128,65 @@ def draft_plan(
             plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust))
     check_plan(plan)
     if plan.is_final:
-        check_budget(plan)
+        check_budget(plan, math.inf if plan.count is None else worst_case(plan))
     else:
         check_stated(_continued(plan, known or len(config.bounds[0]), plan.n_examples or _MANY))
         if config.max_epsilon is not None:
-            check_budget(_cheapest(plan))
+            check_budget(_cheapest(plan), math.inf)
     return plan
+
+
+@lru_cache(maxsize=64)
+def worst_case(plan: Plan) -> float:
+    """Return what a run can cost in all, from its first release on: what ledgers are charged with that release.
+
+    Parameters
+    ----------
+    plan : Plan
+        Final or preliminary: where rounds follow from a private count, the number is the same before and after it.
+
+    Returns
+    -------
+    float
+        Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later
+        plan of the run costs more, or it is refused. An estimate while neither N nor the width is known.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.config import parse_config
+    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), epsilon=1.0, max_retries=1)
+    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
+    >>> counted = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2, n_examples=1000)
+    >>> plan.is_final, worst_case(plan) == worst_case(counted) >= counted.epsilon_worst_case
+    (False, True)
+    """
+    config = plan.config
+    if algorithm_entry(config.algorithm).noise is NoiseShape.NONE or config.evaluation is Evaluation.EXACT:
+        return math.inf
+    if plan.count is None and plan.is_final:
+        return plan.epsilon_worst_case
+    if plan.count is None and plan.n_features is not None:
+        # Private bounds: no price depends on what they are found to be.
+        return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust)).epsilon_worst_case
+    most = config.epsilon if config.max_retries == 0 else _whole_repeated(plan)
+    return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
+
+
+def _whole_repeated(plan: Plan) -> float:
+    """Price of the whole budget with every retry: no round has more of the budget than all of it.
+
+    Where rounds follow from a count, a price must hold for all outcomes at once: which round is dearest differs.
+    """
+    config, entry = plan.config, algorithm_entry(plan.config.algorithm)
+    counts, n_times = entry.counts(config.unit), 1 + config.max_retries
+    laplace = entry.noise is NoiseShape.LAPLACE
+    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=plan.delta)
+    if not laplace:
+        return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], plan.delta)
+    share = config.reserved_share(counts=counts)
+    others = GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
+    pure = PureRelease("Laplace rounds", _MOST_PURE * config.epsilon * n_times)
+    return compose_epsilon([others, pure], plan.delta)
 
 
 def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None, box: Box | None = None) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
+from flwr_dpkmeans.planning import worst_case
 from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
@@ -89,6 +90,27 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     return cost
 
 
+def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
+    """What a run is said to cost.
+
+    Parameters
+    ----------
+    plan : Plan
+    attempts : sequence of (round, attempt)
+        Every aggregation that was asked for.
+
+    Returns
+    -------
+    float
+        The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they
+        told. The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
+    """
+    repeated = len({index for index, _ in attempts}) < len(attempts)
+    if attempts and (repeated or not plan.is_final):
+        return worst_case(plan)
+    return plan.epsilon if attempts else epsilon_after(plan, ())
+
+
 def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
     """Describe the last of some aggregations.
 
@@ -150,10 +172,10 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: st
     events = plan.events([index for index, _ in attempts])
     return PrivacyReport(
         is_private=is_private_plan(plan),
-        epsilon=epsilon_after(plan, attempts),
+        epsilon=run_epsilon(plan, attempts),
         delta=plan.delta,
         epsilon_requested=config.epsilon,
-        epsilon_worst_case=plan.epsilon_worst_case,
+        epsilon_worst_case=worst_case(plan),
         unit=config.unit.value,
         neighbours=NEIGHBOURS[config.unit.value],
         trust=config.trust,
@@ -243,8 +265,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
         "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
         "can add the masked vectors up as the server does.",
-        "Dropouts do not depend on data or on releases; otherwise the worst case with all retries holds, not the "
-        "actual cost.",
+        "Nobody who sees releases can silence a client; against whoever can, the worst case with all retries holds, "
+        "which each client's ledger is charged and a run with a repeated aggregation reports [C5].",
         identities,
     ]
     if plan.server is not None:
@@ -273,8 +295,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(_recovery_sentence(plan))
     if config.max_retries:
         sentences.append(
-            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; each repetition is charged "
-            "[C5]."
+            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
+            "of them at the first release [C5, C14]."
         )
     return tuple(sentences)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from flwr.app import Context, Message
@@ -16,10 +17,10 @@ from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry
+from flwr_dpkmeans.planning import worst_case
+from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
-from flwr_dpkmeans.privacy.samplers import NoiseKind
-from flwr_dpkmeans.reporting import epsilon_after, is_private_plan
+from flwr_dpkmeans.reporting import is_private_plan
 from flwr_dpkmeans.secagg import credentials
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
@@ -28,8 +29,6 @@ from flwr_dpkmeans.secagg.roster import Roster
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
-_PRICE_TOLERANCE = 1e-3
-"""Numerical prices of sampled releases are above the truth by less; one release more may cost less than that."""
 
 
 def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
@@ -58,37 +57,37 @@ def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnySta
 
     Asked before every release: an owner may have become stricter, or another run taken the budget, since the run began.
     """
-    run = ledger_run(client)
-    spent = settings.ledger.spent(settings.data_id, excluding_run=run)
-    spent_delta = settings.ledger.spent_delta(settings.data_id, excluding_run=run)
-    try:
-        settings.policy.check(_summary(plan, settings.policy), spent, spent_delta, _runs_today(settings, run))
-    except BudgetError as error:
-        # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-        raise RefusalError(str(error)) from error
+    unit = plan.config.unit.value
+    _admit(plan, settings)(settings.ledger.past(settings.data_id, unit, excluding_run=ledger_run(client)))
 
 
-def _runs_today(settings: NodeSettings, run: str) -> int:
-    """Other runs that released something of this data set within 24 hours; nodes of one host share a ledger."""
-    if settings.policy.runs_per_day is None:
-        return 0
-    earliest = datetime.now(UTC) - timedelta(days=1)
-    recent = (entry for entry in settings.ledger.entries() if datetime.fromisoformat(entry.time) >= earliest)
-    runs = {entry.run_id.split("/")[0] for entry in recent if entry.data_id == settings.data_id}
-    return len(runs - {run.split("/")[0]})
+def _admit(plan: Plan, settings: NodeSettings) -> Callable[[Past], None]:
+    """What holds a plan against the policy, besides what other runs have cost."""
+    summary = _summary(plan, settings.policy)
+
+    def admit(past: Past) -> None:
+        earliest = datetime.now(UTC) - timedelta(days=1)
+        runs_today = sum(datetime.fromisoformat(begun) >= earliest for begun in past.begun)
+        try:
+            settings.policy.check(summary, past.epsilon, past.delta, runs_today)
+        except BudgetError as error:
+            # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+            raise RefusalError(str(error)) from error
+
+    return admit
 
 
 def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
     """What the policy needs to know of a plan, with costs recomputed here."""
     private = is_private_plan(plan)
     config = plan.config
-    epsilon, worst = plan.epsilon if plan.is_final else config.epsilon, _most(plan)
+    epsilon = plan.epsilon if plan.is_final else config.epsilon
     return PlanSummary(
         algorithm=config.algorithm,
         trust=config.trust,
         unit=config.unit.value,
         epsilon=epsilon if private else float("inf"),
-        epsilon_worst_case=worst if private else float("inf"),
+        epsilon_worst_case=worst_case(plan) if private else float("inf"),
         delta=plan.delta,
         n_clients=plan.n_clients,
         min_clients=config.min_clients,
@@ -103,15 +102,6 @@ def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
         # MERGE: columns_digest=plan.columns_digest, as soon as plans have it; until then allowed-columns refuses all.
         terms_digest=terms_digest(plan) if policy.approved_plan_digests else "",
     )
-
-
-def _most(plan: Plan) -> float:
-    """Largest epsilon that a plan can come to; a final plan beyond a preliminary one's max_epsilon is refused."""
-    config = plan.config
-    if plan.is_final:
-        return plan.epsilon_worst_case
-    most = config.epsilon * (1 + config.max_retries)
-    return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
 
 
 def require_ledger(settings: NodeSettings, context: Context) -> None:
@@ -279,17 +269,14 @@ def ledger_run(client: Context | AnyState) -> str:
     return f"{client.run_id}/{client.node_id}"
 
 
-def charge(
-    memory: ClientMemory, attempts: tuple[tuple[int, int], ...], settings: NodeSettings, release_name: str
-) -> LedgerEntry:
-    """Write the release into the ledger, before it is sent; return what was written."""
-    entry = _entry(memory, attempts, settings, *attempts[-1], release_name)
-    try:
-        settings.ledger.charge(entry, settings.policy.max_epsilon_total, settings.policy.max_delta_total)
-    except BudgetError:
-        # Another run may have taken the budget since the policy was asked: then this says so to the server too.
-        require_allowed(memory.plan, settings, memory.protocol)
-        raise
+def charge(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int, release_name: str) -> LedgerEntry:
+    """Write the release into the ledger, before it is sent; return what was written.
+
+    The first one charges all that the run can cost. The policy is asked once more, under the lock of the charge: many
+    runs may have been allowed while none of them was charged.
+    """
+    entry = _entry(memory, settings, index, attempt, release_name)
+    settings.ledger.charge(entry, _admit(memory.plan, settings))
     return entry
 
 
@@ -307,33 +294,21 @@ def note_shares(memory: ClientMemory, settings: NodeSettings, index: int, attemp
             "client's ledger: the request is a replay and stays unanswered."
         )
     name = f"key shares of {memory.plan.round_at(index).name}"
-    settings.ledger.charge(_entry(memory, memory.attempts, settings, index, marked, name))
+    settings.ledger.charge(_entry(memory, settings, index, marked, name))
 
 
-def _entry(
-    memory: ClientMemory,
-    attempts: tuple[tuple[int, int], ...],
-    settings: NodeSettings,
-    index: int,
-    attempt: int,
-    release_name: str,
-) -> LedgerEntry:
-    """An entry with the cost of the run's releases so far."""
+def _entry(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int, release_name: str) -> LedgerEntry:
+    """An entry of the run, with all that it can cost."""
     plan = memory.plan
-    run = ledger_run(memory.protocol)
-    cost = epsilon_after(plan, attempts)
-    before = settings.ledger.spent(settings.data_id) - settings.ledger.spent(settings.data_id, excluding_run=run)
-    if cost < before <= cost * (1.0 + _PRICE_TOLERANCE):
-        # Both are upper bounds, and a ledger's entries do not fall.
-        cost = before
     return LedgerEntry(
-        run_id=run,
+        run_id=ledger_run(memory.protocol),
         data_id=settings.data_id,
         plan_digest=memory.agreed_digest.hex(),
         round_index=index,
         attempt=attempt,
         release=release_name,
         # Seeded noise protects nobody, so it is charged like none.
-        epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
+        epsilon=worst_case(plan) if is_private_plan(plan) else float("inf"),
         delta=plan.delta,
+        unit=plan.config.unit.value,
     )

@@ -19,7 +19,8 @@ from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.flower.logs import LogOptions, event, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.flower.node import NodeSettings, is_simulation
 from flwr_dpkmeans.plan import Plan, PlannedRound
-from flwr_dpkmeans.privacy.ledger import LedgerEntry
+from flwr_dpkmeans.planning import worst_case
+from flwr_dpkmeans.privacy.ledger import LedgerEntry, Past
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import is_private_plan
 from flwr_dpkmeans.secagg.messages import SumRequest
@@ -43,7 +44,7 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
     config = plan.config
     try:
-        worst = plan.epsilon_worst_case if plan.is_final else config.epsilon * (1 + config.max_retries)
+        worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
         epsilon = plan.epsilon if plan.is_final else config.epsilon
         private = is_private_plan(plan)
     except (DPKMeansError, ArithmeticError):
@@ -68,11 +69,11 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     )
 
 
-def plan_allowed(settings: NodeSettings, spent: float) -> None:
+def plan_allowed(settings: NodeSettings, past: Past) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
-    limit = settings.policy.max_epsilon_total
+    spent, limit = past.epsilon, settings.policy.max_epsilon_total
     logger.info(
-        "allowed by this node's policy: epsilon %.4g%s was spent on data set %r in other runs",
+        "allowed by this node's policy: epsilon %.4g%s was spent on data set %r in other runs of this unit",
         spent,
         _of(limit),
         printable(settings.data_id, 200),
@@ -106,9 +107,11 @@ def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_c
     """Say what is answered, and what the ledger says of it."""
     if not logger.isEnabledFor(logging.INFO):
         return
-    spent, limit = settings.ledger.spent(settings.data_id), settings.policy.max_epsilon_total
+    limit = settings.policy.max_epsilon_total
+    spent = settings.ledger.past(settings.data_id, entry.unit).epsilon
     logger.info(
-        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for this run, %.4g%s on data set %r in all",
+        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for all of this run, %.4g%s on data set %r in "
+        "all runs of this unit",
         printable(planned.name, 60),
         n_clients,
         entry.epsilon,

@@ -68,11 +68,16 @@ class ClientMemory:
 
 
 def recall(context: Context) -> ClientMemory | None:
-    """Read the memory of this run; None before the first message."""
+    """Read the memory of this run; None before the first message.
+
+    Flower keeps one context for a whole series of runs, so what an earlier run left there may still be in it.
+    """
     record: Any = context.state.get(_KEY)
     if record is None:
         return None
     progress = json.loads(str(record["progress"]))
+    if progress["run_id"] != context.run_id:
+        return None
     protocol = unpack_protocol(context.run_id, context.node_id, progress, record)
     clusters = bytes(record.get("clusters", b""))
     return ClientMemory(
@@ -91,9 +96,10 @@ def recall(context: Context) -> ClientMemory | None:
 
 
 def remember(context: Context, memory: ClientMemory) -> None:
-    """Replace the memory of this run, all of it at once."""
+    """Replace the memory of this run, or of one before it, all of it at once."""
     progress, blobs = pack_protocol(memory.protocol)
     progress |= {
+        "run_id": context.run_id,
         "attempts": memory.attempts,
         "n_features": memory.n_features,
         "found": (memory.found.n_examples, memory.found.box),

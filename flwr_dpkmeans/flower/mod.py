@@ -205,7 +205,8 @@ def _approve(plan: Plan, digest: bytes, settings: NodeSettings, context: Context
     """Hold a plan against the node's policy, and say so in its log."""
     client_log.plan_came(plan, digest)
     approve_plan(plan, settings, context)
-    client_log.plan_allowed(settings, settings.ledger.spent(settings.data_id, excluding_run=ledger_run(context)))
+    unit = plan.config.unit.value
+    client_log.plan_allowed(settings, settings.ledger.past(settings.data_id, unit, excluding_run=ledger_run(context)))
 
 
 def _sum(
@@ -280,7 +281,7 @@ def _contribute(
     attempts = (*memory.attempts, (index, request.attempt))
     # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
     require_in_time(message)
-    entry = charge(memory, attempts, settings, planned.name)
+    entry = charge(memory, settings, index, request.attempt, planned.name)
     client_log.given(planned, settings, entry, shares.n_clients)
     content = reply_content(reply)
     client_log.debug_size("sending", content)

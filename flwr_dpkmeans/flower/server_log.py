@@ -19,6 +19,7 @@ from flwr_dpkmeans.flower.logs import event, placed_logger
 from flwr_dpkmeans.flower.pace import trips_per_aggregation
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.planning import worst_case
 from flwr_dpkmeans.privacy.report import PrivacyReport
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -70,7 +71,7 @@ def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float
     """Log how far the run is, in time and in budget."""
     left = round_trips_left(plan, index)
     planned = plan.epsilon if plan.is_final else plan.config.epsilon
-    worst = plan.epsilon_worst_case if plan.is_final else planned * (1 + plan.config.max_retries)
+    worst = worst_case(plan)
     logger.info(
         "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
         progress.describe(left),

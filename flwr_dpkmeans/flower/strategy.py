@@ -28,7 +28,7 @@ from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.flower.waves import exchange
-from flwr_dpkmeans.planning import require_supported
+from flwr_dpkmeans.planning import require_supported, worst_case
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import Step
 from flwr_dpkmeans.results.evaluation import EvaluationResult
@@ -224,10 +224,9 @@ class PrivateKMeans(Strategy):
                 plan.delta,
                 config.unit.value,
                 config.max_retries,
-                plan.epsilon_worst_case,
+                worst_case(plan),
             )
         else:
-            worst = config.epsilon * (1 + config.max_retries)
             logger.info(
                 "plan: epsilon %.4g at delta %.3g per %s (with all %d retries: at most %.4g); the rounds follow "
                 "from what is asked or counted first",
@@ -235,7 +234,7 @@ class PrivateKMeans(Strategy):
                 plan.delta,
                 config.unit.value,
                 config.max_retries,
-                worst,
+                worst_case(plan),
             )
         for warning in self.run.report.warnings:
             logger.warning("NOT PRIVATE: %s", warning)

@@ -16,6 +16,7 @@ from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
 from flwr_dpkmeans.planner.search import curve, epsilon_for_target, epsilon_grid, expected_points, n_clusters_grid
 from flwr_dpkmeans.planner.simulate import Excess, Simulator
 from flwr_dpkmeans.planner.traffic import deployment_of
+from flwr_dpkmeans.planning import worst_case
 
 
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:
@@ -86,7 +87,7 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         trust=plan.config.trust,
         epsilon=plan.epsilon,
         delta=plan.delta,
-        epsilon_worst_case=plan.epsilon_worst_case,
+        epsilon_worst_case=worst_case(plan),
         max_retries=plan.config.max_retries,
         noise_per_centroid=() if scaled is None else noise_in_units(plan, scaled),
         scaled_noise_per_centroid=scaled,

@@ -7,19 +7,20 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
+from flwr_dpkmeans.errors import ConfigurationError, ProtocolError, told_apart
 
-GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 1").hexdigest()
+GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
 """What the first line's checksum goes on from."""
 FIRST_ROUND = -9
 """Rounds that come before a run's first one, because they steer its plan, are numbered up to 0."""
-# Accounting ends in floating point: runs that fill a budget exactly must not fail by a rounding error.
-_RELATIVE_SLACK = 1e-9
+# A plan's numbers may come from another machine, whose last digits differ.
+_RELATIVE_SLACK = 1e-8
+OLD_FORMAT = "it has the format of an older version, which charged a run that was stopped too little"
 SHARES_GIVEN = 10**6
 """Added to the attempt number of an entry that says that key shares were given; it is no release and costs nothing."""
 
@@ -57,9 +58,11 @@ class LedgerEntry:
     release : str
         Name of what is released.
     epsilon : float
-        Cost of the run so far, including this release, at the run's delta; infinite if it is not private.
+        What the whole run can cost at its delta, charged with its first release; infinite if it is not private.
     delta : float
         Delta of the run, in [0, 1].
+    unit : str
+        The run's unit of privacy; costs of different units are never added up.
     time : str
         Time of the entry, ISO format in UTC; now by default.
 
@@ -70,7 +73,7 @@ class LedgerEntry:
 
     Examples
     --------
-    >>> LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", epsilon=0.5, delta=1e-6).epsilon
+    >>> LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", epsilon=0.5, delta=1e-6, unit="record").epsilon
     0.5
     """
 
@@ -82,6 +85,7 @@ class LedgerEntry:
     release: str
     epsilon: float
     delta: float
+    unit: str
     time: str = field(default_factory=utc_now)
 
     @property
@@ -90,7 +94,7 @@ class LedgerEntry:
         return self.attempt < SHARES_GIVEN
 
     def __post_init__(self) -> None:
-        for name in ("run_id", "data_id", "release"):
+        for name in ("run_id", "data_id", "release", "unit"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value):
                 raise _invalid(name, value, "a string that is not empty")
@@ -104,6 +108,27 @@ class LedgerEntry:
             raise _invalid("time", self.time, "an ISO time in UTC")
 
 
+@dataclass(frozen=True)
+class Past:
+    """What a data set's other runs have cost, all of their worst cases added up.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of the runs in one unit of privacy.
+    begun : tuple of str
+        When each of them, whatever its unit, made its first release: times in UTC, ISO format.
+    """
+
+    epsilon: float
+    delta: float
+    begun: tuple[str, ...]
+
+
+Admit = Callable[[Past], None]
+"""Raises unless a run may be charged besides what the others have cost; called under the ledger's lock."""
+
+
 class Book:
     """The entries in memory, and the rules they obey together."""
 
@@ -112,7 +137,7 @@ class Book:
         self.head = GENESIS
         self.before_head = GENESIS
         self._attempts: set[tuple[str, int, int]] = set()
-        self._runs: dict[str, LedgerEntry] = {}  # the costliest entry of each run
+        self._runs: dict[str, LedgerEntry] = {}  # the first entry of each run, which charges all of it
 
     def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
         """Whether a release of this attempt is in the book."""
@@ -122,16 +147,12 @@ class Book:
         """Every (round, attempt) of a run."""
         return frozenset((index, number) for run, index, number in self._attempts if run == run_id)
 
-    def spent(self, data_id: str, excluding_run: str | None) -> float:
-        """Epsilon of a data set's runs together."""
-        return math.fsum(run.epsilon for run in self._runs_on(data_id, excluding_run))
-
-    def spent_delta(self, data_id: str, excluding_run: str | None) -> float:
-        """Delta of a data set's runs together."""
-        return math.fsum(run.delta for run in self._runs_on(data_id, excluding_run))
-
-    def _runs_on(self, data_id: str, excluding_run: str | None) -> Iterator[LedgerEntry]:
-        return (run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run)
+    def past(self, data_id: str, unit: str, excluding_run: str | None) -> Past:
+        """What a data set's runs have cost together in one unit."""
+        runs = [run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run]
+        alike = [run for run in runs if run.unit == unit]
+        total, total_delta = math.fsum(run.epsilon for run in alike), math.fsum(run.delta for run in alike)
+        return Past(total, total_delta, tuple(run.time for run in runs))
 
     def conflict(self, entry: LedgerEntry) -> str | None:
         """Say why an entry cannot follow the present ones, if it cannot; data sets are not named."""
@@ -140,46 +161,38 @@ class Book:
         run = self._runs.get(entry.run_id)
         if run is None:
             return None
-        for name in ("data_id", "plan_digest", "delta"):
+        for name in ("data_id", "plan_digest", "delta", "unit"):
             if getattr(run, name) != getattr(entry, name):
                 return f"run {entry.run_id!a} began with another {name}"
-        # A client that lost its state and counts from zero again would otherwise release for nothing.
-        if entry.epsilon < run.epsilon * (1.0 - _RELATIVE_SLACK):
-            return (
-                f"run {entry.run_id!a} has reached epsilon {run.epsilon:.6g}, which cannot fall to {entry.epsilon:.6g}"
-            )
+        # The first release paid for whatever may follow; what was known by then may not decide the price any more.
+        if entry.epsilon > run.epsilon * (1.0 + _RELATIVE_SLACK):
+            cost, charged = told_apart(entry.epsilon, run.epsilon)
+            return f"run {entry.run_id!a} was charged epsilon {charged} at its first release and can now cost {cost}"
         return None
 
-    def refuse(self, entry: LedgerEntry, max_total: float, max_total_delta: float) -> None:
+    def refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
         """Raise unless the entry may be charged."""
         conflict = self.conflict(entry)
         if conflict is not None:
             raise ProtocolError(
-                f"{conflict}, but a release must add to its run: ask for a new attempt or start a new run."
+                f"{conflict}, but a release must fit its run: ask for a new attempt or start a new run."
             )
-        epsilon = self.spent(entry.data_id, entry.run_id) + entry.epsilon
-        delta = self.spent_delta(entry.data_id, entry.run_id) + entry.delta
-        for name, value, total, limit in (
-            ("epsilon", entry.epsilon, epsilon, _number("max_total", max_total, math.inf)),
-            ("delta", entry.delta, delta, _number("max_total_delta", max_total_delta, math.inf)),
-        ):
-            if not total <= limit * (1.0 + _RELATIVE_SLACK):
-                raise BudgetError(
-                    f"run {entry.run_id!a} would reach {name} {value:.6g}, but it does not fit into what is left of "
-                    f"this data set's total of {limit:.6g}: plan a smaller {name} or have its owner raise the total."
-                )
+        if admit is not None:
+            admit(self.past(entry.data_id, entry.unit, entry.run_id))
 
     def add(self, entry: LedgerEntry, head: str) -> None:
         """Add an entry whose line has the checksum `head`."""
         self.entries.append(entry)
         self.before_head, self.head = self.head, head
         self._attempts.add((entry.run_id, entry.round_index, entry.attempt))
-        run = self._runs.get(entry.run_id)
-        if run is None or entry.epsilon > run.epsilon:
-            self._runs[entry.run_id] = entry
+        self._runs.setdefault(entry.run_id, entry)
 
 
 _FIELDS = tuple(item.name for item in fields(LedgerEntry))
+
+
+class OldFormatError(ValueError):
+    """A line that an older version wrote."""
 
 
 def encode(entry: LedgerEntry, previous: str) -> tuple[bytes, str]:
@@ -196,6 +209,8 @@ def decode(line: bytes) -> tuple[LedgerEntry, str]:
     """Return the entry and checksum that a line states, or raise one of the errors that `absorb` expects."""
     body = json.loads(line)
     checksum = body.pop("checksum")
+    if {*body} == {*_FIELDS} - {"unit"}:
+        raise OldFormatError
     return LedgerEntry(**{**body, "epsilon": float(body["epsilon"])}), str(checksum)
 
 
@@ -207,6 +222,9 @@ def absorb(book: Book, lines: bytes) -> Iterator[tuple[int, str]]:
         reason: str | None
         try:
             entry, checksum = decode(line)
+        except OldFormatError:
+            yield number, OLD_FORMAT
+            return  # so is every other line
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             reason = "it is not an entry"
         else:

@@ -4,12 +4,15 @@
 process ends. A restart, a replayed message or a hostile server cannot reset it, because
 
 * one (run, round, attempt) is charged once;
-* a run keeps its data set, plan and delta, and its cumulative epsilon never falls;
-* a budget given to `charge` is checked under the file's lock, after reading what other processes appended.
+* a run is charged all that it can cost with its first release, and keeps its data set, unit, plan and delta;
+* what the caller asks of the other runs' costs is asked under the file's lock, after reading what other
+  processes appended.
 
-One ledger belongs to one client. An entry holds the epsilon of its run so far, so a run costs the largest
-epsilon of its entries, and a data set has cost the sum over its runs: basic composition (Dwork and Roth,
-"The Algorithmic Foundations of Differential Privacy", 2014, Theorem 3.16), for the deltas alike.
+One ledger belongs to one client. Whoever sees releases may stop a run where it has told much, so what its
+releases so far cost does not bound what they told; what all of them can cost does. A data set has cost the
+sum over its runs in one unit of privacy, of epsilons and of deltas: basic composition, which holds as well
+where each run is chosen by what the ones before have released (Rogers, Roth, Ullman and Vadhan, "Privacy
+odometers and filters", 2016). Runs in different units are never added up.
 
 The file has one JSON object per line, each with a SHA-256 checksum over the checksum before it and the
 entry, so that an edited, missing or swapped line shows. A head file beside it (``.head``) counts the lines
@@ -24,7 +27,6 @@ module has the format, what is tested and the owner's procedures.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 from dataclasses import dataclass
@@ -35,9 +37,12 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError
 from flwr_dpkmeans.privacy._ledger_book import (
     FIRST_ROUND,
     GENESIS,
+    OLD_FORMAT,
     SHARES_GIVEN,
+    Admit,
     Book,
     LedgerEntry,
+    Past,
     absorb,
     complete_lines,
     encode,
@@ -60,11 +65,13 @@ from flwr_dpkmeans.privacy._ledger_disk import (
 __all__ = [
     "FIRST_ROUND",
     "SHARES_GIVEN",
+    "Admit",
     "FileLedger",
     "Ledger",
     "LedgerEntry",
     "LedgerReport",
     "MemoryLedger",
+    "Past",
     "inspect_ledger",
     "utc_now",
     "verify_ledger",
@@ -77,12 +84,8 @@ _MEND = "restore it from a backup or have its owner decide."
 class Ledger(Protocol):
     """What a client needs of a ledger; `FileLedger` and `MemoryLedger` provide it."""
 
-    def spent(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the epsilon spent on a data set, by all runs or by all but one that is being resumed."""
-        ...
-
-    def spent_delta(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the sum of the deltas of the same runs."""
+    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
+        """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
         ...
 
     def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
@@ -101,8 +104,8 @@ class Ledger(Protocol):
         """Raise BudgetError if a charge would fail for the ledger's own sake; called before a run begins."""
         ...
 
-    def charge(self, entry: LedgerEntry, max_total: float = math.inf, max_total_delta: float = math.inf) -> None:
-        """Record a release before it is sent, or raise ProtocolError (replay) or BudgetError."""
+    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
+        """Record a release before it is sent, or raise: ProtocolError (replay), BudgetError, or what `admit` raises."""
         ...
 
 
@@ -112,9 +115,9 @@ class MemoryLedger:
     Examples
     --------
     >>> ledger = MemoryLedger()
-    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", epsilon=0.5, delta=1e-6))
-    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 1, 0, "sums", epsilon=0.75, delta=1e-6))
-    >>> ledger.spent("ward-7")
+    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", epsilon=0.75, delta=1e-6, unit="record"))
+    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 1, 0, "sums", epsilon=0.75, delta=1e-6, unit="record"))
+    >>> ledger.past("ward-7", "record").epsilon
     0.75
     """
 
@@ -122,15 +125,10 @@ class MemoryLedger:
         self._book = Book()
         self._guard = threading.Lock()
 
-    def spent(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the epsilon spent on a data set: the sum over runs of each run's largest epsilon."""
+    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
+        """Return what a data set's runs have cost in one unit of privacy, each in full."""
         with self._guard:
-            return self._book.spent(data_id, excluding_run)
-
-    def spent_delta(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the sum of the deltas of a data set's runs."""
-        with self._guard:
-            return self._book.spent_delta(data_id, excluding_run)
+            return self._book.past(data_id, unit, excluding_run)
 
     def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
         """Say whether a release of this attempt has been charged."""
@@ -145,10 +143,10 @@ class MemoryLedger:
     def require_usable(self) -> None:
         """Return: memory can always be written."""
 
-    def charge(self, entry: LedgerEntry, max_total: float = math.inf, max_total_delta: float = math.inf) -> None:
+    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release; see `FileLedger.charge`."""
         with self._guard:
-            self._book.refuse(entry, max_total, max_total_delta)
+            self._book.refuse(entry, admit)
             self._book.add(entry, self._book.head)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -180,7 +178,8 @@ class FileLedger:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     FileLedger(folder + "/ledger").charge(LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", 0.5, 1e-6))
+    ...     entry = LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", 0.5, 1e-6, "record")
+    ...     FileLedger(folder + "/ledger").charge(entry)
     ...     FileLedger(folder + "/ledger").has_attempt("run-1", 0, 0)
     True
     """
@@ -199,15 +198,10 @@ class FileLedger:
     def __reduce__(self) -> tuple[type[FileLedger], tuple[Path]]:
         return FileLedger, (self._path,)
 
-    def spent(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the epsilon spent on a data set: the sum over runs of each run's largest epsilon."""
+    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
+        """Return what a data set's runs have cost in one unit of privacy, each in full."""
         with self._guard:
-            return self._refreshed().spent(data_id, excluding_run)
-
-    def spent_delta(self, data_id: str, *, excluding_run: str | None = None) -> float:
-        """Return the sum of the deltas of a data set's runs."""
-        with self._guard:
-            return self._refreshed().spent_delta(data_id, excluding_run)
+            return self._refreshed().past(data_id, unit, excluding_run)
 
     def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
         """Say whether a release of this attempt has been charged."""
@@ -236,28 +230,29 @@ class FileLedger:
             self._refreshed()
             require_writable(self._path)
 
-    def charge(self, entry: LedgerEntry, max_total: float = math.inf, max_total_delta: float = math.inf) -> None:
+    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release on disk; send it only after this has returned.
 
         Parameters
         ----------
         entry : LedgerEntry
-            The release.
-        max_total, max_total_delta : float
-            Largest epsilon and delta that may be spent on the entry's data set in total, this entry included.
+            The release. The first one of a run charges all that the run can cost; later ones add lines only.
+        admit : callable, optional
+            ``admit(past)`` raises unless the run may be charged besides what the others on its data set have cost. It
+            is called under the lock, so that nobody else charges between its decision and this entry.
 
         Raises
         ------
         ProtocolError
             If this attempt is in the ledger already, or the entry does not fit the run's earlier ones.
         BudgetError
-            If a total would be exceeded, or a file is damaged or cannot be written.
+            If a file is damaged or cannot be written.
         """
         with self._guard, file_errors(self._path), open_locked(self._path) as descriptor:
             raw = read_all(descriptor)
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
-            self._book.refuse(entry, max_total, max_total_delta)
+            self._book.refuse(entry, admit)
             if head is None or head.entries < len(self._book.entries):
                 self._write_head(descriptor)  # of a first charge, or what a crash left undone
             line, checksum = encode(entry, self._book.head)
@@ -383,7 +378,8 @@ def verify_ledger(path: str | Path) -> list[str]:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     FileLedger(folder + "/ledger").charge(LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", 0.5, 1e-6))
+    ...     entry = LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", 0.5, 1e-6, "record")
+    ...     FileLedger(folder + "/ledger").charge(entry)
     ...     verify_ledger(folder + "/ledger")
     []
     """
@@ -391,6 +387,11 @@ def verify_ledger(path: str | Path) -> list[str]:
 
 
 def _damage(path: Path, problem: tuple[int, str]) -> str:
+    if problem[1] == OLD_FORMAT:
+        return (
+            f"the ledger {path} cannot be used at line {problem[0]} ({OLD_FORMAT}): move it and its head file away, "
+            "and charge what its runs can have cost to a new one."
+        )
     return f"the ledger {path} is damaged at line {problem[0]} ({problem[1]}): {_MEND}"
 
 

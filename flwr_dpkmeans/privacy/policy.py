@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
@@ -109,11 +109,12 @@ class ClientPolicy:
     max_epsilon_per_run : float
         Largest worst-case epsilon of one run.
     max_epsilon_total : float
-        Largest sum of epsilons over all runs on one data set (basic composition).
+        Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
+        Each unit has this total of its own: allow one of them, or one row pays for both.
     max_delta : float
         Largest delta of one run, in [0, 1).
     max_delta_total : float
-        Largest sum of deltas over all runs on one data set.
+        Largest sum of deltas over the same runs.
     allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation, allowed_dropout : tuple of str
         Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations,
         ``allowed-dropout = ["retry"]`` sums that are recovered from key shares.
@@ -306,10 +307,10 @@ class ClientPolicy:
         plan : PlanSummary
             The public plan, with costs that this client computed itself.
         spent_total : float
-            Epsilon that other runs have spent on the data set (`Ledger.spent`); for a run that is being resumed,
-            without its own earlier charges.
+            Epsilon that other runs in the plan's unit have spent on the data set (`Ledger.past`); for a run that is
+            being resumed, without its own charge.
         spent_delta : float
-            Delta of the same runs (`Ledger.spent_delta`).
+            Delta of the same runs.
         runs_today : int
             Other runs that released something within 24 hours.
 
@@ -421,24 +422,27 @@ is 1: lower the plan's epsilon or its number of retries.
                 "runs only: plan with a finite epsilon."
             )
         if not _within(worst, self.max_epsilon_per_run):
+            cost, most = told_apart(worst, self.max_epsilon_per_run)
             raise BudgetError(
-                f"the plan's worst-case epsilon is {worst:.6g}, but this client's max_epsilon_per_run is "
-                f"{self.max_epsilon_per_run:.6g}: lower the plan's epsilon or its number of retries."
+                f"the plan's worst-case epsilon is {cost}, but this client's max_epsilon_per_run is {most}: lower the "
+                "plan's epsilon or its number of retries."
             )
         if not _within(spent_total + worst, self.max_epsilon_total):
+            cost, most = told_apart(worst, self.max_epsilon_total)
             raise BudgetError(
-                f"the plan's worst-case epsilon is {worst:.6g}, but it does not fit into what is left of this client's "
-                f"max_epsilon_total of {self.max_epsilon_total:.6g}: lower the plan's epsilon or leave this client out."
+                f"the plan's worst-case epsilon is {cost}, but it does not fit into what is left of this client's "
+                f"max_epsilon_total of {most}: lower the plan's epsilon or leave this client out."
             )
         if not _within(plan.delta, self.max_delta):
+            cost, most = told_apart(plan.delta, self.max_delta)
             raise BudgetError(
-                f"the plan's delta is {plan.delta:.6g}, but this client's max_delta is {self.max_delta:.6g}: "
-                "lower the plan's delta."
+                f"the plan's delta is {cost}, but this client's max_delta is {most}: lower the plan's delta."
             )
         if not _within(spent_delta + plan.delta, self.max_delta_total):
+            cost, most = told_apart(plan.delta, self.max_delta_total)
             raise BudgetError(
-                f"the plan's delta is {plan.delta:.6g}, but it does not fit into what is left of this client's "
-                f"max_delta_total of {self.max_delta_total:.6g}: lower the plan's delta or leave this client out."
+                f"the plan's delta is {cost}, but it does not fit into what is left of this client's max_delta_total "
+                f"of {most}: lower the plan's delta or leave this client out."
             )
 
 
@@ -452,9 +456,10 @@ def _refuse_malformed(plan: PlanSummary) -> None:
     if not (_is_number(plan.epsilon) and _is_number(plan.epsilon_worst_case) and _is_number(plan.delta)):
         raise RefusalError("the plan's epsilon or delta is not a number, but both must be: correct the plan.")
     if not (plan.epsilon >= 0 and _within(plan.epsilon, plan.epsilon_worst_case)):
+        cost, most = told_apart(plan.epsilon, plan.epsilon_worst_case)
         raise RefusalError(
-            f"the plan's epsilon is {plan.epsilon:.6g}, but it must lie between 0 and its worst-case epsilon of "
-            f"{plan.epsilon_worst_case:.6g}: correct the plan."
+            f"the plan's epsilon is {cost}, but it must lie between 0 and its worst-case epsilon of {most}: correct "
+            "the plan."
         )
     if not 0 <= plan.delta < 1:
         raise RefusalError(

@@ -69,9 +69,9 @@ class PrivacyReport:
     is_private : bool
         False if any noise was missing or seeded; `warnings` says why.
     epsilon, delta : float
-        Actual cost, all attempts included; ``inf`` without noise.
+        Cost of the whole plan, or its worst case if an aggregation was repeated; ``inf`` without noise.
     epsilon_requested, epsilon_worst_case : float
-        Asked for, and the most that the plan could have cost with all retries.
+        Asked for, and the most that the run could have cost with all retries, which ledgers are charged.
     unit, neighbours : str
         Unit of privacy and neighbouring relation.
     trust, guarantee : str

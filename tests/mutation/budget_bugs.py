@@ -27,13 +27,13 @@ def _once(attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def report_by_round(patch: pytest.MonkeyPatch) -> None:
-    honest = reporting.epsilon_after
-    patch.setattr(reporting, "epsilon_after", lambda plan, attempts: honest(plan, _once(attempts)))
+    honest = reporting.run_epsilon
+    patch.setattr(reporting, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts)))
 
 
 def ledger_by_round(patch: pytest.MonkeyPatch) -> None:
-    honest = approval.epsilon_after
-    patch.setattr(approval, "epsilon_after", lambda plan, attempts: honest(plan, _once(attempts)))
+    """What is charged leaves repetitions out."""
+    patch.setattr(approval, "worst_case", lambda plan: plan.epsilon)
 
 
 def lines_by_round(patch: pytest.MonkeyPatch) -> None:

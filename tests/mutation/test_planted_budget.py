@@ -19,7 +19,7 @@ from wire_detectors import federation_run
         (budget_bugs.report_by_round, "the report says"),
         (budget_bugs.lines_by_round, "the report says"),
         (budget_bugs.ledger_by_round, "the ledger of node"),
-        (budget_bugs.worst_case_without_retries, "the worst case says"),
+        (budget_bugs.worst_case_without_retries, "the report says"),
     ],
 )
 def test_an_attempt_that_is_not_charged_is_caught(bug: Bug, match: str) -> None:

@@ -27,7 +27,7 @@ from pricing import (
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.planning import draft_plan, worst_case
 from flwr_dpkmeans.privacy.mechanisms import NoiseShape
 from flwr_dpkmeans.reporting import build_report, epsilon_after
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
@@ -210,8 +210,11 @@ def require_plan(plan: Plan, generator: np.random.Generator, points: int = 2**17
     reported = epsilon_after(plan, attempts)
     assert reported <= plan.epsilon_worst_case * (1.0 + 1e-9), f"a run costs {reported}, more than its worst case"
     found.append(verdict(draws_of_all(plan, taken), plan.delta, reported, points))
+    # What is charged before the rounds are known covers them, and is no more than every round with every retry.
+    assert plan.epsilon_worst_case <= worst_case(plan) * (1.0 + 1e-9)
+    assert worst_case(plan) <= 1.6 * (1 + retries) * plan.config.epsilon or plan.count is None
     if last == len(once):
-        assert build_report(plan, attempts).epsilon == reported
+        assert build_report(plan, attempts).epsilon == (worst_case(plan) if more else reported)
     return found
 
 

@@ -23,14 +23,28 @@ from typing import Any, NoReturn
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.privacy import _ledger_book, _ledger_disk
 from flwr_dpkmeans.privacy import ledger as ledger_module
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, inspect_ledger
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, Past, inspect_ledger
 
 WATCHED = ("open", "lseek", "read", "write", "ftruncate", "fsync", "fstat", "stat", "close", "flock")
 TRACED = {module.__file__ for module in (ledger_module, _ledger_book, _ledger_disk)}
 
 
 def entry(run_id: str, index: int, epsilon: float) -> LedgerEntry:
-    return LedgerEntry(run_id, "ward-7", "ab12", index, 0, "sums", epsilon, 1e-6)
+    return LedgerEntry(run_id, "ward-7", "ab12", index, 0, "sums", epsilon, 1e-6, "record")
+
+
+RUN = 0.005
+"""What each run costs, with its first release."""
+
+
+def within(total: float) -> Callable[[Past], None]:
+    """What lets a run be charged if it fits into a total."""
+
+    def admit(past: Past) -> None:
+        if past.epsilon + RUN > total:
+            raise BudgetError("nothing is left: stop.")
+
+    return admit
 
 
 def die() -> NoReturn:
@@ -62,7 +76,7 @@ def states(folder: Path) -> dict[str, Path]:
     whole = folder / "three entries"
     whole.mkdir()
     for index in range(3):
-        FileLedger(whole / "ledger").charge(entry("run-1", index, 0.25 * (index + 1)))
+        FileLedger(whole / "ledger").charge(entry("run-1", index, 0.75))
     ledger, head = ((whole / name).read_bytes() for name in ("ledger", "ledger.head"))
     two = ledger[: ledger[:-1].rfind(b"\n") + 1]
     behind = head[: head[:-1].rfind(b"\n") + 1]
@@ -212,7 +226,7 @@ def release(place: Path, name: str, max_total: float) -> None:
     witness = os.open(place.parent / "witness", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     while True:
         number, index = next_release(ledger, name)
-        ledger.charge(entry(f"{name}-{number}", index, 0.001 * (index + 1)), max_total)
+        ledger.charge(entry(f"{name}-{number}", index, RUN), within(max_total))
         os.write(witness, f"{name}-{number} {index}\n".encode())
 
 
@@ -294,7 +308,11 @@ def race(folder: Path, n_clients: int, total: float) -> dict[str, Any]:
     found |= dict.fromkeys(("torn lines", "head behind", "torn heads"), 0)
     look(place, found)
     clients = {item.run_id.partition("-")[0] for item in inspect_ledger(place).entries}
-    return found | {"ended": ended, "spent": FileLedger(place).spent("ward-7"), "clients": len(clients)}
+    return found | {
+        "ended": ended,
+        "spent": FileLedger(place).past("ward-7", "record").epsilon,
+        "clients": len(clients),
+    }
 
 
 def main() -> None:

@@ -867,7 +867,7 @@ def test_the_operator_sees_why_a_policy_refuses(kind: str, n_examples: int | Non
     """Before anything is charged, also when the plan is still preliminary."""
     policy, values, word = POLICIES[kind]
     ledger = MemoryLedger()
-    ledger.charge(LedgerEntry("1", "rows", "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-6))
+    ledger.charge(LedgerEntry("1", "rows", "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-6, unit="record"))
     federation = make_federation(grid_parts(SIZES), policies={VICTIM: policy}, ledgers={VICTIM: ledger})
     with pytest.raises(RefusalError) as caught:
         federation.start(**({"epsilon": 1.0, "n_examples": n_examples} | values))
@@ -892,7 +892,7 @@ def test_a_policy_that_allows_the_run_does_not_disturb_it() -> None:
     federation = make_federation(grid_parts(SIZES), policy=policy)
     result = federation.start(epsilon=1.0, min_clients=3)
     assert result.privacy.epsilon <= 1.0
-    assert federation.ledgers[2].spent("rows") == result.privacy.epsilon
+    assert federation.ledgers[2].past("rows", "record").epsilon == result.privacy.epsilon_worst_case
 
 
 def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
@@ -905,7 +905,7 @@ def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
     def on_request(message: Message) -> bool:
         header = json.loads(str(message.content.config_records[RECORD]["header"]))
         if header["stage"] == "sum" and not ledger.entries():
-            ledger.charge(LedgerEntry("1", "rows", "ab12", 1, 0, "sums", epsilon=1.4, delta=1e-6))
+            ledger.charge(LedgerEntry("1", "rows", "ab12", 1, 0, "sums", epsilon=1.4, delta=1e-6, unit="record"))
         return True
 
     federation.faults.on_request = on_request
@@ -928,7 +928,7 @@ def test_nodes_of_one_host_may_share_a_ledger() -> None:
     assert result.confirmed == (2, 3, 4, 5)
     assert result.privacy.n_attempts == federation.plan.last_round
     assert len(shared.entries()) == 3 * federation.plan.last_round
-    assert shared.spent("rows") == pytest.approx(3 * result.privacy.epsilon)
+    assert shared.past("rows", "record").epsilon == pytest.approx(3 * result.privacy.epsilon_worst_case)
 
 
 def test_clients_without_data_or_with_other_columns() -> None:

@@ -63,7 +63,7 @@ def test_death_at_a_random_instant(tmp_path: Path, n_trials: int, n_clients: int
 
 @pytest.mark.parametrize("n_clients", [2, 5])
 def test_processes_that_race_never_exceed_the_total(tmp_path: Path, n_clients: int) -> None:
-    """Each release of a round adds 0.001; what is left at the end is too little for anyone's next one."""
+    """Each run costs 0.005 with its first release; what is left at the end is too little for anyone's next run."""
     found = crashes(tmp_path, "race", n_clients, 0.0505)
     assert found["ended"] == [3] * n_clients  # each was refused
     assert found["overcharged"] == 0

@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid,
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, verify_ledger
+from flwr_dpkmeans.privacy.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past, verify_ledger
 from flwr_dpkmeans.privacy.policy import ClientPolicy
 
 SIZES = (120, 80, 60)
@@ -69,7 +69,7 @@ def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -
         client = KMeansClient(part)
         nodes.append(Node(client_app(lambda _, client=client: client), config))
     if spent:
-        other = LedgerEntry("1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4)
+        other = LedgerEntry("1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4, unit="record")
         FileLedger(folder / f"ledger-{VICTIM}.jsonl").charge(other)
     faults = Faults()
     return Deployment(folder, InProcessGrid(nodes, run_id=run_id, faults=faults), faults)
@@ -310,8 +310,8 @@ def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) 
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)
-    assert ledger.spent(DATA_ID) == pytest.approx(5.0 + result.privacy.epsilon)
-    assert ledger.spent_delta(DATA_ID) == pytest.approx(2e-4)
+    assert ledger.past(DATA_ID, "record").epsilon == pytest.approx(5.0 + result.privacy.epsilon_worst_case)
+    assert ledger.past(DATA_ID, "record").delta == pytest.approx(2e-4)
     assert verify_ledger(deployment.ledger) == []
 
 
@@ -320,7 +320,7 @@ def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(tmp_path: Path
     """Before N is known the worst case is only known to be at most two epsilons, and at most max_epsilon."""
     deployment = deploy(tmp_path / "run", "max-epsilon-per-run = 1.5")
     assert deployment.start(epsilon=1.0, n_examples=n_examples, max_epsilon=1.5).confirmed == (2, 3, 4)
-    assert FileLedger(deployment.ledger).spent(DATA_ID) <= 6.0
+    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 6.5
 
 
 # -- limits during a run ------------------------------------------------------------------------------------------
@@ -349,17 +349,26 @@ def test_an_owner_who_becomes_stricter_is_obeyed_at_once(tmp_path: Path, index: 
     assert [entry.round_index for entry in entries] == list(range(index))
 
 
-@pytest.mark.parametrize("limit", ["epsilon", "delta"])
-@pytest.mark.parametrize("index", [1, 3])
-def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: str, index: int) -> None:
-    """Between two messages; the second run's policy check alone would have let both go on until both fail."""
-    deployment = deploy(tmp_path / "run", ALLOWING)
+def another_run(deployment: Deployment, limit: str) -> None:
+    """Charge a run that alone fits into the budget, as a node's own check would have it."""
     other = {"epsilon": 1.5, "delta": 1e-6} if limit == "epsilon" else {"epsilon": 0.01, "delta": 1e-4}
+    entry = LedgerEntry("9/3", DATA_ID, "ab12", 1, 0, "sums", unit="record", **other)  # type: ignore[arg-type]
+
+    def admit(past: Past) -> None:
+        if past.epsilon + entry.epsilon > 7.0 or past.delta + entry.delta > 2.000001e-4:
+            raise BudgetError("nothing is left: stop.")
+
+    FileLedger(deployment.ledger).charge(entry, admit)
+
+
+@pytest.mark.parametrize("limit", ["epsilon", "delta"])
+def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: str) -> None:
+    """Between the plan, which the node had agreed to, and the first release."""
+    deployment = deploy(tmp_path / "run", ALLOWING)
 
     def on_request(message: Message) -> bool:
-        if is_sum(message, index):
-            entry = LedgerEntry("9/3", DATA_ID, "ab12", 1, 0, "sums", **other)  # type: ignore[arg-type]
-            FileLedger(deployment.ledger).charge(entry)
+        if is_sum(message, 1):
+            another_run(deployment, limit)
         return True
 
     deployment.faults.on_request = on_request
@@ -368,8 +377,26 @@ def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: s
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
     assert "1.5" not in str(caught.value)
     ledger = FileLedger(deployment.ledger)
-    assert len(ledger.attempts("31/3")) == index - 1
-    assert ledger.spent(DATA_ID) <= 7.0
+    assert ledger.attempts("31/3") == frozenset()
+    assert ledger.past(DATA_ID, "record").epsilon <= 7.0
+
+
+@pytest.mark.parametrize("limit", ["epsilon", "delta"])
+def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(tmp_path: Path, limit: str) -> None:
+    deployment = deploy(tmp_path / "run", ALLOWING)
+    refused: list[BudgetError] = []
+
+    def on_request(message: Message) -> bool:
+        if is_sum(message, 3):
+            with pytest.raises(BudgetError) as caught:
+                another_run(deployment, limit)
+            refused.append(caught.value)
+        return True
+
+    deployment.faults.on_request = on_request
+    assert deployment.start(epsilon=1.0, delta=1e-4, min_clients=3).confirmed == (2, 3, 4)
+    assert len(refused) == 1
+    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 7.0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
@@ -400,23 +427,23 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
     assert told.count("finished") <= 1
     assert all("max_epsilon_total of 6.2" in line for line in told if line != "finished"), told
     ledger = FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl")
-    assert 5.0 < ledger.spent(DATA_ID) <= 6.2
+    assert 5.0 < ledger.past(DATA_ID, "record").epsilon <= 6.2
     assert verify_ledger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl") == []
 
 
 class Raced(MemoryLedger):
     """A ledger that another process charges between the last check and this run's own charge."""
 
-    def charge(self, entry: LedgerEntry, *limits: float) -> None:
+    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         if not self.entries():
             super().charge(replace(entry, run_id="9/3", epsilon=1.9))
-        super().charge(entry, *limits)
+        super().charge(entry, admit)
 
 
 class Broken(MemoryLedger):
     """A ledger whose disk fails."""
 
-    def charge(self, entry: LedgerEntry, *limits: float) -> None:
+    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         raise BudgetError("the ledger /home/ward/7 cannot be used.")
 
 
@@ -584,7 +611,7 @@ def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
                 deployment.start(epsilon=1.0)
         else:
             deployment.start(epsilon=1.0)
-        spent.append(FileLedger(deployment.ledger).spent(DATA_ID))
+        spent.append(FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon)
     assert spent[0] < spent[1] < spent[2] == spent[3] <= 7.5
 
 

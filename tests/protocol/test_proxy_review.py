@@ -101,47 +101,24 @@ def test_a_limit_does_not_refuse_a_choice_of_k_before_rows_are_counted() -> None
 # -- the ledger ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("other", [0.0, 7.0])
-def test_a_numerical_price_that_falls_a_little_does_not_stop_a_run(
-    monkeypatch: pytest.MonkeyPatch, other: float
-) -> None:
-    """Prices of sampled releases are upper bounds on grids of their own: 48 rounds at a rate of 0.9 show it."""
-    prices = [0.5, 0.6616, 0.66155, 0.66158, 0.7]
+def test_a_release_that_could_cost_more_than_was_charged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is charged with its first release; what is learnt later cannot make it dearer, nor cheaper."""
     ledger = MemoryLedger()
     settings = NodeSettings(ClientPolicy(), ledger, "rows")
-    plan = plan_of(unit="client", n_clients=300)
 
     class Protocol:
         run_id, node_id = 1, 2
 
     class Memory:
-        protocol, agreed_digest = Protocol(), b"\x01"
+        protocol, agreed_digest, plan = Protocol(), b"\x01", plan_of()
 
-    Memory.plan = plan  # type: ignore[attr-defined]
-    if other:
-        charge(Memory, ledger, settings, monkeypatch, [other], node=9)
-    charge(Memory, ledger, settings, monkeypatch, prices)
-    assert [entry.epsilon for entry in ledger.entries()][-5:] == pytest.approx([0.5, 0.6616, 0.6616, 0.6616, 0.7])
-    assert ledger.spent("rows") == pytest.approx(other + 0.7)
-    # A client that forgot what it released is still found out.
-    with pytest.raises(ProtocolError, match="cannot fall"):
-        charge(Memory, ledger, settings, monkeypatch, [0.1], start=8)
-
-
-def charge(
-    memory: Any,
-    ledger: MemoryLedger,
-    settings: NodeSettings,
-    monkeypatch: pytest.MonkeyPatch,
-    prices: list[float],
-    *,
-    node: int = 2,
-    start: int = 1,
-) -> None:
-    memory.protocol.node_id = node
-    for index, price in enumerate(prices, start=start):
-        monkeypatch.setattr(approval, "epsilon_after", lambda plan, attempts, price=price: price)
-        approval.charge(memory, ((index, 0),), settings, "sums")
+    for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
+        monkeypatch.setattr(approval, "worst_case", lambda plan, price=price: price)
+        approval.charge(Memory, settings, index, 0, "sums")  # type: ignore[arg-type]
+    assert ledger.past("rows", "record").epsilon == 2.7
+    monkeypatch.setattr(approval, "worst_case", lambda plan: 2.71)
+    with pytest.raises(ProtocolError, match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71"):
+        approval.charge(Memory, settings, 9, 0, "sums")  # type: ignore[arg-type]
 
 
 # -- reports ------------------------------------------------------------------------------------------------------
@@ -223,7 +200,7 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> N
         charged = server.federation.attempts_in_ledger(node)
         assert charged == [(r, 0) for r in range(1, server.run.plan.last_round + 1)]
         entries = server.federation.ledgers[node].entries()
-        assert entries[-1].epsilon == pytest.approx(server.run.plan.epsilon)
+        assert {entry.epsilon for entry in entries} == {server.run.plan.epsilon_worst_case}
 
 
 def test_replies_are_equally_long_whoever_has_no_rows_and_whoever_takes_part() -> None:

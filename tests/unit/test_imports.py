@@ -39,7 +39,7 @@ ALLOWED = {
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
     "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
-    "reporting": {"algorithms", "plan", "trust", "privacy", "secagg", "config"},
+    "reporting": {"algorithms", "plan", "planning", "trust", "privacy", "secagg", "config"},
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ledger_entries import entry, head_of, put_head_back
+from ledger_entries import charge, entry, head_of, put_head_back
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
 from flwr_dpkmeans.ledger import main
 from flwr_dpkmeans.privacy import ledger as ledger_module
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, inspect_ledger, verify_ledger
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger, verify_ledger
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -38,7 +38,7 @@ def filled(path: Path) -> Path:
     """A ledger of five lines."""
     ledger = FileLedger(path)
     for round_index in range(5):
-        ledger.charge(entry(round_index=round_index, epsilon=0.25 * (round_index + 1)))
+        ledger.charge(entry(f"old-{round_index}", round_index, 0.25))
     return path
 
 
@@ -50,16 +50,32 @@ def ledger(request: pytest.FixtureRequest, path: Path) -> AnyLedger:
 # What both ledgers do.
 
 
-def test_spent_is_the_sum_over_runs_of_the_largest_epsilon(ledger: AnyLedger) -> None:
-    assert ledger.spent("ward-7") == 0.0
-    ledger.charge(entry("run-1", 0, 0.5))
+def test_a_run_costs_what_its_first_release_says_and_runs_add_up(ledger: AnyLedger) -> None:
+    assert ledger.past("ward-7", "record") == Past(0.0, 0.0, ())
+    ledger.charge(entry("run-1", 0, 0.75))
     ledger.charge(entry("run-1", 1, 0.75))
+    ledger.charge(entry("run-1", 2, 0.25))
     ledger.charge(entry("run-2", 0, 2.0))
     ledger.charge(entry("run-3", 0, 16.0, data_id="ward-8"))
-    assert ledger.spent("ward-7") == 2.75
-    assert ledger.spent("ward-8") == 16.0
-    assert ledger.spent("ward-7", excluding_run="run-2") == 0.75
-    assert [item.epsilon for item in ledger.entries()] == [0.5, 0.75, 2.0, 16.0]
+    assert ledger.past("ward-7", "record").epsilon == 2.75
+    assert ledger.past("ward-7", "record").delta == pytest.approx(2e-6)
+    assert ledger.past("ward-8", "record").epsilon == 16.0
+    assert ledger.past("ward-7", "record", excluding_run="run-2").epsilon == 0.75
+    assert [item.epsilon for item in ledger.entries()] == [0.75, 0.75, 0.25, 2.0, 16.0]
+
+
+def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
+    """Each unit has the whole of the policy's total; neither sees the other's costs, but both count as runs."""
+    charge(ledger, entry("run-1", 0, 0.75, time="2025-01-31T12:00:00+00:00"), 1.0)
+    charge(ledger, entry("run-2", 0, 1.0, unit="client", delta=1e-3, time="2025-02-01T12:00:00+00:00"), 1.0)
+    begun = ("2025-01-31T12:00:00+00:00", "2025-02-01T12:00:00+00:00")
+    assert ledger.past("ward-7", "record") == Past(0.75, 1e-6, begun)
+    assert ledger.past("ward-7", "client") == Past(1.0, 1e-3, begun)
+    for unit in ("record", "client"):
+        with pytest.raises(BudgetError):
+            charge(ledger, entry("run-3", 0, 0.5, unit=unit), 1.0)
+    with pytest.raises(ProtocolError, match="another unit"):
+        ledger.charge(entry("run-2", 1, 1.0, delta=1e-3))
 
 
 def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
@@ -68,80 +84,101 @@ def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
     assert not ledger.has_attempt("run-1", 3, 0)
     assert not ledger.has_attempt("run-2", 3, 1)
     with pytest.raises(ProtocolError, match="run 'run-1' already has round 3, attempt 1"):
-        ledger.charge(entry("run-1", 3, 0.75, attempt=1))
-    assert ledger.spent("ward-7") == 0.5
-    ledger.charge(entry("run-1", 3, 0.75, attempt=2))
+        ledger.charge(entry("run-1", 3, 0.5, attempt=1))
+    assert ledger.past("ward-7", "record").epsilon == 0.5
+    ledger.charge(entry("run-1", 3, 0.5, attempt=2))
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"epsilon": 0.4}, "epsilon 0.5, which cannot fall to 0.4"),
+        ({"epsilon": 0.8}, "was charged epsilon 0.75 at its first release and can now cost 0.8"),
+        ({"unit": "client"}, "another unit"),
         ({"plan_digest": "cd34"}, "another plan_digest"),
         ({"data_id": "other"}, "another data_id"),
         ({"delta": 1e-5}, "another delta"),
     ],
 )
 def test_a_run_cannot_be_started_over_under_its_name(ledger: AnyLedger, change: dict[str, Any], sentence: str) -> None:
-    ledger.charge(entry("run-1", 0, 0.5))
+    ledger.charge(entry("run-1", 0, 0.75))
     with pytest.raises(ProtocolError, match=sentence) as caught:
         ledger.charge(entry(**{"round_index": 1, "epsilon": 0.75, **change}))
     assert "ward" not in str(caught.value)
     assert len(ledger.entries()) == 1
 
 
-def test_an_epsilon_that_stays_is_accepted(ledger: AnyLedger) -> None:
+def test_a_price_that_differs_in_its_last_digits_is_no_other_price(ledger: AnyLedger) -> None:
     ledger.charge(entry(round_index=0, epsilon=0.5))
-    ledger.charge(entry(round_index=1, epsilon=0.5))
-    assert ledger.spent("ward-7") == 0.5
-
-
-def test_rounding_never_lowers_what_a_run_has_cost(ledger: AnyLedger) -> None:
-    ledger.charge(entry(round_index=0, epsilon=0.5))
-    ledger.charge(entry(round_index=1, epsilon=0.5 * (1 - 1e-12)))
-    assert ledger.spent("ward-7") == 0.5
+    ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + 1e-9)))
+    assert ledger.past("ward-7", "record").epsilon == 0.5
 
 
 def test_total_is_kept_without_telling_what_was_spent(ledger: AnyLedger) -> None:
-    ledger.charge(entry("run-1", 0, 0.734521), max_total=1.0)
+    charge(ledger, entry("run-1", 0, 0.734521), 1.0)
     with pytest.raises(BudgetError) as caught:
-        ledger.charge(entry("run-2", 0, 0.5), max_total=1.0)
+        charge(ledger, entry("run-2", 0, 0.5), 1.0)
     assert str(caught.value) == (
-        "run 'run-2' would reach epsilon 0.5, but it does not fit into what is left of this data set's total of 1: "
-        "plan a smaller epsilon or have its owner raise the total."
+        "the plan's worst-case epsilon is 0.5, but it does not fit into what is left of this client's "
+        "max_epsilon_total of 1: lower the plan's epsilon or leave this client out."
     )
     assert not ledger.has_attempt("run-2", 0, 0)
-    ledger.charge(entry("run-2", 0, 0.25), max_total=1.0)
-    ledger.charge(entry("run-3", 0, 1.0, data_id="ward-8"), max_total=1.0)
+    charge(ledger, entry("run-2", 0, 0.25), 1.0)
+    charge(ledger, entry("run-3", 0, 1.0, data_id="ward-8"), 1.0)
 
 
 def test_a_run_counts_once_against_the_total(ledger: AnyLedger) -> None:
     for round_index in range(10):
-        ledger.charge(entry(round_index=round_index, epsilon=0.1 * (round_index + 1)), max_total=1.0)
+        charge(ledger, entry(round_index=round_index, epsilon=1.0), 1.0)
     with pytest.raises(BudgetError):
-        ledger.charge(entry(round_index=10, epsilon=1.1), max_total=1.0)
+        charge(ledger, entry("run-2", epsilon=0.1), 1.0)
 
 
 def test_runs_may_fill_a_total_up_to_rounding(ledger: AnyLedger) -> None:
     for run in range(3):
-        ledger.charge(entry(f"run-{run}", 0, 0.1 + 1e-17), max_total=0.3)
+        charge(ledger, entry(f"run-{run}", 0, 0.1 + 1e-17), 0.3)
     with pytest.raises(BudgetError):
-        ledger.charge(entry("run-3", 0, 1e-6), max_total=0.3)
+        charge(ledger, entry("run-3", 0, 1e-6), 0.3)
 
 
 def test_non_private_run_spends_everything(ledger: AnyLedger) -> None:
     ledger.charge(entry("run-1", 0, math.inf))
     ledger.charge(entry("run-1", 1, math.inf))
-    assert ledger.spent("ward-7") == math.inf
+    assert ledger.past("ward-7", "record").epsilon == math.inf
     with pytest.raises(BudgetError):
-        ledger.charge(entry("run-2", 0, 0.1), max_total=1e9)
+        charge(ledger, entry("run-2", 0, 0.1), 1e9)
     ledger.charge(entry("run-2", 0, 0.1))
 
 
-def test_nan_total_is_refused(ledger: AnyLedger) -> None:
-    with pytest.raises(ConfigurationError, match="max_total"):
-        ledger.charge(entry(), max_total=math.nan)
+def test_who_may_not_be_charged_leaves_nothing(ledger: AnyLedger) -> None:
+    def admit(past: Past) -> None:
+        raise RefusalError(f"{past.epsilon:g} is too much.")
+
+    with pytest.raises(RefusalError, match="0 is too much"):
+        ledger.charge(entry(), admit)
     assert ledger.entries() == ()
+
+
+def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(ledger: AnyLedger) -> None:
+    """All have seen an empty ledger before the first is charged: what counts is what it says when each is."""
+    outcomes: list[str] = []
+    start = threading.Barrier(41)
+
+    def race(number: int) -> None:
+        assert ledger.past("ward-7", "record").epsilon == 0.0
+        start.wait()
+        try:
+            charge(ledger, entry(f"run-{number}", epsilon=0.125), 0.5)
+            outcomes.append("charged")
+        except BudgetError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(41)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["charged"] * 4 + ["refused"] * 37
+    assert ledger.past("ward-7", "record").epsilon == 0.5
 
 
 def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
@@ -172,6 +209,7 @@ def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
         {"run_id": 3},
         {"data_id": ""},
         {"release": None},
+        {"unit": ""},
         {"plan_digest": "AB"},
         {"plan_digest": "ab\n"},
         {"round_index": -10},
@@ -213,17 +251,17 @@ def test_entries_survive_a_restart(path: Path) -> None:
 def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
     first, second = FileLedger(path), FileLedger(path)
     first.charge(entry("run-1"))
-    assert second.spent("ward-7") == 0.5
+    assert second.past("ward-7", "record").epsilon == 0.5
     second.charge(entry("run-2"))
-    assert first.spent("ward-7") == 1.0
+    assert first.past("ward-7", "record").epsilon == 1.0
     with pytest.raises(ProtocolError):
         first.charge(entry("run-2"))
     with pytest.raises(BudgetError):
-        second.charge(entry("run-3"), max_total=1.25)
+        charge(second, entry("run-3"), 1.25)
 
 
 def test_ledger_can_be_pickled(filled: Path) -> None:
-    assert pickle.loads(pickle.dumps(FileLedger(filled))).spent("ward-7") == 1.25
+    assert pickle.loads(pickle.dumps(FileLedger(filled))).past("ward-7", "record").epsilon == 1.25
 
 
 def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
@@ -234,7 +272,7 @@ def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
 
 
 def test_reading_makes_no_file(path: Path) -> None:
-    assert FileLedger(path).spent("ward-7") == 0.0
+    assert FileLedger(path).past("ward-7", "record").epsilon == 0.0
     assert not path.exists()
 
 
@@ -251,15 +289,15 @@ def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def edit_value(lines: list[bytes]) -> list[bytes]:
-    return [line.replace(b'"epsilon": 0.75', b'"epsilon": 0.55') for line in lines]
+    return [line.replace(b'"run_id": "old-2"', b'"run_id": "old-7"') for line in lines]
 
 
 def edit_spelling(lines: list[bytes]) -> list[bytes]:
-    return [line.replace(b'"epsilon": 0.75', b'"epsilon":  0.75') for line in lines]
+    return [line.replace(b'"run_id": "old-2"', b'"run_id":  "old-2"') for line in lines]
 
 
 def add_key(lines: list[bytes]) -> list[bytes]:
-    return [line.replace(b'"epsilon": 0.75', b'"epsilon": 9, "epsilon": 0.75') for line in lines]
+    return [line.replace(b'"run_id": "old-2"', b'"run_id": "x", "run_id": "old-2"') for line in lines]
 
 
 def delete_line(lines: list[bytes]) -> list[bytes]:
@@ -318,7 +356,7 @@ def test_damage_is_found_and_stops_every_use(filled: Path, tamper: Any, number: 
     sentence = rf"the ledger .*ledger\.jsonl is damaged at line {number} \(.*\): restore it from a backup or have its"
     for _ in range(2):
         with pytest.raises(BudgetError, match=sentence):
-            ledger.spent("ward-7")
+            ledger.past("ward-7", "record")
         with pytest.raises(BudgetError, match=sentence):
             ledger.has_attempt("run-1", 0, 0)
         with pytest.raises(BudgetError, match=sentence):
@@ -332,10 +370,21 @@ def test_restored_backup_is_taken_up_again(filled: Path) -> None:
     filled.write_bytes(b"".join(edit_value(backup.splitlines(keepends=True))))
     ledger = FileLedger(filled)
     with pytest.raises(BudgetError):
-        ledger.spent("ward-7")
+        ledger.past("ward-7", "record")
     filled.write_bytes(backup)
-    assert ledger.spent("ward-7") == 1.25
+    assert ledger.past("ward-7", "record").epsilon == 1.25
     assert len(ledger.entries()) == 5
+
+
+def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path: Path, filled: Path) -> None:
+    """Its epsilons grew with the releases of a run, so they are no bound for a run that was stopped."""
+    path.write_bytes(filled.read_bytes().replace(b', "unit": "record"', b""))
+    sentence = r"ledger.jsonl cannot be used at line 1 \(it has the format of an older version, .*\): move it and"
+    with pytest.raises(BudgetError, match=sentence):
+        FileLedger(path).past("ward-7", "record")
+    with pytest.raises(BudgetError, match=sentence):
+        FileLedger(path).charge(entry("run-9"))
+    assert len(verify_ledger(path)) == 1
 
 
 def test_one_edit_is_one_problem(filled: Path) -> None:
@@ -347,9 +396,9 @@ def test_one_edit_is_one_problem(filled: Path) -> None:
     assert verify_ledger(filled) == []
 
 
-@pytest.mark.parametrize("change", [{"round_index": 0}, {"round_index": 9, "epsilon": 0.1}])
+@pytest.mark.parametrize("change", [{"run_id": "old-0", "round_index": 0}, {"run_id": "old-0", "epsilon": 2.0}])
 def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict[str, Any]) -> None:
-    line, _ = ledger_module.encode(entry(**{"epsilon": 2.0, **change}), inspect_ledger(filled).head)
+    line, _ = ledger_module.encode(entry(**{"epsilon": 0.25, "round_index": 9, **change}), inspect_ledger(filled).head)
     with filled.open("ab") as file:
         file.write(line)
     assert "line 6" in verify_ledger(filled)[0]
@@ -357,7 +406,7 @@ def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict
 
 def test_file_cut_or_removed_while_in_use(filled: Path) -> None:
     ledger = FileLedger(filled)
-    assert ledger.spent("ward-7") == 1.25
+    assert ledger.past("ward-7", "record").epsilon == 1.25
     lines = filled.read_bytes().splitlines(keepends=True)
     filled.write_bytes(b"".join(lines[:3]))
     with pytest.raises(BudgetError, match="cut or altered while in use"):
@@ -366,7 +415,7 @@ def test_file_cut_or_removed_while_in_use(filled: Path) -> None:
     with pytest.raises(BudgetError, match="cut or altered while in use"):
         ledger.charge(entry("run-9"))
     with pytest.raises(BudgetError, match="cut or altered while in use"):
-        ledger.spent("ward-7")
+        ledger.past("ward-7", "record")
 
 
 # Crashes.
@@ -379,25 +428,25 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pyt
         filled.write_bytes(whole[:end])
         put_head_back(filled, 4)
         ledger = FileLedger(filled)
-        assert ledger.spent("ward-7") == 1.0
-        assert not ledger.has_attempt("run-1", 4, 0)
+        assert ledger.past("ward-7", "record").epsilon == 1.0
+        assert not ledger.has_attempt("old-4", 4, 0)
         assert filled.read_bytes() == whole[:end]
         caplog.clear()
-        ledger.charge(entry(round_index=4, epsilon=1.25))
+        ledger.charge(entry("old-4", 4, 0.25))
         assert "unfinished last line" in caplog.text
         assert verify_ledger(filled) == []
         assert len(FileLedger(filled).entries()) == 5
-        assert ledger.spent("ward-7") == 1.25
+        assert ledger.past("ward-7", "record").epsilon == 1.25
 
 
 def test_last_line_that_lacks_only_its_end_counts(filled: Path) -> None:
     filled.write_bytes(filled.read_bytes()[:-1])
     ledger = FileLedger(filled)
-    assert ledger.spent("ward-7") == 1.25
+    assert ledger.past("ward-7", "record").epsilon == 1.25
     with pytest.raises(ProtocolError):
-        ledger.charge(entry(round_index=4, epsilon=1.25))
-    assert ledger.spent("ward-7") == 1.25
-    ledger.charge(entry(round_index=5, epsilon=1.5))
+        ledger.charge(entry("old-4", 4, 0.25))
+    assert ledger.past("ward-7", "record").epsilon == 1.25
+    ledger.charge(entry("old-5", 5, 0.25))
     assert verify_ledger(filled) == []
     assert len(FileLedger(filled).entries()) == 6
 
@@ -473,17 +522,17 @@ def test_failed_sync_raises_and_counts(filled: Path, monkeypatch: pytest.MonkeyP
         patch.setattr(os, "fsync", broken)
         with pytest.raises(BudgetError, match="nothing may be released"):
             ledger.charge(entry("run-2"))
-    assert ledger.spent("ward-7") == 1.75
+    assert ledger.past("ward-7", "record").epsilon == 1.75
     ledger.charge(entry("run-3"))
     assert verify_ledger(filled) == []
 
 
 def race_for_budget(path: str, run_id: str, start: Any, outcomes: Any) -> None:
     ledger = FileLedger(path)
-    ledger.spent("ward-7")
+    ledger.past("ward-7", "record")
     start.wait()
     try:
-        ledger.charge(entry(run_id, epsilon=1.0), max_total=1.5)
+        charge(ledger, entry(run_id, epsilon=1.0), 1.5)
         outcomes.put("charged")
     except BudgetError:
         outcomes.put("refused")
@@ -502,7 +551,7 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
         assert sorted(outcomes.get(timeout=60) for _ in racers) == ["charged", "refused"]
         for racer in racers:
             racer.join(timeout=60)
-        assert FileLedger(target).spent("ward-7") == 1.0
+        assert FileLedger(target).past("ward-7", "record").epsilon == 1.0
 
 
 def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,7 +561,7 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
 
     def other() -> None:
         try:
-            FileLedger(path).charge(entry("run-2", epsilon=1.0), max_total=1.5)
+            charge(FileLedger(path), entry("run-2", epsilon=1.0), 1.5)
         except BudgetError as error:
             refused.append(error)
         other_done.set()
@@ -527,10 +576,10 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
         return real_encode(item, previous)
 
     monkeypatch.setattr(ledger_module, "encode", pause)
-    FileLedger(path).charge(entry("run-1", epsilon=1.0), max_total=1.5)
+    charge(FileLedger(path), entry("run-1", epsilon=1.0), 1.5)
     thread.join()
     assert len(refused) == 1
-    assert FileLedger(path).spent("ward-7") == 1.0
+    assert FileLedger(path).past("ward-7", "record").epsilon == 1.0
 
 
 def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
@@ -549,9 +598,9 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
         return raw
 
     monkeypatch.setattr(ledger_module, "read_both", pause)
-    assert ledger.spent("ward-7") == 1.25
+    assert ledger.past("ward-7", "record").epsilon == 1.25
     thread.join()
-    assert ledger.spent("ward-7") == 1.75
+    assert ledger.past("ward-7", "record").epsilon == 1.75
 
 
 CHARGE_LOOP = """
@@ -559,7 +608,7 @@ import sys
 from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry
 ledger = FileLedger(sys.argv[1])
 for index in range(10**6):
-    ledger.charge(LedgerEntry(sys.argv[2], "ward-7", "ab12", index, 0, "sums", index + 1.0, 1e-6))
+    ledger.charge(LedgerEntry(f"{sys.argv[2]}-{index}", "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record"))
     print("charged", index, flush=True)
 """
 
@@ -579,8 +628,8 @@ def test_killed_process_never_undercharges(path: Path) -> None:
         process.stdout.close()
         ledger = FileLedger(path)
         least += printed
-        assert ledger.has_attempt(f"run-{trial}", printed - 1, 0)
-        assert least <= ledger.spent("ward-7") <= least + trial + 1
+        assert ledger.has_attempt(f"run-{trial}-{printed - 1}", 0, 0)
+        assert least <= ledger.past("ward-7", "record").epsilon <= least + trial + 1
         assert verify_ledger(path) == []
 
 
@@ -590,16 +639,19 @@ def test_killed_process_never_undercharges(path: Path) -> None:
 def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     ledger = FileLedger(path)
-    ledger.charge(entry("run-1", 0, 0.5))
+    ledger.charge(entry("run-1", 0, 0.75))
     ledger.charge(entry("run-1", 1, 0.75))
+    ledger.charge(entry("run-3", 0, 4.0, unit="client"))
     ledger.charge(entry("[red]\x1b[31mrun-2", 0, 2.0))
     assert main(["show", str(path)]) == 0
     output = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")] for line in output.splitlines() if "│" in line]
-    assert [row[1:7] for row in rows] == [
-        ["ward-7", "run-1", "ab12", "2", "0.75", "1e-06"],
-        ["ward-7", "[red]?[31mrun-2", "ab12", "1", "2", "1e-06"],
-        ["total", "2 runs", "", "3", "2.75", "2e-06"],
+    assert [row[1:8] for row in rows] == [
+        ["ward-7", "record", "run-1", "ab12", "2", "0.75", "1e-06"],
+        ["ward-7", "record", "[red]?[31mrun-2", "ab12", "1", "2", "1e-06"],
+        ["total", "record", "2 runs", "", "3", "2.75", "2e-06"],
+        ["ward-7", "client", "run-3", "ab12", "1", "4", "1e-06"],
+        ["total", "client", "1 runs", "", "1", "4", "1e-06"],
     ]
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_entries import entry, head_of, put_head_back
+from ledger_entries import charge, entry, head_of, put_head_back
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.ledger import main
 from flwr_dpkmeans.privacy import _ledger_book, _ledger_disk
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, inspect_ledger, verify_ledger
+from flwr_dpkmeans.privacy.ledger import FileLedger, MemoryLedger, inspect_ledger, verify_ledger
 
 Tamper = Callable[[Path], None]
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 def fill(path: Path, run_id: str = "run-1", n_entries: int = 5) -> Path:
     ledger = FileLedger(path)
     for index in range(n_entries):
-        ledger.charge(entry(run_id, index, 0.25 * (index + 1)))
+        ledger.charge(entry(f"{run_id}-{index}", index, 0.25))
     return path
 
 
@@ -54,10 +54,9 @@ def require_stopped(path: Path, sentence: str) -> None:
     before = files_of(path)
     ledger = FileLedger(path)
     uses: tuple[Callable[[], object], ...] = (
-        lambda: ledger.spent("ward-7"),
-        lambda: ledger.spent_delta("ward-7"),
-        lambda: ledger.has_attempt("run-1", 0, 0),
-        lambda: ledger.attempts("run-1"),
+        lambda: ledger.past("ward-7", "record"),
+        lambda: ledger.has_attempt("run-1-0", 0, 0),
+        lambda: ledger.attempts("run-1-0"),
         ledger.entries,
         ledger.require_usable,
         lambda: ledger.charge(entry("run-9")),
@@ -186,14 +185,14 @@ def test_damaged_lines_cannot_be_accepted(filled: Path, capsys: pytest.CaptureFi
 
 def test_a_ledger_in_use_notices_as_well(filled: Path) -> None:
     ledger = FileLedger(filled)
-    ledger.spent("ward-7")
+    ledger.past("ward-7", "record")
     head = head_of(filled).read_bytes()
     head_of(filled).unlink()
     with pytest.raises(BudgetError, match="is missing"):
         ledger.charge(entry("run-9"))
     head_of(filled).write_bytes(head)
     ledger.charge(entry("run-9"))
-    assert ledger.spent("ward-7") == 1.75
+    assert ledger.past("ward-7", "record").epsilon == 1.75
 
 
 def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
@@ -209,7 +208,7 @@ def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
     FileLedger(filled).charge(entry("run-2"))
     for name, content in backup:
         (filled.parent / name).write_bytes(content)
-    assert FileLedger(filled).spent("ward-7") == 1.25
+    assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------------------
@@ -219,9 +218,9 @@ def test_a_ledger_one_ahead_of_its_head_counts_and_heals(filled: Path) -> None:
     put_head_back(filled, 4)
     assert verify_ledger(filled) == []
     ledger = FileLedger(filled)
-    assert ledger.spent("ward-7") == 1.25
+    assert ledger.past("ward-7", "record").epsilon == 1.25
     with pytest.raises(ProtocolError, match="already has round 4"):
-        ledger.charge(entry("run-1", 4, 1.25))
+        ledger.charge(entry("run-1-4", 4, 0.25))
     ledger.charge(entry("run-2"))
     assert [json.loads(line)["entries"] for line in lines_of(head_of(filled))][-3:] == [4, 5, 6]
     assert verify_ledger(filled) == []
@@ -235,13 +234,13 @@ def test_every_torn_tail_of_the_head_heals(filled: Path) -> None:
         head_of(filled).write_bytes(head[:start] + tail)
         assert verify_ledger(filled) == []
         FileLedger(filled).charge(entry("run-2"))
-        assert FileLedger(filled).spent("ward-7") == 1.75
+        assert FileLedger(filled).past("ward-7", "record").epsilon == 1.75
         assert verify_ledger(filled) == []
 
 
 def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
     path.touch()
-    assert FileLedger(path).spent("ward-7") == 0.0
+    assert FileLedger(path).past("ward-7", "record").epsilon == 0.0
     assert verify_ledger(path) == []
     fill(path)
     assert verify_ledger(path) == []
@@ -257,7 +256,7 @@ def test_a_first_charge_between_two_looks_is_no_deleted_ledger(path: Path, monke
         return real_read_head(place)
 
     monkeypatch.setattr(_ledger_disk, "read_head", charge_first)
-    assert FileLedger(path).spent("ward-7") == 0.5
+    assert FileLedger(path).past("ward-7", "record").epsilon == 0.5
 
 
 # -- a disk that fails --------------------------------------------------------------------------------------------
@@ -297,7 +296,7 @@ def test_a_disk_that_is_full_for_the_head_costs_one_release_at_most(
             assert verify_ledger(filled) == []
     ledger.charge(entry("run-3"))
     assert verify_ledger(filled) == []
-    assert ledger.spent("ward-7") == 2.25
+    assert ledger.past("ward-7", "record").epsilon == 2.25
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
@@ -308,7 +307,7 @@ def test_a_read_only_ledger_is_read_and_refused_before_a_run(
     before = files_of(filled)
     with monkeypatch.context() as patch:
         patch.setattr(os, *failing("open", code, for_writing))
-        assert FileLedger(filled).spent("ward-7") == 1.25
+        assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
         for use in (FileLedger(filled).require_usable, lambda: FileLedger(filled).charge(entry("run-2"))):
             with pytest.raises(BudgetError, match=r"cannot be used .*: make the file readable and writable\."):
                 use()
@@ -336,7 +335,7 @@ def test_a_folder_that_disappears_is_no_empty_ledger(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
     folder.mkdir()
     ledger = FileLedger(folder / "ledger")
-    assert ledger.spent("ward-7") == 0.0
+    assert ledger.past("ward-7", "record").epsilon == 0.0
     folder.rmdir()
     for use in (ledger.require_usable, ledger.entries, lambda: ledger.charge(entry())):
         with pytest.raises(BudgetError, match="No such file"):
@@ -359,7 +358,7 @@ def test_links_to_one_file_share_its_head(tmp_path: Path) -> None:
     FileLedger(tmp_path / "first").charge(entry("run-1"))
     FileLedger(tmp_path / "second").charge(entry("run-2"))
     FileLedger(real / "ledger").charge(entry("run-3"))
-    assert FileLedger(tmp_path / "first").spent("ward-7") == 1.5
+    assert FileLedger(tmp_path / "first").past("ward-7", "record").epsilon == 1.5
     assert verify_ledger(tmp_path / "second") == []
     assert sorted(place.name for place in real.iterdir()) == ["ledger", "ledger.head"]
 
@@ -408,22 +407,15 @@ def test_an_empty_ledger_that_was_deleted_lost_nothing(filled: Path) -> None:
 @pytest.mark.parametrize("kind", ["file", "memory"])
 def test_deltas_of_runs_add_up_to_a_total(path: Path, kind: str) -> None:
     ledger = FileLedger(path) if kind == "file" else MemoryLedger()
-    ledger.charge(entry("run-1", 0, 0.5, delta=1e-6), max_total_delta=2.5e-6)
-    ledger.charge(entry("run-1", 1, 0.6, delta=1e-6), max_total_delta=2.5e-6)
-    ledger.charge(entry("run-2", 0, 0.5, delta=1e-6), max_total_delta=2.5e-6)
-    assert ledger.spent_delta("ward-7") == pytest.approx(2e-6)
-    assert ledger.spent_delta("ward-7", excluding_run="run-1") == pytest.approx(1e-6)
-    assert ledger.spent_delta("ward-8") == 0.0
-    with pytest.raises(BudgetError) as caught:
-        ledger.charge(entry("run-3", 0, 0.5, delta=1e-6), max_total_delta=2.5e-6)
-    assert str(caught.value) == (
-        "run 'run-3' would reach delta 1e-06, but it does not fit into what is left of this data set's total of "
-        "2.5e-06: plan a smaller delta or have its owner raise the total."
-    )
-    ledger.charge(entry("run-3", 0, 0.5, delta=0.5e-6), max_total_delta=2.5e-6)
-    ledger.charge(entry("run-1", 2, 0.7, delta=1e-6), max_total_delta=2.5e-6)
-    with pytest.raises(ConfigurationError, match="max_total_delta"):
-        ledger.charge(entry("run-4"), max_total_delta=float("nan"))
+    for run, index in (("run-1", 0), ("run-1", 1), ("run-2", 0)):
+        charge(ledger, entry(run, index, 0.5, delta=1e-6), total_delta=2.5e-6)
+    assert ledger.past("ward-7", "record").delta == pytest.approx(2e-6)
+    assert ledger.past("ward-7", "record", excluding_run="run-1").delta == pytest.approx(1e-6)
+    assert ledger.past("ward-8", "record").delta == 0.0
+    with pytest.raises(BudgetError, match=r"delta is 1e-06, but it does not fit into what is left of .* of 2.5e-06"):
+        charge(ledger, entry("run-3", 0, 0.5, delta=1e-6), total_delta=2.5e-6)
+    charge(ledger, entry("run-3", 0, 0.5, delta=0.5e-6), total_delta=2.5e-6)
+    charge(ledger, entry("run-1", 2, 0.5, delta=1e-6), total_delta=2.5e-6)
 
 
 # -- clocks -------------------------------------------------------------------------------------------------------
@@ -442,12 +434,12 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path, monkeypatch
     jumps = [timedelta(0), timedelta(days=-20_000), timedelta(days=400_000), timedelta(days=-3), timedelta(0)]
     for index, jump in enumerate(jumps):
         now[0] += jump
-        FileLedger(path).charge(entry("run-1", index, 0.25 * (index + 1)), max_total=1.25)
+        charge(FileLedger(path), entry(f"run-{index}", index, 0.25), 1.25)
         with pytest.raises(ProtocolError, match="already has round"):
-            FileLedger(path).charge(entry("run-1", index, 0.25 * (index + 1)))
+            FileLedger(path).charge(entry(f"run-{index}", index, 0.25))
     assert [item.time[:4] for item in FileLedger(path).entries()] == ["2025", "1970", "3065", "3065", "3065"]
     now[0] = datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(BudgetError):
-        FileLedger(path).charge(LedgerEntry("run-2", "ward-7", "ab12", 0, 0, "sums", 0.1, 1e-6), max_total=1.25)
-    assert FileLedger(path).spent("ward-7") == 1.25
+        charge(FileLedger(path), entry("run-9", 0, 0.1), 1.25)
+    assert FileLedger(path).past("ward-7", "record").epsilon == 1.25
     assert verify_ledger(path) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -338,3 +339,18 @@ def test_malformed_pinned_peers_are_named(peers: Any, sentence: str) -> None:
         ClientPolicy.from_mapping({"pinned-peers": peers})
     assert sentence in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+# Numbers that would look the same with six digits.
+
+
+@pytest.mark.parametrize("limit", ["max_epsilon_per_run", "max_epsilon_total", "max_delta", "max_delta_total"])
+@pytest.mark.parametrize("factor", [1 + 1e-8, 1 + 3e-7, 1.5])
+def test_a_refusal_prints_a_value_that_differs_from_its_bound(limit: str, factor: float) -> None:
+    most = 4.0 if "epsilon" in limit else 1e-3
+    cost = {"epsilon": 4.0 * factor, "delta": 1e-9} if "epsilon" in limit else {"epsilon": 1.0, "delta": most * factor}
+    plan = replace(PLAN, epsilon_worst_case=cost["epsilon"], **cost)
+    with pytest.raises(BudgetError) as caught:
+        ClientPolicy(**{limit: most}).check(plan, 0.0)  # type: ignore[arg-type]
+    value, bound = re.findall(rf"is ([0-9.e-]+),.*{limit} (?:is|of) ([0-9.e-]+):", str(caught.value))[0]
+    assert float(value) > float(bound) == most

@@ -1,0 +1,163 @@
+"""A node's decision and its charge are one: many runs that are allowed at once are not all charged."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from protocol_federation import grid_parts, make_federation, small_config
+
+from flwr_dpkmeans.errors import RefusalError
+from flwr_dpkmeans.flower.approval import charge, require_allowed
+from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.planning import draft_plan, worst_case
+from flwr_dpkmeans.privacy.ledger import FileLedger, MemoryLedger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+
+N_REQUESTS = 41
+SIZES = (120, 80, 60)
+
+
+def settings_of(ledger: Any) -> NodeSettings:
+    """Room for four runs of epsilon 1 without retries."""
+    return NodeSettings(ClientPolicy(max_epsilon_total=4.0), ledger, "rows")
+
+
+def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
+    """One run: its plan is allowed, and when all are, its first release is due."""
+    config = small_config(epsilon=1.0, max_retries=0, delta=1e-6)
+    plan = draft_plan(config, run_id=run_id, n_clients=3, seed=7, n_features=2)
+    protocol: Any = SimpleNamespace(run_id=run_id, node_id=2)
+    memory: Any = SimpleNamespace(protocol=protocol, plan=plan, agreed_digest=b"\1")
+    require_allowed(plan, settings_of(ledger), protocol)
+    wait()
+    try:
+        charge(memory, settings_of(ledger), 1, 0, "sums")
+    except RefusalError as error:
+        return str(error)
+    return "charged"
+
+
+def require_four(told: list[str], spent: float) -> None:
+    assert len(told) == N_REQUESTS
+    assert told.count("charged") == 4
+    assert all("what is left of this client's max_epsilon_total of 4" in one for one in told if one != "charged")
+    assert 3.9 < spent <= 4.0
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path: Path, kind: str) -> None:
+    ledger = MemoryLedger() if kind == "memory" else FileLedger(tmp_path / "ledger")
+    start, told = threading.Barrier(N_REQUESTS), []
+
+    def run(run_id: int) -> None:
+        told.append(ask(ledger, run_id, start.wait))
+
+    threads = [threading.Thread(target=run, args=(run_id,)) for run_id in range(1, N_REQUESTS + 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    require_four(told, ledger.past("rows", "record").epsilon)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    start, answers = context.Barrier(N_REQUESTS), context.Queue()
+
+    def run(run_id: int) -> None:
+        answers.put(ask(FileLedger(tmp_path / "ledger"), run_id, start.wait))
+
+    processes = [context.Process(target=run, args=(run_id,)) for run_id in range(1, N_REQUESTS + 1)]
+    for process in processes:
+        process.start()
+    told = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(timeout=60)
+    require_four(told, FileLedger(tmp_path / "ledger").past("rows", "record").epsilon)
+
+
+# -- what a run is charged ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_examples", [300, None])
+def test_a_run_is_charged_once_in_full_with_its_first_release(n_examples: int | None) -> None:
+    """Whoever stops it afterwards saves nothing, and before its first release nothing is charged."""
+    federation = make_federation(grid_parts(SIZES))
+    spent = []
+
+    def on_request(_: Any) -> bool:
+        spent.append(federation.ledgers[2].past("rows", "record").epsilon)
+        return True
+
+    federation.faults.on_request = on_request
+    result = federation.start(epsilon=1.0, n_examples=n_examples)
+    assert set(spent) == {0.0, result.privacy.epsilon_worst_case}
+    assert spent == sorted(spent)
+    assert worst_case(federation.plan) == result.privacy.epsilon_worst_case >= federation.plan.epsilon_worst_case
+    for ledger in federation.ledgers.values():
+        assert ledger.past("rows", "record").epsilon == result.privacy.epsilon_worst_case
+
+
+def test_a_run_that_is_stopped_before_its_first_release_costs_nothing() -> None:
+    federation = make_federation(grid_parts(SIZES), policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+    with pytest.raises(RefusalError):
+        federation.start(epsilon=1.0)
+    assert federation.charges() == 0
+
+
+def test_runs_in_both_units_have_a_total_each() -> None:
+    """Neither is added to the other, and each is held against the policy's total."""
+    ledgers = {node: MemoryLedger() for node in (2, 3, 4)}
+    policy = ClientPolicy(max_epsilon_total=1.5)
+    for unit in ("record", "client"):
+        federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
+        federation.start(epsilon=1.0, unit=unit)
+        assert 1.0 <= ledgers[2].past("rows", unit).epsilon <= 1.5
+        federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
+        with pytest.raises(RefusalError, match="what is left of this client"):
+            federation.start(epsilon=1.0, unit=unit)
+
+
+# -- series of runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropout", ["retry", "recover"])
+def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(dropout: str) -> None:
+    """Flower keeps one context for a series of runs: the second one's plan is not 'a second plan'."""
+    parts = grid_parts((60,) * 6)
+    first = make_federation(parts)
+    first.start(dropout=dropout)
+    second = make_federation(parts, ledgers=first.ledgers)
+    for node in first.clients:
+        second.grid.context_of(node).state.update(first.grid.context_of(node).state)
+    result = second.start(dropout=dropout)
+    assert result.confirmed == tuple(first.clients)
+    assert result.privacy.n_attempts == second.plan.last_round
+    spent = first.ledgers[2].past("rows", "record")
+    assert spent.epsilon == pytest.approx(2 * result.privacy.epsilon_worst_case)
+    assert len(spent.begun) == 2
+
+
+def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:
+    parts = grid_parts((60,) * 4)
+    first = make_federation(parts)
+    first.start()
+    second = make_federation(parts)
+
+    def on_request(message: Any) -> bool:
+        node = message.metadata.dst_node_id
+        second.grid.context_of(node).state.update(first.grid.context_of(node).state)
+        return True
+
+    second.faults.on_request = on_request
+    with pytest.raises(Exception, match="clients are left"):
+        second.start()
+    assert second.charges() == 0
