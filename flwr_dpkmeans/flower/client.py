@@ -20,9 +20,8 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.records import load_plan
-from flwr_dpkmeans.flower.units import in_callers_units, plan_bounds
+from flwr_dpkmeans.flower.units import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.ranges import Ranges
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import build_algorithm
 from flwr_dpkmeans.preliminary import preliminary_statistic
@@ -223,7 +222,7 @@ class KMeansClient(NumPyClient):
             if bounds.count_outside(self._points):
                 # How many is a private number, and in simulation this log reaches the operator's console.
                 logger.debug("some rows have values outside the bounds and are clipped")
-            self._scaled = (bounds, round_to_grid(bounds.scale(self._points), plan.fraction_bits))
+            self._scaled = (bounds, in_box(bounds, self._points, plan.fraction_bits))
         return self._scaled[1]
 
 

@@ -29,7 +29,7 @@ from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.flower.units import plan_bounds
+from flwr_dpkmeans.flower.units import in_box, plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.plan_defaults import resolve_delta
@@ -188,7 +188,7 @@ def _provenance(started: str) -> Provenance:
 
 def _in_box(plan: Plan, points: Array) -> Array:
     """One client's points in the plan's box, on the grid."""
-    return round_to_grid(plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits)
+    return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
 def fit_in_one_place(

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.kmeans.blocks import row_blocks
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import Plan
 
 
@@ -14,6 +16,14 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
     """The plan's box, declared or released, one pair per feature."""
     lower, upper = plan.bounds
     return Bounds(lower, upper).for_features(n_features)
+
+
+def in_box(bounds: Bounds, points: NDArray[np.float64], fraction_bits: int) -> NDArray[np.float64]:
+    """Points, (n_points, n_features), in the scaled box, on the grid: one new table, made block by block."""
+    scaled = np.empty(points.shape)
+    for rows in row_blocks(len(points), points.shape[1]):
+        scaled[rows] = round_to_grid(bounds.scale(points[rows]), fraction_bits)
+    return scaled
 
 
 def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.float64]:

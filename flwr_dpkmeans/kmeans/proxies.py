@@ -187,7 +187,9 @@ def samples_around(
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
-    size = max(len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // max(1, proxies.shape[1])))
+    size: int = max(
+        len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // max(1, proxies.shape[1]))
+    )
     parents = generator.choice(len(proxies), size=max(size, 1), p=shares)
     return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.flower.units import in_box
 from flwr_dpkmeans.kmeans import blocks
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import BLOCK_BYTES, block_length, row_blocks, sum_over_blocks
@@ -126,3 +128,12 @@ def test_blocks_cover_all_rows_once() -> None:
     points = drawn(33, 3)
     (total,) = sum_over_blocks(lambda rows: [points[rows].sum(axis=0)], len(points), 3)
     assert total.tolist() == points.sum(axis=0).tolist()
+
+
+def test_scaling_a_table_makes_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, bounds = drawn(300_000, 20) * 8.0, Bounds((-8.0,), (4.0,)).for_features(20)
+    assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * BLOCK_BYTES
+    whole = in_box(bounds, points[:50], 16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    assert np.array_equal(in_box(bounds, points[:50], 16), whole)
+    assert in_box(bounds, points[:0], 16).shape == (0, 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from fractions import Fraction
 from itertools import combinations
 from math import comb
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
 
 COHORTS = [(33, 1), (33, 3), (40, 5), (64, 8), (100, 12), (257, 40), (300, 30), (500, 62), (1000, 125), (5000, 600)]
@@ -145,6 +147,7 @@ def test_no_part_is_smaller_by_brute_force() -> None:
 @pytest.mark.parametrize("n_clients", [33, 40, 64, 100, 256, 300, 1000])
 def test_circles_are_twice_as_long_as_a_neighbourhood(n_clients: int) -> None:
     # The proof that one sum at most is read needs two transitions with halves that do not overlap.
-    for max_silent in range(0, n_clients // 6, max(1, n_clients // 40)):
-        graph = recovery_graph(n_clients, max_silent)
-        assert graph.certain or 2 * graph.degree <= n_clients
+    for max_silent in range(0, n_clients // 3, max(1, n_clients // 40)):
+        with suppress(PlanError):
+            graph = recovery_graph(n_clients, max_silent)
+            assert graph.certain or 2 * graph.degree <= n_clients
