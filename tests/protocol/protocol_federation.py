@@ -255,9 +255,12 @@ def count_readable(words: Words) -> int:
 
 
 def without_identities(report: PrivacyReport) -> dict[str, Any]:
-    """A report but for what its writer knows of the others' identities, which no two parties need to agree on."""
+    """A report but for its writer: what that one knows of the others' identities, its name, data set and times."""
     values = report.to_dict()
-    return values | {"assumptions": [line for line in values["assumptions"] if "dentities" not in line]}
+    values["assumptions"] = [line for line in values["assumptions"] if "dentities" not in line]
+    for own in ("party", "data_id", "started", "finished"):
+        del values["provenance"][own]
+    return values
 
 
 def off_grid(state: ClusterState) -> ClusterState:
