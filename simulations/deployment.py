@@ -110,6 +110,11 @@ class Deployment:
         """Processes of the SuperNodes, in the order of their configurations."""
         return tuple(self._nodes)
 
+    @property
+    def superlink(self) -> str:
+        """Address that SuperNodes connect to."""
+        return f"{HOST}:{self._relay.port}"
+
     def run(
         self,
         run_config: str,
