@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.guard import SUPEREXEC, Guard, GuardError, digest_of, require_private, write_programs
 from flwr_dpkmeans.flower.node_checks import Verdict, check
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
@@ -83,7 +83,7 @@ def supernode_command(options: NodeOptions) -> list[str]:
         ("--superexec-auth-secret-file", options.runtime_secret),
     ):
         command += [flag, str(value)] if value else []
-    return [*command, "--node-config", " ".join(f"{key}={_toml(value)}" for key, value in options.node_config.items())]
+    return [*command, "--node-config", settings_text(options.node_config)]
 
 
 def apps_command(options: NodeOptions) -> list[str]:
@@ -126,10 +126,32 @@ def _program(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
-def _toml(value: str | bool) -> str:
-    """A value on Flower's command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if {"'", "\n"} & set(value):
-        raise GuardError(f"the value {value!r} has a quote or a line break: use another path.")
-    return f"'{value}'"
+def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:
+    """Write settings as Flower's command line takes them, for a node or a run: TOML, strings in quotes.
+
+    Parameters
+    ----------
+    settings : mapping
+        Names and scalars.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ConfigurationError
+        If a string cannot be quoted.
+
+    Examples
+    --------
+    >>> settings_text({"data-path": "/a b/rows.npy", "n-clusters": 3, "verbose": True})
+    "data-path='/a b/rows.npy' n-clusters=3 verbose=true"
+    """
+    words = []
+    for key, value in settings.items():
+        if isinstance(value, str) and {"'", "\n"} & set(value):
+            raise ConfigurationError(f"the setting {key!r} is {value!r}: use a value without ' and line breaks.")
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        words.append(f"{key}='{value}'" if isinstance(value, str) else f"{key}={text}")
+    return " ".join(words)

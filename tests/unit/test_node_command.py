@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,10 +188,11 @@ def test_check_says_which_defence_the_systems_users_give(
     monkeypatch.setattr(node_checks.os, "access", lambda path, mode: Path(path) == options.policy)
     assert f"could change {options.policy}" in said_of_user(file, options).replace(f"{file}, ", "")
     monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65533)
-    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: False)
-    assert "read the SuperNode's key" in said_of_user(file, options)
     secret = NodeOptions.from_toml(write_node(tmp_path / "b", insecure=False, key="/etc/flower/key"))
-    assert said_of_user(file, secret).startswith("ok    user:       apps cannot change policy")
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: path == secret.key)
+    assert "note  user:       apps can read the SuperNode's key" in said_of_user(file, secret)
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: False)
+    assert said_of_user(file, secret).startswith("ok    user:       apps can neither change policy")
 
 
 def said_of_user(file: Path, options: NodeOptions) -> str:
@@ -260,3 +262,13 @@ def test_all_commands_are_reached_through_the_package(capsys: pytest.CaptureFixt
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.returncode == 1
     assert "does not exist" in completed.stderr
+
+
+def test_the_example_names_every_key() -> None:
+    file = ROOT / "simulations" / "deploy" / "node.example.toml"
+    options = NodeOptions.from_toml(file)
+    named = re.findall(r"^(?:# )?([a-z-]+) = ", file.read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(name.replace("_", "-") for name in NodeOptions.model_fields)
+    assert not options.insecure
+    assert options.root_certificates
+    assert options.key
