@@ -25,7 +25,7 @@ from pathlib import Path
 from flwr.cli.build import build_fab_from_disk
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.guard import digest_of
+from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_command import guarded_environment
 from simulations.flower_commands import (
     Credentials,

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.data.bundled import load_source
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.guard import GuardError, missing_seams, require_private
+from flwr_dpkmeans.flower.app_guard import GuardError, missing_seams, require_private
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.privacy.ledger import FileLedger

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.guard import SUPEREXEC, Guard, GuardError, digest_of, require_private, write_programs
+from flwr_dpkmeans.flower.app_guard import SUPEREXEC, Guard, GuardError, digest_of, require_private, write_programs
 from flwr_dpkmeans.flower.node_checks import Verdict, check
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
 

@@ -16,7 +16,7 @@ from flwr_dpkmeans.__main__ import COMMANDS
 from flwr_dpkmeans.__main__ import main as package_main
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node_checks, node_command
-from flwr_dpkmeans.flower.guard import digest_of
+from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_checks import Verdict, check
 from flwr_dpkmeans.flower.node_command import main
 from flwr_dpkmeans.flower.node_options import NodeOptions

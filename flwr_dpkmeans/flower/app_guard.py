@@ -119,17 +119,7 @@ def _run() -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the hash that approves an app, if it may be approved at all.
-
-    Parameters
-    ----------
-    content : bytes
-        The whole FAB.
-
-    Returns
-    -------
-    str
-        SHA-256, 64 hexadecimal digits.
+    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it may be approved at all.
 
     Raises
     ------

@@ -16,8 +16,8 @@ from flwr.clientapp.client_app import LoadClientAppError
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
 
-from flwr_dpkmeans.flower import guard as guards
-from flwr_dpkmeans.flower.guard import Guard, GuardError, digest_of, put_before_flower, write_programs
+from flwr_dpkmeans.flower import app_guard as guards
+from flwr_dpkmeans.flower.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
 VERSIONS = (
