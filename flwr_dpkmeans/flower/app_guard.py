@@ -81,7 +81,7 @@ class Guard:
         content = bytes(content)  # what is hashed is what is unpacked, whatever the caller still holds
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self.allowed:
-            raise self._refusal(digest, "this node runs approved apps only, and this is none of them")
+            raise self._refusal(digest, "this node runs approved ClientApps only, and this is none of them")
         try:
             require_plain(content)
             require_private(self.folder)

@@ -163,7 +163,7 @@ def test_an_app_that_comes_after_an_approved_one_is_checked_too(tmp_path: Path) 
     good, other = packed(app_files()), packed(app_files(answer=THIEF))
     put_before_flower(guard_for(tmp_path, good))
     run_clientapp.install_from_fab(good, skip_prompt=True)
-    with pytest.raises(LoadClientAppError, match="approved apps only"):
+    with pytest.raises(LoadClientAppError, match="approved ClientApps only"):
         run_clientapp.install_from_fab(other, skip_prompt=True)
     with pytest.raises(LoadClientAppError, match="no approved app"):
         run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
