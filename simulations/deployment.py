@@ -201,13 +201,13 @@ class Deployment:
         """
         own_port = port or free_ports(1)[0]
         command = supernode_command(node, self._relay.port, own_port, self._credentials, key)
-        guard = functools.partial(guarded_environment, flower_home(home), frozenset({self._allowed}))
+        guard = functools.partial(guarded_environment, flower_home(home), frozenset({self.allowed_app}))
         with logged(command, home, guard) as process:
             yield process
 
     @functools.cached_property
-    def _allowed(self) -> str:
-        """Hash of the app: `flwr run` packs the same bytes."""
+    def allowed_app(self) -> str:
+        """SHA-256 of the only app that its nodes run, as it is now: `flwr run` packs the same bytes."""
         return digest_of(build_fab_from_disk(self._app))
 
     def ask_nodes_to_end(self) -> None:

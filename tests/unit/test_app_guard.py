@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -255,6 +256,8 @@ def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(t
     assert completed.returncode == 0, completed.stderr
     assert "--token" in completed.stdout
     assert not (tmp_path / "ran").exists()
+    # The app's own copy of this package would not be imported beside one that is there already.
+    assert re.findall(r"^\s*(?:from|import) flwr_dpkmeans", Path(guards.__file__).read_text(), re.MULTILINE) == []
 
 
 def test_alerts_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
