@@ -287,7 +287,7 @@ def main(arguments: Collection[str]) -> None:
 
     put_before_flower(guard)
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
-    sys.argv = [name, *own]
+    sys.argv = [f"guarded {name}", *own]
     flwr_clientapp()
 
 

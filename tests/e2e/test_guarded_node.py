@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,15 +58,15 @@ def test_a_modified_app_is_refused_and_reads_nothing_while_the_reviewed_one_runs
     thief = write_app(tmp_path / "thief", app_files(version, answer=THIEF, mark=LEAVES_A_TRACE))
     home, superlink = tmp_path / "node", tmp_path / "federation" / "superlink"
     with deployed(tmp_path / "federation", []) as deployment, node_for(deployment, home, reviewed):
-        stolen = said(deployment, thief)
-        answered = said(deployment, reviewed)
+        with ThreadPoolExecutor() as pool:
+            stolen, answered = pool.map(lambda app: said(deployment, app), (thief, reviewed))
+        assert "4321" not in stolen
         alerts = (flower_home(home) / "alerts.log").read_text()
         left = list((flower_home(home) / "guarded-apps").iterdir())
         # Its ServerApp is the same file, and did run where it was sent from.
         traces = {flower_home(place): (flower_home(place) / "it-ran").exists() for place in (home, superlink)}
     assert "SAID nothing" in answered, answered
     assert "SAID" in stolen, stolen
-    assert "4321" not in stolen
     assert traces == {flower_home(home): False, flower_home(superlink): True}
     assert list((tmp_path / "writable").iterdir()) == []
     assert left == []
