@@ -223,15 +223,15 @@ def _user(path: Path, options: NodeOptions) -> str:
 
 def _unchangeable(path: Path) -> None:
     """Refuse a file that others may write to."""
-    if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(f"{path} may be changed by others: chmod go-w it.")
+    facts = path.stat()
+    if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(f"{path} may be changed by others: chown it to root, or chmod go-w it.")
 
 
 def _secret(path: Path) -> None:
-    """Refuse a file that everybody may read."""
-    _unchangeable(path)
-    if path.stat().st_mode & stat.S_IROTH and path.parent.stat().st_mode & stat.S_IXOTH:
-        raise ConfigurationError(f"{path} may be read by everybody: chmod o-r it.")
+    """Refuse a file that everybody may read or write."""
+    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
+        raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
 
 
 def _is_this_machine(host: str) -> bool:

@@ -20,7 +20,6 @@ from flwr.supernode.runtime import run_clientapp
 from flwr_dpkmeans.flower import app_guard as guards
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs
 
-POSIX = pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
 VERSIONS = (
     *("../../x", "0.1.0.abcdef01/../../../x", "/tmp/x", "..", "0.1.0\\..\\..\\x", "..%2f..%2fx", "%2e%2e/x"),
     *("0.1.0/x", "~/x", "\uff0e\uff0e\uff0fx", "$HOME", "0.1.0 x"),
@@ -123,7 +122,6 @@ def test_two_members_of_one_name_and_what_is_no_app_are_refused() -> None:
             digest_of(wrong)
 
 
-@POSIX
 def test_a_folder_that_is_a_link_or_open_to_others_is_not_used(tmp_path: Path) -> None:
     content = packed(app_files())
     guard = guard_for(tmp_path / "home", content)
@@ -214,7 +212,6 @@ def test_a_flower_that_works_in_another_way_runs_nothing(tmp_path: Path, monkeyp
         put_before_flower(guard_for(tmp_path))
 
 
-@POSIX
 def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> None:
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
     (tmp_path / "programs").mkdir()
@@ -227,7 +224,6 @@ def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> No
         assert name == "flower-superexec" or str(Path(guards.__file__)) in found.read_text()
 
 
-@POSIX
 def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
     monkeypatch.setattr(guards.shutil, "which", lambda name, path: None)
@@ -241,7 +237,6 @@ def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path, monk
             write_programs(Guard(frozenset(wrong), tmp_path / "apps", tmp_path / "alerts.log"), tmp_path / "programs")
 
 
-@POSIX
 def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(tmp_path: Path) -> None:
     poison = tmp_path / "poison"
     poison.mkdir()

@@ -125,15 +125,26 @@ def test_a_node_does_not_start_while_something_is_wrong(
     assert not started
 
 
-@pytest.mark.parametrize("name", ["node.toml", "policy.toml", "ledger.jsonl", "rows.npy"])
+@pytest.mark.parametrize("name", ["node.toml", "policy.toml", "ledger.jsonl"])
 def test_files_that_others_may_change_are_refused(tmp_path: Path, name: str) -> None:
     file = write_node(tmp_path)
     (tmp_path / name).touch()
     (tmp_path / name).chmod(0o666)
     findings = check(file, NodeOptions.from_toml(file), apps=False)
     assert [finding.says for finding in findings if finding.verdict is Verdict.WRONG] == [
-        f"{tmp_path / name} may be changed by others: chmod go-w it."
+        f"{tmp_path / name} may be changed by others: chown it to root, or chmod go-w it."
     ]
+
+
+def test_a_policy_of_another_user_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_node(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "policy.toml", 65533, -1)
+    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65532)
+    assert main(["check", str(file)]) == 1
+    assert "chown it to root" in said(capsys, "policy")
 
 
 def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +152,7 @@ def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest
     (tmp_path / "open").chmod(0o755)
     (tmp_path / "open" / "rows.npy").chmod(0o644)
     assert main(["check", str(file)]) == 1
-    assert "may be read by everybody: chmod o-r it" in said(capsys, "data")
+    assert "may be read or changed by everybody: chmod o-rw it" in said(capsys, "data")
 
 
 def test_the_connection_needs_tls_and_a_certificate_that_holds(
@@ -161,7 +172,7 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     made.node_keys[0].chmod(0o644)
     made.node_keys[0].parent.chmod(0o755)
     assert main(["check", str(file)]) == 1
-    assert "chmod o-r" in said(capsys, "connection")
+    assert "chmod o-rw" in said(capsys, "connection")
     assert main(["check", str(write_node(tmp_path, superlink="localhost:1", host="0.0.0.0"))]) == 0
     assert main(["check", str(write_node(tmp_path, host="0.0.0.0", **secure))]) == 1
 
