@@ -118,13 +118,12 @@ def _flower() -> str:
 
 
 def _connection(options: NodeOptions) -> str:
-    host = options.superlink.rpartition(":")[0].strip("[]")
-    if options.insecure:
-        if not _is_this_machine(host):
-            raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
-        raise _NoteError("no TLS and no authentication, with a SuperLink on this machine")
     if not _is_this_machine(options.host):
         raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
+    if options.insecure:
+        if not _is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
+            raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
+        raise _NoteError("no TLS and no authentication, with a SuperLink on this machine")
     if not options.key:
         raise _NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
     _secret(options.key)
