@@ -10,6 +10,7 @@ Every process has a home of its own below the folder, as if it were a machine of
 from __future__ import annotations
 
 import contextlib
+import functools
 import ssl
 import subprocess
 import threading
@@ -21,7 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from flwr.cli.build import build_fab_from_disk
+
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.node_command import guarded_environment
 from simulations.flower_commands import (
     Credentials,
     NodeConfig,
@@ -83,10 +88,15 @@ class Deployment:
         Between SuperNodes and SuperLink.
     credentials : Credentials, optional
         None: without TLS and authentication.
+    app : Path
+        Folder of the only Flower app that the SuperNodes run.
     """
 
-    def __init__(self, folder: Path, port: int, relay: Relay, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, folder: Path, port: int, relay: Relay, credentials: Credentials | None = None, app: Path = PROJECT
+    ) -> None:
         self._folder = folder
+        self._app = app
         self._relay = relay
         self._credentials = credentials
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -99,6 +109,11 @@ class Deployment:
     def nodes(self) -> tuple[subprocess.Popen[bytes], ...]:
         """Processes of the SuperNodes, in the order of their configurations."""
         return tuple(self._nodes)
+
+    @property
+    def superlink(self) -> str:
+        """Address that SuperNodes connect to."""
+        return f"{HOST}:{self._relay.port}"
 
     def run(
         self,
@@ -186,8 +201,14 @@ class Deployment:
         """
         own_port = port or free_ports(1)[0]
         command = supernode_command(node, self._relay.port, own_port, self._credentials, key)
-        with logged(command, home) as process:
+        guard = functools.partial(guarded_environment, flower_home(home), frozenset({self.allowed_app}))
+        with logged(command, home, guard) as process:
             yield process
+
+    @functools.cached_property
+    def allowed_app(self) -> str:
+        """SHA-256 of the only app that its nodes run, as it is now: `flwr run` packs the same bytes."""
+        return digest_of(build_fab_from_disk(self._app))
 
     def ask_nodes_to_end(self) -> None:
         """Ask all SuperNodes to leave, without waiting for them."""
@@ -212,7 +233,9 @@ class Deployment:
 
 
 @contextlib.contextmanager
-def deployed(folder: Path, nodes: Sequence[NodeConfig], credentials: Credentials | None = None) -> Iterator[Deployment]:
+def deployed(
+    folder: Path, nodes: Sequence[NodeConfig], credentials: Credentials | None = None, *, app: Path = PROJECT
+) -> Iterator[Deployment]:
     """Start a SuperLink and SuperNodes, and end them with the block, whatever happens in it.
 
     Parameters
@@ -223,6 +246,8 @@ def deployed(folder: Path, nodes: Sequence[NodeConfig], credentials: Credentials
         The node configuration of each SuperNode, such as ``{"data-path": "/path/to/rows.npy"}``.
     credentials : Credentials, optional
         With a key for each SuperNode; None: without TLS and authentication.
+    app : Path
+        Folder of the only Flower app that the SuperNodes run; each node's guard refuses any other.
 
     Yields
     ------
@@ -248,7 +273,7 @@ def deployed(folder: Path, nodes: Sequence[NodeConfig], credentials: Credentials
         wait_until(superlink, home, lambda: _is_healthy(port, credentials))
         relay = stack.enter_context(relayed(port))
         stack.enter_context(guarded(folder / "cli"))
-        deployment = Deployment(folder, port, relay, credentials)
+        deployment = Deployment(folder, port, relay, credentials, app)
         if credentials is not None:
             with ThreadPoolExecutor() as pool:
                 names = [f"node-{index}" for index in range(len(nodes))]

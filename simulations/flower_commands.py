@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.node_command import settings_text
 from simulations.flower_processes import program
 from simulations.relay import HOST
+
+__all__ = ["Credentials", "NodeConfig", "connection_text", "settings_text", "superlink_command", "supernode_command"]
 
 _NAME = "loopback"
 
@@ -52,37 +54,6 @@ def connection_text(port: int, credentials: Credentials | None) -> str:
     """What `flwr`'s own configuration file says of the SuperLink."""
     text = f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress = "{HOST}:{port}"\n'
     return text + ("insecure = true\n" if credentials is None else f"root-certificates = '{credentials.authority}'\n")
-
-
-def settings_text(settings: NodeConfig) -> str:
-    """Write settings as Flower's command line takes them, for a node or a run: TOML, strings in quotes.
-
-    Parameters
-    ----------
-    settings : mapping
-        Names and scalars.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ConfigurationError
-        If a string cannot be quoted.
-
-    Examples
-    --------
-    >>> settings_text({"data-path": "/a b/rows.npy", "n-clusters": 3, "verbose": True})
-    "data-path='/a b/rows.npy' n-clusters=3 verbose=true"
-    """
-    words = []
-    for key, value in settings.items():
-        if isinstance(value, str) and {"'", "\n"} & set(value):
-            raise ConfigurationError(f"the setting {key!r} is {value!r}: use a value without ' and line breaks.")
-        text = str(value).lower() if isinstance(value, bool) else repr(value)
-        words.append(f"{key}='{value}'" if isinstance(value, str) else f"{key}={text}")
-    return " ".join(words)
 
 
 def superlink_command(port: int, credentials: Credentials | None) -> list[str]:

@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from flwr_dpkmeans.errors import PeerError
 from simulations import ray_processes
@@ -68,9 +69,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def logged(command: Sequence[str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One process with its home and log file, and all that it starts."""
-    with guarded(home), (home / "log").open("wb") as log, running(command, home, stdout=log, cwd=home) as process:
+def logged(
+    command: Sequence[str], home: Path, variables: Callable[[], Mapping[str, str]] = dict
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One process with its home and log file, and all that it starts; variables are made when the home is there."""
+    with (
+        guarded(home),
+        (home / "log").open("wb") as log,
+        running(command, home, stdout=log, cwd=home, variables=variables()) as process,
+    ):
         yield process
 
 
@@ -93,12 +100,19 @@ def tail(lines: Sequence[str]) -> str:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], home: Path, *, stdout: object, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str],
+    home: Path,
+    *,
+    stdout: object,
+    cwd: Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[subprocess.Popen[bytes]]:
     """One process, ended by its id with the block."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
-        env=environment(home),
+        env=environment(home) | dict(variables),
         stdin=subprocess.DEVNULL,
         stdout=stdout,  # type: ignore[call-overload]
         stderr=subprocess.STDOUT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 from flwr.app import Context, RecordDict
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
+from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.logs import LogOptions, event, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.flower.node import NodeSettings, is_simulation
 from flwr_dpkmeans.plan import Plan, PlannedRound
@@ -42,6 +44,7 @@ def show_node_logs(context: Context) -> None:
 
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
+    _look_for_guard()
     config = plan.config
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
@@ -67,6 +70,16 @@ def plan_came(plan: Plan, digest: bytes) -> None:
         digest.hex()[:_DIGEST_CHARACTERS],
         extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
     )
+
+
+def _look_for_guard() -> None:
+    """Warn where Flower's own program runs this app: the guard runs it under another name."""
+    if Path(sys.argv[0]).name == CLIENT_APP:
+        logger.warning(
+            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
+            "node start NODE.toml'",
+            extra=event("unguarded"),
+        )
 
 
 def plan_allowed(settings: NodeSettings, past: Past) -> None:

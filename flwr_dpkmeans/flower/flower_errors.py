@@ -9,7 +9,7 @@ from flwr.app import Message
 _SUPERLINK = 1
 _MEANINGS = MappingProxyType(
     {
-        1: "its SuperNode could not load the app",
+        1: "its SuperNode could not load the app, or its guard has not approved it",
         2: "its app failed before it could answer",
         3: "the message was no longer there",
         4: "its reply was not complete",

@@ -62,6 +62,7 @@ def _rehearse(options: argparse.Namespace) -> None:
     nodes: list[NodeConfig] = [site.node_config for site in sites]
     with deployed(folder, nodes, credentials) as deployment:
         print(f"[{time.monotonic() - start:5.1f} s] SuperLink and {len(sites)} SuperNodes are up", flush=True)
+        print(f"each runs this app only: SHA-256 {deployment.allowed_app}", flush=True)
         seconds = _run(deployment, settings, options.timeout)
         results = collect(sites)
     _report(folder, results, seconds, time.monotonic() - start)

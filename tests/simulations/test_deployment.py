@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apps import app_files, write_app
+from flwr.cli.build import build_fab_from_disk
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.app_guard import digest_of
 from simulations import deployment, flower_commands
 from simulations.deployment import Deployment, DeploymentError, deployed
 from simulations.flower_commands import (
@@ -130,6 +133,23 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
     assert not command.exists() or command.read_bytes() == b""
     assert not (tmp_path / "superlink" / ".flwr").exists()
     assert (tmp_path / "superlink" / "log").is_file()
+
+
+@linux
+def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(
+        tmp_path, "import os, time\nprint('SuperNode ID: 1, PATH', os.environ['PATH'], flush=True)\ntime.sleep(60)"
+    )
+    for module in (deployment, flower_commands):
+        monkeypatch.setattr(module, "program", lambda name: program)
+    monkeypatch.setattr(deployment, "_is_healthy", lambda port, credentials: True)
+    app = write_app(tmp_path / "app", app_files())
+    with deployed(tmp_path / "federation", [{}, {}], app=app) as there:
+        assert there.allowed_app == digest_of(build_fab_from_disk(app))
+        for name in ("node-0", "node-1"):
+            programs = tmp_path / "federation" / name / ".flwr" / "guarded-programs"
+            assert f"PATH {programs}\n" in (tmp_path / "federation" / name / "log").read_text()
+            assert there.allowed_app in (programs / "flwr-clientapp").read_text()
 
 
 def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

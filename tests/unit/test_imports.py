@@ -44,6 +44,7 @@ ALLOWED = {
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
     "identity": {"secagg"},
+    "__main__": {"planner", "ledger", "identity", "flower"},
     "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "reporting", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),

@@ -91,6 +91,16 @@ def test_every_line_says_where_in_the_run_it_belongs(caplog: pytest.LogCaptureFi
         assert {(line.round, line.attempt) for line in lines} == {(None, None), (1, 0), (2, 0)}, side
 
 
+@pytest.mark.parametrize("program", ["/opt/flower/bin/flwr-clientapp", "guarded flwr-clientapp", "notebook"])
+def test_a_node_without_a_guard_is_warned_in_every_run(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [program, "--token", "x"])
+    make_federation(grid_parts((20, 20))).start(algorithm="lloyd", max_iter=1)
+    lines = [record.getMessage() for record in caplog.records if "runs whatever app" in record.getMessage()]
+    assert len(lines) == (2 if program.startswith("/") else 0)
+
+
 def test_a_place_ends_with_its_block_even_when_it_raises(caplog: pytest.LogCaptureFixture) -> None:
     logger = placed_logger("flwr_dpkmeans.test")
     with pytest.raises(ValueError, match="x"), placed(Place(run=1, node=2)):  # noqa: PT012

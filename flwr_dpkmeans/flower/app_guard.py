@@ -1,0 +1,295 @@
+"""Lets a SuperNode run approved apps only: stands where Flower starts ``flwr-clientapp``.
+
+Whoever may start runs chooses the app (FAB) that a SuperNode is sent. Flower unpacks it into a folder that the app's
+own unchecked version names, uses what lies there already, and imports it with all rights of the node.
+Here the bytes that came are hashed first. If their SHA-256 is on the node's list, these same bytes are unpacked into a
+new private folder and loaded from there; else nothing of them is parsed, written or run, and an alert has the hash.
+
+`write_programs` makes scripts that run this file as a program. It therefore imports nothing of its own package: the
+``flwr_dpkmeans`` that an approved app brings must be the one that runs. Nothing but the script itself decides what is
+allowed: Python's isolated mode ignores its variables and the working directory, and PATH leads nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+SUPEREXEC = "flower-superexec"
+CLIENT_APP = "flwr-clientapp"
+_HASH = re.compile(r"[0-9a-f]{64}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
+# A server can send refused apps for ever, and a full disk would stop the ledger.
+_LONGEST_ALERTS = 1_000_000
+
+
+class GuardError(Exception):
+    """An app is not approved, or the guard cannot do its work: in both cases nothing runs."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a node allows, and where apps and alerts go.
+
+    Parameters
+    ----------
+    allowed : frozenset of str
+        SHA-256 of whole FABs, 64 lower-case hexadecimal digits each.
+    folder : Path
+        Private folder in which every message's app is unpacked anew.
+    alerts : Path
+        File that gets a line for each refused app.
+    """
+
+    allowed: frozenset[str]
+    folder: Path
+    alerts: Path
+
+    def unpack(self, content: bytes) -> Path:
+        """Write an approved app into a new folder, or refuse it.
+
+        Parameters
+        ----------
+        content : bytes
+            The whole FAB.
+
+        Returns
+        -------
+        Path
+            A folder that did not exist before, so that nobody can have put anything in it.
+
+        Raises
+        ------
+        GuardError
+            If the hash is not on the list, or the app or the folder could lead elsewhere.
+        """
+        content = bytes(content)  # what is hashed is what is unpacked, whatever the caller still holds
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self.allowed:
+            raise self._refusal(digest, "this node runs approved ClientApps only, and this is none of them")
+        try:
+            require_plain(content)
+            require_private(self.folder)
+        except GuardError as error:
+            raise self._refusal(digest, str(error)) from error
+        target = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=self.folder))
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            archive.extractall(target)
+        return target
+
+    def _refusal(self, digest: str, reason: str) -> GuardError:
+        """Tell the node's operator, in a file (Flower drops what some programs print) and on the error stream."""
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = f"{when} ALERT app refused: SHA-256 {digest}, {_run()}; {reason}; nothing of it was unpacked or run.\n"
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.alerts, flags, 0o600), "a") as file:
+                if file.tell() < _LONGEST_ALERTS:
+                    file.write(line)
+        except OSError as error:
+            sys.stderr.write(f"the alert could not be written into {self.alerts} ({error.strerror}).\n")
+        return GuardError(f"{reason} (SHA-256 {digest}): ask the node's operator to review it.")
+
+
+def _run() -> str:
+    """Which run the app came with, if Flower has said so by now."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    try:
+        return f"run {TaskIdentity.run_id}"
+    except RuntimeError:
+        return "no run"
+
+
+def digest_of(content: bytes) -> str:
+    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it may be approved at all.
+
+    Raises
+    ------
+    GuardError
+        If it is no FAB, or its names could lead out of the folder that it is unpacked into.
+    """
+    require_plain(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def require_plain(content: bytes) -> None:
+    """Refuse an app whose name, version or members say more than a plain name: a reviewer may overlook it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            config = tomllib.loads(archive.read("pyproject.toml").decode())
+        names = (config["tool"]["flwr"]["app"]["publisher"], config["project"]["name"], config["project"]["version"])
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+        raise GuardError(f"the app is no FAB ({type(error).__name__})") from error
+    for name in names:
+        if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name)):
+            raise GuardError(f"the app's publisher, name or version is {str(name)[:100]!r}, which is no plain name")
+    if len({member.filename for member in members}) < len(members):
+        raise GuardError("the app has two members of one name")
+    for member in members:
+        parts = PurePosixPath(member.filename).parts
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if "/" in parts[:1] or ".." in parts or set("\\:\0") & set(member.orig_filename) or kind == stat.S_IFLNK:
+            raise GuardError(f"the app's member {member.filename[:100]!r} is a link or leads out of its folder")
+
+
+def require_private(folder: Path) -> None:
+    """Refuse a folder that another user, or a link, could put something else in the place of."""
+    facts = os.lstat(folder) if os.path.lexists(folder) else None
+    if facts is None or not stat.S_ISDIR(facts.st_mode):
+        raise GuardError(f"{folder} is no folder, or a link: make it anew with mode 700")
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        raise GuardError(
+            f"{folder} has mode {stat.S_IMODE(facts.st_mode):o} and belongs to user {facts.st_uid}, but it must be "
+            f"of this user ({os.geteuid()}) with mode 700: chown and chmod it"
+        )
+    for parent in folder.absolute().parents:
+        mode = os.stat(parent).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise GuardError(f"everybody may write to {parent}, which leads to {folder}: chmod o-w it")
+
+
+def write_programs(guard: Guard, folder: Path) -> dict[str, str]:
+    """Write every program that Flower starts on a node as a guarded script, and return the environment to use.
+
+    Parameters
+    ----------
+    guard : Guard
+        Goes into the scripts: a change needs a new start of the node.
+    folder : Path
+        For the scripts; replaced if it is there.
+
+    Returns
+    -------
+    dict
+        Variables for ``flower-supernode`` and ``flower-superexec``. PATH has this folder alone: if a script could not
+        be run, Flower would take the next program of that name, which guards nothing.
+
+    Raises
+    ------
+    GuardError
+        If the list has something else than hashes, or the system does not run programs in this folder.
+    """
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    if not guard.allowed or not all(_HASH.fullmatch(digest) for digest in guard.allowed):
+        raise GuardError("the allowed apps must be SHA-256 hashes of 64 lower-case hexadecimal digits, at least one")
+    for parent in (guard.folder, folder):
+        if parent.is_symlink():
+            raise GuardError(f"{parent} is a link: remove it")
+        shutil.rmtree(parent, ignore_errors=True)
+        parent.mkdir(mode=0o700, parents=True)
+        require_private(parent)
+    for name in TASK_TYPE_TO_COMMAND.values():
+        # Agents and servers have no business on a node: no app at all is allowed to them.
+        allowed = ",".join(sorted(guard.allowed)) if name == CLIENT_APP else ""
+        words = [sys.executable, "-I", "-B", str(Path(__file__).absolute())]
+        _write_script(folder / name, [*words, allowed, str(guard.folder), str(guard.alerts), name])
+    _write_script(folder / SUPEREXEC, [str(Path(sys.executable).with_name(SUPEREXEC))])
+    for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
+        if shutil.which(name, path=str(folder)) != str(folder / name):
+            raise GuardError(f"{folder / name} cannot be run (a disk mounted with noexec?): choose another home")
+    return {"PATH": str(folder), "PYTHONSAFEPATH": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+
+
+def _write_script(path: Path, words: list[str]) -> None:
+    """A shell script, because the first line of a script has no room for long names and spaces."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+
+
+def missing_seams() -> list[str]:
+    """Return the functions that this version of Flower should call, but does not: without them nothing may run."""
+    from flwr.supernode.runtime import run_clientapp
+
+    return [
+        name
+        for name in _SEAMS
+        if name not in run_clientapp.run_clientapp.__code__.co_names or not hasattr(run_clientapp, name)
+    ]
+
+
+def put_before_flower(guard: Guard) -> None:
+    """Put the guard in the place of what Flower installs and loads apps with, in this process.
+
+    The server also names the folder that Flower would load from (id, version and hash of a run are its own words), so
+    what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own.
+
+    Parameters
+    ----------
+    guard : Guard
+        What is allowed.
+
+    Raises
+    ------
+    GuardError
+        If this version of Flower works in another way.
+    """
+    from flwr.clientapp.client_app import LoadClientAppError
+    from flwr.clientapp.utils import get_load_client_app_fn
+    from flwr.supercore.exit import add_exit_handler
+    from flwr.supernode.runtime import run_clientapp
+
+    if missing := missing_seams():
+        raise GuardError(f"this version of Flower does not call {missing[0]}, which the guard stands before: update it")
+    unpacked: list[Path] = []
+
+    def install(content: bytes, *_: object, **__: object) -> Path:
+        unpacked.clear()
+        try:
+            target = guard.unpack(content)
+        except GuardError as error:
+            raise LoadClientAppError(str(error)) from error
+        add_exit_handler(lambda: shutil.rmtree(target, ignore_errors=True))
+        unpacked.append(target)
+        return target
+
+    def folder(*_: object) -> Path:
+        if not unpacked:
+            raise LoadClientAppError("no approved app was unpacked.")
+        return unpacked[0]
+
+    def load(*_: object, **__: object) -> Callable[..., Any]:
+        return get_load_client_app_fn(default_app_ref="", app_path=str(folder()), multi_app=True)
+
+    def install_dependencies(*_: object, **__: object) -> None:
+        raise LoadClientAppError("a guarded node installs nothing at run time.")
+
+    for name, own in zip(_SEAMS, (install, folder, install_dependencies, load), strict=True):
+        setattr(run_clientapp, name, own)
+
+
+def main(arguments: Collection[str]) -> None:
+    """Run one message's app, if it is approved; the arguments are those of the script and then Flower's own."""
+    allowed, folder, alerts, name, *own = arguments
+    guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts))
+    os.environ["PATH"] = os.defpath  # that of the node leads to the guarded programs alone
+    from flwr.supernode.cli import flwr_clientapp
+
+    put_before_flower(guard)
+    # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
+    sys.argv = [f"guarded {name}", *own]
+    flwr_clientapp()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

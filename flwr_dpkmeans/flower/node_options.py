@@ -1,0 +1,129 @@
+"""NODE.toml: everything that a node's operator decides, in one file that no message can change."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+
+
+class Isolation(StrEnum):
+    """Who starts apps: the SuperNode itself, or a second program, which may be another user's."""
+
+    SUBPROCESS = "subprocess"
+    PROCESS = "process"
+
+
+def _absolute(path: Path) -> Path:
+    """A service's working directory is not what its operator thinks."""
+    if not path.is_absolute():
+        raise ValueError(f"write an absolute path such as /etc/flower/{path.name}")
+    return path
+
+
+_Path = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class NodeOptions(BaseModel):
+    """What NODE.toml says; keys are spelt with hyphens there."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, alias_generator=lambda name: name.replace("_", "-")
+    )
+    allowed_apps: tuple[_Sha256, ...] = Field(min_length=1, strict=False)
+    """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash`` prints it after a review."""
+    superlink: str
+    """Address of the SuperLink, such as "superlink.example.org:443"."""
+    home: _Path
+    """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
+    data_path: _Path
+    """The rows."""
+    policy: _Path
+    """What this node allows (TOML)."""
+    ledger: _Path
+    """What its data have cost."""
+    identity: _Path
+    """Its long-term key, which the other parties pin."""
+    output: _Path
+    """Folder for results."""
+    root_certificates: _Path | None = None
+    """Certificate that the SuperLink is known by (PEM); left out: those of the system."""
+    key: _Path | None = None
+    """Private key that the SuperLink knows this SuperNode by."""
+    insecure: bool = False
+    """Without TLS, for a SuperLink on this machine only."""
+    host: str = "127.0.0.1"
+    """Where this node's own programs find the SuperNode: an address of this machine alone."""
+    port: int = Field(9094, ge=1, le=65535)
+    """Port there."""
+    isolation: Isolation = Field(Isolation.SUBPROCESS, strict=False)
+    """With "process", apps are started by ``node start --apps``, as another user than the SuperNode's."""
+    runtime_secret: _Path | None = None
+    """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
+    data_id: str = ""
+    """Name of the data in the ledger; "": the path."""
+    label_column: str = ""
+    """Column of classes, for a private evaluation; "": none."""
+    log_format: str = ""
+    """Lines of the app's log: "text" or "json"."""
+    log_file: _Path | None = None
+    """Where they are written as well."""
+    verbose: bool = False
+    """Also sizes, timings and phases."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> NodeOptions:
+        if (self.isolation is Isolation.PROCESS) != (self.runtime_secret is not None):
+            raise ValueError("runtime-secret and isolation='process' belong together: give both or neither")
+        if self.insecure and (self.key or self.root_certificates):
+            raise ValueError("insecure is true beside key or root-certificates: leave it out")
+        return self
+
+    @classmethod
+    def from_toml(cls, path: Path) -> NodeOptions:
+        """Read NODE.toml.
+
+        Raises
+        ------
+        ConfigurationError
+            If it cannot be read, lacks a key, or has an unknown one or a wrong value.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text()))
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be read ({error.strerror or error}): correct its path.") from error
+        except ValidationError as error:
+            raise ConfigurationError(f"{path}: {_sentence(dict(error.errors()[0]))}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{path} is not valid TOML ({error}): correct it.") from error
+
+    @property
+    def node_config(self) -> Mapping[str, str | bool]:
+        """What the app is told of this node (Flower's ``--node-config``)."""
+        given = {name.replace("_", "-"): getattr(self, name) for name in _NODE_CONFIG}
+        return {key: value if value is True else str(value) for key, value in given.items() if value}
+
+
+_NODE_CONFIG = (
+    *("data_path", "data_id", "policy", "ledger", "identity", "output", "label_column", "log_format", "log_file"),
+    "verbose",
+)
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    """One of pydantic's findings, as the other errors of the package are."""
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = [name.replace("_", "-") for name in NodeOptions.model_fields]
+        return f"the key {key!r} is not known: {nearest(key, known)}"
+    if error["type"] == "missing":
+        return f"the key {key!r} is not there, but every node needs it: add it."
+    said = str(error["msg"]).removeprefix("Value error, ")
+    return f"{key} is {error['input']!r}: {said}." if key else f"{said}."

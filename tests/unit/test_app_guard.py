@@ -1,0 +1,264 @@
+"""Apps from a server: only bytes on the node's list are unpacked, into a folder that nobody prepared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from apps import THIEF, app_files, packed
+from flwr.clientapp import ClientApp
+from flwr.clientapp.client_app import LoadClientAppError
+from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+from flwr.supernode.runtime import run_clientapp
+
+from flwr_dpkmeans.flower import app_guard as guards
+from flwr_dpkmeans.flower.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs
+
+VERSIONS = (
+    *("../../x", "0.1.0.abcdef01/../../../x", "/tmp/x", "..", "0.1.0\\..\\..\\x", "..%2f..%2fx", "%2e%2e/x"),
+    *("0.1.0/x", "~/x", "\uff0e\uff0e\uff0fx", "$HOME", "0.1.0 x"),
+)
+MEMBERS = ("../x.py", "/tmp/x.py", "a/../../x.py", "a/..", "C:/x.py", "a\\..\\..\\x.py", "..\\x.py")
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def guard_for(home: Path, *allowed: bytes) -> Guard:
+    """A guard with its private folder."""
+    folder = home / "guarded-apps"
+    folder.mkdir(mode=0o700, parents=True)
+    return Guard(frozenset(map(sha256, allowed)), folder, home / "alerts.log")
+
+
+def everything(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.name != "alerts.log"}
+
+
+@pytest.fixture
+def flower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts Flower's own functions and paths back afterwards."""
+    for name in guards._SEAMS:
+        monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "counted", None)
+    monkeypatch.delitem(sys.modules, "counted")
+
+
+def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> None:
+    content = packed(app_files())
+    guard = guard_for(tmp_path, content)
+    target = guard.unpack(content)
+    assert target.parent == guard.folder
+    assert target.stat().st_mode & 0o777 == 0o700
+    assert (target / "counted.py").read_text() == app_files()["counted.py"]
+    assert not guard.alerts.exists()
+
+
+def test_other_bytes_under_a_good_name_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, other = packed(app_files()), packed(app_files(answer=THIEF))
+    guard = guard_for(tmp_path, good)
+    before = everything(tmp_path)
+    with pytest.raises(GuardError, match=sha256(other)):
+        guard.unpack(other)
+    assert everything(tmp_path) == before
+    said = capsys.readouterr().err
+    assert said.count("ALERT") == 1
+    assert sha256(other) in said
+    assert guard.alerts.read_text() == said
+    assert guard.alerts.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_that_leads_elsewhere_is_refused_even_if_it_was_approved(tmp_path: Path, version: str) -> None:
+    content = packed(app_files(version))
+    for guard in (guard_for(tmp_path / "a"), guard_for(tmp_path / "b", content)):
+        before = everything(tmp_path)
+        with pytest.raises(GuardError):
+            guard.unpack(content)
+        assert everything(tmp_path) == before
+        assert sha256(content) in guard.alerts.read_text()
+    with pytest.raises(GuardError, match="plain name"):
+        digest_of(content)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_member_that_leads_elsewhere_is_refused_even_if_it_was_approved(tmp_path: Path, member: str) -> None:
+    content = packed(app_files() | {member: "x"})
+    guard = guard_for(tmp_path, content)
+    before = everything(tmp_path)
+    with pytest.raises(GuardError, match="leads out"):
+        guard.unpack(content)
+    assert everything(tmp_path) == before
+
+
+def test_a_symbolic_link_in_an_app_is_refused(tmp_path: Path) -> None:
+    content = packed(app_files(), links={"data": "/etc"})
+    with pytest.raises(GuardError, match="link"):
+        guard_for(tmp_path, content).unpack(content)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name_and_what_is_no_app_are_refused() -> None:
+    import io
+    import zipfile
+
+    content = io.BytesIO(packed(app_files()))
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr("counted.py", "other")
+    with pytest.raises(GuardError, match="two members"):
+        digest_of(content.getvalue())
+    for wrong in (b"", b"PK", packed({"a": "b"}), packed({"pyproject.toml": "[project"})):
+        with pytest.raises(GuardError, match="no FAB"):
+            digest_of(wrong)
+
+
+def test_a_folder_that_is_a_link_or_open_to_others_is_not_used(tmp_path: Path) -> None:
+    content = packed(app_files())
+    guard = guard_for(tmp_path / "home", content)
+    guard.folder.chmod(0o750)
+    with pytest.raises(GuardError, match="mode 750"):
+        guard.unpack(content)
+    elsewhere = tmp_path / "writable"
+    guard.folder.rename(elsewhere)
+    elsewhere.chmod(0o700)
+    guard.folder.symlink_to(elsewhere)
+    with pytest.raises(GuardError, match="or a link"):
+        guard.unpack(content)
+    assert list(elsewhere.iterdir()) == []
+    guard.folder.unlink()
+    guard.folder.mkdir(mode=0o700)
+    guard.folder.parent.chmod(0o777)
+    with pytest.raises(GuardError, match="everybody may write"):
+        guard.unpack(content)
+
+
+def test_what_is_hashed_is_what_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, other = packed(app_files()), packed(app_files(mark="x" * 10))
+    held = bytearray(good)
+    guard = guard_for(tmp_path, good)
+    whole = guards.require_plain
+
+    def swap(content: bytes) -> None:
+        whole(content)
+        held[:] = other
+
+    monkeypatch.setattr(guards, "require_plain", swap)
+    target = guard.unpack(held)  # type: ignore[arg-type]
+    assert (target / "counted.py").read_text() == app_files()["counted.py"]
+
+
+@pytest.mark.usefixtures("flower")
+def test_an_app_that_comes_after_an_approved_one_is_checked_too(tmp_path: Path) -> None:
+    good, other = packed(app_files()), packed(app_files(answer=THIEF))
+    put_before_flower(guard_for(tmp_path, good))
+    run_clientapp.install_from_fab(good, skip_prompt=True)
+    with pytest.raises(LoadClientAppError, match="approved ClientApps only"):
+        run_clientapp.install_from_fab(other, skip_prompt=True)
+    with pytest.raises(LoadClientAppError, match="no approved app"):
+        run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+
+
+@pytest.mark.usefixtures("flower")
+def test_what_somebody_unpacked_before_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = packed(app_files(mark="reviewed"))
+    guard = guard_for(tmp_path / "home", good)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    poison = app_files(mark="poison", answer=THIEF)
+    # Where Flower unpacks, and where it skips unpacking if something is there; and the guard's own folder.
+    for folder in (f"apps/somebody.counted.0.1.0.{sha256(good)[:8]}", f"guarded-apps/{sha256(good)}"):
+        place = tmp_path / "home" / folder
+        place.mkdir(parents=True)
+        for name, text in poison.items():
+            (place / name).write_text(text)
+    put_before_flower(guard)
+    run_clientapp.install_from_fab(good, skip_prompt=True)
+    load = run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+    assert isinstance(load("somebody/counted", "0.1.0", sha256(good)), ClientApp)
+    assert sys.modules["counted"].MARK == "reviewed"
+
+
+@pytest.mark.usefixtures("flower")
+def test_the_servers_words_do_not_choose_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Id, version and hash of a run come from the server, beside bytes that are approved."""
+    good = packed(app_files())
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    poisoned = tmp_path / f"x.{sha256(good)[:8]}"
+    shutil.copytree(guard_for(tmp_path / "other", good).unpack(good), poisoned)
+    version = f"0.1.0/../../../x/../x.{sha256(good)[:8]}"
+    put_before_flower(guard_for(tmp_path / "home", good))
+    target = run_clientapp.install_from_fab(good, skip_prompt=True)
+    assert run_clientapp.get_project_dir("somebody/counted", version, "0" * 64) == target
+    load = run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+    with pytest.raises(LoadClientAppError, match="mismatch"):
+        load("somebody/counted", version, "0" * 64)
+    assert "counted" not in sys.modules
+    with pytest.raises(LoadClientAppError, match="installs nothing"):
+        run_clientapp.install_app_dependencies(target)
+
+
+def test_a_flower_that_works_in_another_way_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_clientapp, "run_clientapp", lambda: run_clientapp.pull_task_input)
+    with pytest.raises(GuardError, match="does not call install_from_fab"):
+        put_before_flower(guard_for(tmp_path))
+
+
+def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> None:
+    guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "flwr-clientapp").write_text("prepared")
+    path = write_programs(guard, tmp_path / "programs")["PATH"]
+    for name in [*TASK_TYPE_TO_COMMAND.values(), "flower-superexec"]:
+        found = Path(str(shutil.which(name, path=path)))
+        assert found.parent == tmp_path / "programs"
+        assert ("a" * 64 in found.read_text()) == (name == "flwr-clientapp")
+        assert name == "flower-superexec" or str(Path(guards.__file__)) in found.read_text()
+
+
+def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
+    monkeypatch.setattr(guards.shutil, "which", lambda name, path: None)
+    with pytest.raises(GuardError, match="noexec"):
+        write_programs(guard, tmp_path / "programs")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(GuardError, match="is a link"):
+        write_programs(guard, tmp_path / "link")
+    for wrong in ({"a" * 8}, {"A" * 64}, set()):
+        with pytest.raises(GuardError, match="SHA-256"):
+            write_programs(Guard(frozenset(wrong), tmp_path / "apps", tmp_path / "alerts.log"), tmp_path / "programs")
+
+
+def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(tmp_path: Path) -> None:
+    poison = tmp_path / "poison"
+    poison.mkdir()
+    for name in ("sitecustomize", "usercustomize", "tomllib", "flwr", "zipfile"):
+        (poison / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
+    variables = write_programs(guard, tmp_path / "programs")
+    del variables["PYTHONSAFEPATH"]
+    command = [str(tmp_path / "programs" / "flwr-clientapp"), "--help"]
+    environment = os.environ | variables | {"PYTHONPATH": str(poison), "PYTHONSTARTUP": str(poison / "flwr.py")}
+    completed = subprocess.run(command, cwd=poison, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert "--token" in completed.stdout
+    assert not (tmp_path / "ran").exists()
+    # The app's own copy of this package would not be imported beside one that is there already.
+    assert re.findall(r"^\s*(?:from|import) flwr_dpkmeans", Path(guards.__file__).read_text(), re.MULTILINE) == []
+
+
+def test_alerts_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "_LONGEST_ALERTS", 500)
+    guard = guard_for(tmp_path)
+    for index in range(10):
+        with pytest.raises(GuardError):
+            guard.unpack(b"%d" % index)
+    assert 500 <= guard.alerts.stat().st_size < 1000

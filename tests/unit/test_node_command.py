@@ -1,0 +1,288 @@
+"""`python -m flwr_dpkmeans node`: what a node looks at before it starts, and what it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from apps import app_files, packed
+from node_files import SOME_APP, write_node
+
+from flwr_dpkmeans.__main__ import COMMANDS
+from flwr_dpkmeans.__main__ import main as package_main
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import node_checks, node_command
+from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.node_checks import Verdict, check
+from flwr_dpkmeans.flower.node_command import main
+from flwr_dpkmeans.flower.node_options import NodeOptions
+from simulations.deploy.certificates import make_credentials
+
+ROOT = Path(__file__).resolve().parents[2]
+ITEMS = ["file", "flower", "connection", "clock", "home", "policy", "identity", "ledger", "data", "output", "user"]
+
+
+class Started(Exception):
+    """In place of Flower's program."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the process would have become."""
+    seen: dict[str, object] = {}
+
+    def execve(program: str, command: list[str], environment: dict[str, str]) -> None:
+        seen.update(program=program, command=command, environment=environment)
+        raise Started
+
+    monkeypatch.setattr(node_command.os, "execve", execve)
+    return seen
+
+
+def said(capsys: pytest.CaptureFixture[str], item: str) -> str:
+    captured = capsys.readouterr()
+    return next(line for line in (captured.out + captured.err).splitlines() if f" {item}:" in line)
+
+
+def test_check_prints_one_line_for_each_item_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_node(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main(["check", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines] == ITEMS
+    assert {line.split()[0] for line in lines} <= {"ok", "note"}
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"polcy": "/x"}, "the key 'polcy' is not known: did you mean 'policy'?"),
+        ({"data_path": "rows.csv"}, "data-path is 'rows.csv': write an absolute path"),
+        ({"allowed_apps": []}, r"allowed-apps is \[\]"),
+        ({"allowed_apps": ["ab12cd34"]}, "allowed-apps.0 is 'ab12cd34'"),
+        ({"port": "9094"}, "port is '9094'"),
+        ({"port": 0}, "port is 0"),
+        ({"verbose": 1}, "verbose is 1"),
+        ({"isolation": "proces"}, "isolation is 'proces'"),
+        ({"isolation": "process"}, "belong together"),
+        ({"runtime_secret": "/x"}, "belong together"),
+        ({"key": "/x"}, "insecure is true beside key"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_key_and_the_mend(
+    tmp_path: Path, changes: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        NodeOptions.from_toml(write_node(tmp_path, **changes))
+
+
+def test_a_key_that_every_node_needs_is_missed(tmp_path: Path) -> None:
+    for key in ("policy", "ledger", "identity", "allowed-apps", "data-path", "home"):
+        with pytest.raises(ConfigurationError, match=f"'{key}' is not there"):
+            NodeOptions.from_toml(write_node(tmp_path, left_out=(key,)))
+    (tmp_path / "broken.toml").write_text("a = ")
+    for name in ("broken.toml", "none.toml"):
+        with pytest.raises(ConfigurationError, match=name):
+            NodeOptions.from_toml(tmp_path / name)
+
+
+def damage(folder: Path, item: str) -> None:
+    """Make one thing wrong."""
+    if item == "file":
+        (folder / "node.toml").chmod(0o620)
+    elif item == "home":
+        (folder / "home").mkdir(mode=0o755)
+    elif item == "policy":
+        (folder / "policy.toml").write_text("max-epsilom-total = 1.0\n")
+    elif item == "identity":
+        (folder / "identity").chmod(0o644)
+    elif item == "ledger":
+        (folder / "ledger.jsonl").write_text("not a ledger\n")
+    elif item == "data":
+        (folder / "rows.npy").write_bytes(b"not a table")
+    elif item == "output":
+        (folder / "results").write_text("a file")
+    elif item == "clock":
+        os.utime(folder / "policy.toml", (4e9, 4e9))
+
+
+@pytest.mark.parametrize("item", ["file", "home", "policy", "identity", "ledger", "data", "output", "clock"])
+def test_a_node_does_not_start_while_something_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], started: dict[str, object], item: str
+) -> None:
+    file = write_node(tmp_path)
+    damage(tmp_path, item)
+    for command in ("check", "start"):
+        assert main([command, str(file)]) == 1
+        assert said(capsys, item).startswith("wrong")
+    assert not started
+
+
+@pytest.mark.parametrize("name", ["node.toml", "policy.toml", "ledger.jsonl"])
+def test_files_that_others_may_change_are_refused(tmp_path: Path, name: str) -> None:
+    file = write_node(tmp_path)
+    (tmp_path / name).touch()
+    (tmp_path / name).chmod(0o666)
+    findings = check(file, NodeOptions.from_toml(file), apps=False)
+    assert [finding.says for finding in findings if finding.verdict is Verdict.WRONG] == [
+        f"{tmp_path / name} may be changed by others: chown it to root, or chmod go-w it."
+    ]
+
+
+def test_a_policy_of_another_user_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_node(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "policy.toml", 65533, -1)
+    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65532)
+    assert main(["check", str(file)]) == 1
+    assert "chown it to root" in said(capsys, "policy")
+
+
+def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_node(tmp_path / "open")
+    (tmp_path / "open").chmod(0o755)
+    (tmp_path / "open" / "rows.npy").chmod(0o644)
+    assert main(["check", str(file)]) == 1
+    assert "may be read or changed by everybody: chmod o-rw it" in said(capsys, "data")
+
+
+def test_the_connection_needs_tls_and_a_certificate_that_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", str(write_node(tmp_path, superlink="superlink.example.org:443"))]) == 1
+    assert "without TLS" in said(capsys, "connection")
+    made = make_credentials(tmp_path / "certificates", [tmp_path / "keys"])
+    secure = {"insecure": False, "key": str(made.node_keys[0]), "root_certificates": str(made.authority)}
+    file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
+    assert main(["check", str(file)]) == 0
+    assert said(capsys, "connection").startswith("ok")
+    later = node_checks.time.time() + 8 * 86400
+    monkeypatch.setattr(node_checks.time, "time", lambda: later)
+    assert main(["check", str(file)]) == 1
+    assert "set the clock, or get a new certificate" in said(capsys, "clock")
+    made.node_keys[0].chmod(0o644)
+    made.node_keys[0].parent.chmod(0o755)
+    assert main(["check", str(file)]) == 1
+    assert "chmod o-rw" in said(capsys, "connection")
+    assert main(["check", str(write_node(tmp_path, superlink="localhost:1"))]) == 0
+    for changes in ({}, secure):
+        capsys.readouterr()
+        assert main(["check", str(write_node(tmp_path, host="0.0.0.0", **changes))]) == 1
+        assert "where others reach this node's tasks" in said(capsys, "connection")
+
+
+def test_what_is_not_known_of_the_clock_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kept, verdict in ((False, "note"), (True, "ok")):
+        monkeypatch.setattr(node_checks, "_is_kept", lambda kept=kept: kept)
+        assert main(["check", str(write_node(tmp_path))]) == 0
+        line = said(capsys, "clock")
+        assert line.startswith(verdict)
+        assert "not known: the SuperLink's clock, which refuses nodes 5 s ahead of it" in line
+
+
+def test_check_says_which_defence_the_systems_users_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_node(tmp_path)
+    options = NodeOptions.from_toml(file)
+    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 0)
+    assert "this is root" in said_of_user(file, options)
+    monkeypatch.setattr(node_checks.os, "geteuid", lambda: file.stat().st_uid or 65533)
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: Path(path) == options.policy)
+    assert f"could change {options.policy}" in said_of_user(file, options).replace(f"{file}, ", "")
+    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65533)
+    secret = NodeOptions.from_toml(write_node(tmp_path / "b", insecure=False, key="/etc/flower/key"))
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: path == secret.key)
+    assert "note  user:       apps can read the SuperNode's key" in said_of_user(file, secret)
+    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: False)
+    assert said_of_user(file, secret).startswith("ok    user:       apps can neither change policy")
+
+
+def said_of_user(file: Path, options: NodeOptions) -> str:
+    return next(str(finding) for finding in check(file, options, apps=False) if finding.item == "user")
+
+
+def test_start_becomes_flowers_supernode_with_guarded_programs_only(
+    tmp_path: Path, started: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    file = write_node(tmp_path, data_id="ward 7", verbose=True)
+    with pytest.raises(Started):
+        main(["start", str(file)])
+    command, environment = started["command"], started["environment"]
+    assert isinstance(command, list)
+    assert isinstance(environment, dict)
+    assert started["program"] == str(Path(sys.executable).with_name("flower-supernode"))
+    assert "--insecure" in command
+    assert "allow-runtime-dependency-installation" not in str(command)
+    assert f"policy='{tmp_path / 'policy.toml'}'" in command[-1]
+    assert "data-id='ward 7'" in command[-1]
+    assert "verbose=true" in command[-1]
+    assert environment["PATH"] == str(tmp_path / "home" / "guarded-programs")
+    assert environment["FLWR_HOME"] == str(tmp_path / "home")
+    assert [name for name in environment if name.startswith("PYTHON")] == ["PYTHONUNBUFFERED", "PYTHONSAFEPATH"]
+    assert SOME_APP in (tmp_path / "home" / "guarded-programs" / "flwr-clientapp").read_text()
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_apps_are_started_by_another_user_where_isolation_is_process(
+    tmp_path: Path, started: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--apps", str(write_node(tmp_path))]) == 1
+    assert "isolation = 'process' only" in capsys.readouterr().err
+    file = write_node(tmp_path, isolation="process", runtime_secret=str(tmp_path / "secret"))
+    with pytest.raises(Started):
+        main(["start", str(file)])
+    assert "--superexec-auth-secret-file" in str(started["command"])
+    assert started["environment"]["PATH"] == os.devnull  # type: ignore[index]
+    assert not (tmp_path / "home").exists()
+    assert "policy:" not in capsys.readouterr().err
+    with pytest.raises(Started):
+        main(["start", "--apps", str(file)])
+    assert str(started["program"]).endswith("flower-superexec")
+    assert started["environment"]["PATH"] == str(tmp_path / "home" / "guarded-programs")  # type: ignore[index]
+    assert "connection:" not in capsys.readouterr().err
+
+
+def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.fab").write_bytes(packed(app_files()))
+    assert main(["hash", str(tmp_path / "a.fab")]) == 0
+    assert capsys.readouterr().out.strip() == digest_of(packed(app_files()))
+    (tmp_path / "b.fab").write_bytes(packed(app_files("../x")))
+    assert main(["hash", str(tmp_path / "b.fab")]) == 1
+    assert "no plain name" in capsys.readouterr().err
+
+
+def test_all_commands_are_reached_through_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            package_main([name, "--help"])
+        assert ended.value.code == 0
+        assert name in capsys.readouterr().out
+    assert package_main([]) == package_main(["nodes"]) == 2
+    assert package_main(["--help"]) == 0
+    command = [sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify", "no-such-ledger"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert "does not exist" in completed.stderr
+
+
+def test_the_example_names_every_key() -> None:
+    file = ROOT / "simulations" / "deploy" / "node.example.toml"
+    options = NodeOptions.from_toml(file)
+    named = re.findall(r"^(?:# )?([a-z-]+) = ", file.read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(name.replace("_", "-") for name in NodeOptions.model_fields)
+    assert not options.insecure
+    assert options.root_certificates
+    assert options.key
