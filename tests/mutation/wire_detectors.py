@@ -163,7 +163,7 @@ def _plain(message: Message) -> dict[str, Any]:
 
 @cache
 def _numbers() -> re.Pattern[str]:
-    return re.compile(r"\d+(\.\d+)? ?s\b|run \d+|\d{10,}")
+    return re.compile(r"\d+(\.\d+)? ?s\b|run \d+|\d{10,}|(plan|provenance) [0-9a-f]{16}")
 
 
 class Lines(logging.Handler):
@@ -174,7 +174,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Time and the run's number differ anyway.
+        # Time and the run's number differ anyway, and so do digests over them.
         self.lines.append(_numbers().sub("*", record.getMessage()))
 
     def __enter__(self) -> Lines:
