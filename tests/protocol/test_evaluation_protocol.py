@@ -298,6 +298,7 @@ def answers_of_an_app(
     monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
     paths = [{"data-path": str(folder / f"rows{i}.csv"), "ledger": str(folder / f"ledger{i}")} for i in range(2)]
     app = client_app(load_client)
+    own = {"policy": str(folder / "anything.toml")} | own
     grid = InProcessGrid([Node(app, path | own) for path in paths], run_id=78, run_config=run_config)
     evaluation, n_classes = PLANS[plan]
     config = small_config(
@@ -318,7 +319,8 @@ def hospitals(tmp_path: Path) -> Path:
     for i, own in enumerate(ages):
         rows = [f"0.{j},0.2,{age},w{j},{'' if (i, j) == (0, 2) else j}" for j, age in enumerate(own)]
         (tmp_path / f"rows{i}.csv").write_text("\n".join(["a,b,age,ward,remark", *rows]) + "\n")
-    (tmp_path / "policy.toml").write_text('allowed-evaluation = ["none"]\n')
+    (tmp_path / "anything.toml").write_text("allow-anything = true\n")
+    (tmp_path / "policy.toml").write_text('allow-anything = true\nallowed-evaluation = ["none"]\n')
     return tmp_path
 
 

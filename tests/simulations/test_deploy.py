@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
 
 from flwr_dpkmeans.data.tables import load_table
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from simulations.deploy.__main__ import expected_duration, main, run_settings
 from simulations.deploy.certificates import make_credentials, write_node_key
@@ -171,3 +171,8 @@ def test_results_are_compared_to_the_last_bit(tmp_path: Path) -> None:
         collect([a, Site(tmp_path / "f", tmp_path / "f" / "rows.npy")])
     with pytest.raises(DeploymentError, match="holds no centroids"):
         collect([written(tmp_path / "g", [[0.0, float("nan")]])])
+
+
+def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(RefusalError, match=r"does not limit max-epsilon-total, max-delta, .*, min-cohort"):
+        make_sites(tmp_path, "iris", 3, "max-epsilon-per-run = 2.0\n")
