@@ -22,6 +22,10 @@ class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
 
 
+class PrivacyWarning(UserWarning):
+    """What a report says against its run, as one of Python's warnings: each sentence of `PrivacyReport.warnings`."""
+
+
 class LocalMisuseError(DPKMeansError, ValueError):
     """The request cannot be carried out as it was made on this machine."""
 

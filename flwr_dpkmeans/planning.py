@@ -18,10 +18,10 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server
 from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_round
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
-from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
+from flwr_dpkmeans.plan_defaults import counted_delta, resolve_delta, resolve_max_silent
 from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
@@ -126,8 +126,11 @@ def draft_plan(
     check_plan(plan)
     if plan.is_final:
         check_budget(plan)
-    elif config.max_epsilon is not None:
-        check_budget(_cheapest(plan))
+    elif known is not None or config.max_epsilon is not None:
+        # What no count and no box could mend is said before they cost anything.
+        cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
+        if config.max_epsilon is not None:
+            check_budget(cheapest)
     return plan
 
 
@@ -286,16 +289,18 @@ def _started(public: Public, seed: int, public_points: PublicPoints | None) -> C
 
 
 def _with_preliminary_rounds(plan: Plan) -> Plan:
-    """The plan with the releases that come before round 1, as far as its width allows."""
+    """The plan with the releases that come before round 1, as far as its width allows, and the delta that follows."""
     entry = algorithm_entry(plan.config.algorithm)
     rounds = preliminary_rounds(
         plan.config,
         counts=entry.counts(plan.config.unit),
         laplace=entry.noise is NoiseShape.LAPLACE,
-        delta=plan.delta,
+        # They were released before the count could lower delta.
+        delta=resolve_delta(plan.config, plan.n_clients),
         n_features=plan.n_features,
     )
-    return replace(plan, preliminary=rounds)
+    plan = replace(plan, preliminary=rounds)
+    return replace(plan, delta=counted_delta(plan))
 
 
 def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
@@ -303,10 +308,16 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
     return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
 
 
-def _cheapest(plan: Plan) -> Plan:
-    """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run.
+def _continuations(plan: Plan) -> list[Plan]:
+    """Final plans that a preliminary one may lead to, such that no other undercuts them all.
 
-    How a run is split into rounds changes with N and d in steps, so the smallest and the largest are both looked at.
+    A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the smallest
+    and the largest are both looked at.
+
+    Raises
+    ------
+    LocalMisuseError
+        If there is none.
     """
     config = plan.config
     known = plan.n_features or (len(config.bounds[0]) if len(config.bounds[0]) > 1 else None)
@@ -314,15 +325,17 @@ def _cheapest(plan: Plan) -> Plan:
     counts = (max(config.n_clusters, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
     longest = replace(config, max_iter=config.max_iter or MAX_ITERATIONS)
     continued: list[Plan] = []
-    refused: PlanError | None = None
+    refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(widths, counts):
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            continued.append(replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust)))
-        except PlanError as error:
+            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust))
+            check_plan(final)
+            continued.append(final)
+        except LocalMisuseError as error:
             # Such as too few rows to choose k from: the count may still find more.
             refused = error
     if refused is not None and not continued:
         raise refused
-    return min(continued, key=lambda final: final.epsilon_worst_case)
+    return continued

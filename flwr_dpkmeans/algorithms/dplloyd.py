@@ -111,7 +111,8 @@ def _laplace_epsilon(public: Public, least: float, n_iterations: int, split: tup
         return [*others, *(pair * n_iterations)]
 
     scale = calibrate_scale(events_at, public.config.epsilon, public.delta, start=1.0 / least)
-    return max(least, 1.0 / scale)
+    # Not at least `least`: where a count lowers delta, what was released before costs more than its share.
+    return 1.0 / scale
 
 
 def build_lloyd(public: Public) -> Algorithm:

@@ -123,6 +123,12 @@ def finished(attempts: Sequence[tuple[int, int]]) -> None:
     logger.info("the result is here, after %d releases", len(attempts), extra=event("finished"))
 
 
+def warned(sentences: Sequence[str]) -> None:
+    """Say what the report says against the result."""
+    for sentence in sentences:
+        logger.warning("%s", printable(sentence), extra=event("warning"))
+
+
 def result_written(paths: Sequence[Path]) -> None:
     """Say where the result is."""
     for path in paths:

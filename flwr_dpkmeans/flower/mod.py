@@ -296,7 +296,12 @@ def _finish(
     identities = SIMULATED if settings.simulated else NOT_PINNED
     if memory.n_recognised:
         identities = pinned_identities(memory.n_recognised)
-    deliver_result(message, context, call_next, memory, build_report(memory.plan, memory.attempts, identities))
+    counts, unclear = None if memory.clusters is None else memory.clusters.counts, memory.found.unclear
+    names = describe(message, context, call_next)[1] if unclear else ()
+    report = build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names)
+    deliver_result(message, context, call_next, memory, report)
+    if not settings.simulated:
+        client_log.warned(report.warnings)
     client_log.finished(memory.attempts)
     tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))
