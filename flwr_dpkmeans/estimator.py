@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -596,10 +597,18 @@ def _with_local_warnings(
 
 
 def _warn(report: PrivacyReport) -> None:
-    """Tell Python's warnings what the report says against the run; they show each sentence once."""
+    """Tell Python's warnings what the report says against the run."""
     for sentence in report.warnings:
-        # The line that is named, and by which repetitions are recognised, is that of the caller of `fit`.
-        warnings.warn(sentence, PrivacyWarning, stacklevel=3)
+        warn_once(sentence)
+
+
+@lru_cache(maxsize=1024)
+def warn_once(sentence: str) -> None:
+    """Warn of one sentence in the name of the caller of `fit`, once in a process.
+
+    Python's own memory of what it has shown is emptied by scikit-learn in each fit.
+    """
+    warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 
 def _column_names(listed: Sequence[ArrayLike]) -> tuple[str, ...]:
