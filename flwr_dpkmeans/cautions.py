@@ -7,12 +7,13 @@ follow from exact rows: they stay with whoever holds these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
@@ -29,7 +30,6 @@ _SPENT = 0.985
 """Part of the budget below which a run is said to leave some of it."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
-_SHOWN = 10
 _COUNTS = ("counts", "indicators")
 
 
@@ -58,7 +58,7 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
         )
     if spent < _SPENT * asked:
         sentences.append(
-            f"The plan spends epsilon {spent:.4g} of the {asked:.4g} that was asked for: no accuracy is had for the rest."
+            f"The plan spends epsilon {spent:.4g} of the {asked:.4g} that was asked for: the rest buys no accuracy."
         )
     return tuple(sentences)
 
@@ -79,14 +79,14 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
     sentences = list(spending_cautions(config.epsilon, plan.epsilon if plan.is_final else config.epsilon))
     if by_client and plan.n_clients < FEW_CLIENTS:
         sentences.append(
-            f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they have "
-            f"in common too; have at least {FEW_CLIENTS} clients, or choose unit='record'."
+            f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
+            f"have in common too; have at least {FEW_CLIENTS} clients, or choose unit='record'."
         )
     n = None if by_client else plan.n_examples
     if n is not None and plan.delta >= 1.0 / n:
         sentences.append(
-            f"delta is {plan.delta:.3g}, which is not below 1/N for the {n} rows that were counted: declare n_examples, "
-            "give a smaller delta, or lower count_share and bounds_share."
+            f"delta is {plan.delta:.3g}, which is not below 1/N for the {n} rows that were counted: declare "
+            "n_examples, give a smaller delta, or lower count_share and bounds_share."
         )
     units = plan.n_clients * config.client_sampling_rate if by_client else n
     std = _counts_std(plan)
@@ -117,7 +117,7 @@ def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
     if not faint:
         return ()
     return (
-        f"{len(faint)} of {len(counts)} clusters are mostly noise (number {_listed(map(str, faint))}): their noisy "
+        f"{len(faint)} of {len(counts)} clusters are mostly noise (number {listed(map(str, faint))}): their noisy "
         "counts are less than three noise scales above zero; choose fewer clusters, raise epsilon or add data.",
     )
 
@@ -171,13 +171,13 @@ def local_cautions(
     by_record, declared = config.unit is PrivacyUnit.RECORD, config.n_examples
     if by_record and declared is not None and n_rows > declared:
         sentences.append(
-            f"n_examples is declared as {declared}, but there are more rows: declare their number, from which delta and "
-            "noise follow."
+            f"n_examples is declared as {declared}, but there are more rows: declare their number, from which delta "
+            "and noise follow."
         )
     if by_record and delta * n_rows >= 1.0:
         sentences.append(
-            f"delta is {delta:.3g}, which is not below 1/N for the rows that are here, so a run may publish whole rows: "
-            "give a smaller delta, or declare n_examples."
+            f"delta is {delta:.3g}, which is not below 1/N for the rows that are here, so a run may publish whole "
+            "rows: give a smaller delta, or declare n_examples."
         )
     lower, upper = np.array(box[0]), np.array(box[1])
     outside = sum(((part < lower) | (part > upper)).sum(axis=0) for part in parts)
@@ -185,30 +185,10 @@ def local_cautions(
     if clipped:
         where = column_names(clipped, names or config.feature_names)
         sentences.append(
-            f"More than {_CLIPPED:.0%} of the rows lie outside the bounds of {where} and were clipped, so that clusters "
-            "may be missed: give wider bounds."
+            f"More than {_CLIPPED:.0%} of the rows lie outside the bounds of {where} and were clipped, so that "
+            "clusters may be missed: give wider bounds."
         )
     return tuple(LOCAL + sentence for sentence in sentences)
-
-
-def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
-    """Name some columns, by position where they have no names.
-
-    Examples
-    --------
-    >>> column_names([0, 2], ["age", "pay", "rent"]), column_names([0, 2], [])
-    ("columns 'age', 'rent'", 'columns 0, 2 (counted from 0)')
-    """
-    word = "column" if len(columns) == 1 else "columns"
-    if not names:
-        return f"{word} {_listed(map(str, columns))} (counted from 0)"
-    return f"{word} {_listed(repr(names[column]) for column in columns)}"
-
-
-def _listed(values: Iterable[str]) -> str:
-    """The first few of some words."""
-    listed = list(values)
-    return ", ".join(listed[:_SHOWN]) + (f", ... ({len(listed)} in all)" if len(listed) > _SHOWN else "")
 
 
 def _counts_std(plan: Plan) -> float:

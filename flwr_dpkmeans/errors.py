@@ -13,9 +13,10 @@ Each message is one sentence with the value, the bound and the mend.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LONGEST_NAME = 100
+_SHOWN = 10
 
 
 class DPKMeansError(Exception):
@@ -82,3 +83,23 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
+
+
+def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
+    """Name some columns, by position where they have no names.
+
+    Examples
+    --------
+    >>> column_names([0, 2], ["age", "pay", "rent"]), column_names([0, 2], [])
+    ("columns 'age', 'rent'", 'columns 0, 2 (counted from 0)')
+    """
+    word = "column" if len(columns) == 1 else "columns"
+    if not names:
+        return f"{word} {listed(map(str, columns))} (counted from 0)"
+    return f"{word} {listed(repr(names[column]) for column in columns)}"
+
+
+def listed(values: Iterable[str]) -> str:
+    """The first few of some words."""
+    words = list(values)
+    return ", ".join(words[:_SHOWN]) + (f", ... ({len(words)} in all)" if len(words) > _SHOWN else "")

@@ -98,7 +98,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     epsilon : float
         Total over the run.
     delta : float, optional
-        None: 1/(N ln N).
+        None: 1/(N ln N). Lowered where a private count finds so many rows that it would not be below 1/N.
     unit : str
         ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table.
     trust : str, optional

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 
-from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
+from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 
 UNDECLARED_DELTA = 1e-6
-COUNT_DEVIATIONS = 6.0
-"""Deviations of the count's noise that a table may be larger than its count says, in the choice of delta."""
-_SPENT_BEFORE = 0.7
-"""Most of epsilon, less a private evaluation's share, that what comes before round 1 may cost at the final delta."""
 _SPARSE_MAX_SILENT = 20
 _RECOVERED_PART = 8
 
@@ -45,37 +40,6 @@ def resolve_delta(config: KMeansConfig, n_clients: int) -> float:
     if n < 3:
         raise ConfigurationError(f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add data.")
     return 1.0 / (n * math.log(n))
-
-
-def counted_delta(plan: Plan) -> float:
-    """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
-
-    Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
-    The plan before it has the largest of them, so that a policy's limit holds for all [C14].
-
-    Parameters
-    ----------
-    plan : Plan
-        With its preliminary rounds, whose noise is that of the first delta; no step is taken that would leave the
-        algorithm next to nothing of epsilon beside them.
-
-    Returns
-    -------
-    float
-    """
-    config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
-    counting = plan.count
-    if counting is None or plan.n_examples is None or config.unit is not PrivacyUnit.RECORD:
-        return start
-    std = max(plan.released_std(counting, block) for block in counting.blocks if block.name == "count")
-    n = plan.n_examples + COUNT_DEVIATIONS * std
-    most = 1.0 / (n * math.log(n)) if config.delta is None else math.nextafter(1.0 / n, 0.0)
-    evaluated = config.evaluation_share if config.evaluation is Evaluation.PRIVATE else 0.0
-    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.epsilon
-    events, delta = plan.events(range(plan.first_round, 1)), start
-    while delta > most and price(events, 0.25 * delta) <= spendable:
-        delta *= 0.25
-    return delta
 
 
 def counted_examples(released_count: float, config: KMeansConfig) -> int:

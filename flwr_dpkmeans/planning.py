@@ -19,21 +19,26 @@ from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_ro
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
-from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
+from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints, price
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
-from flwr_dpkmeans.plan_defaults import counted_delta, resolve_delta, resolve_max_silent
-from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
+from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
+from flwr_dpkmeans.preliminary import COUNT, preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
 from flwr_dpkmeans.server_facts import ServerFacts
 from flwr_dpkmeans.trust import trust_model
 
 _MOST_SAMPLED_ROUNDS = 50
+COUNT_DEVIATIONS = 6.0
+"""Deviations of the count's noise that a table may be larger than its count says, in the choice of delta."""
+_SPENT_BEFORE = 0.7
+"""Most of epsilon, less a private evaluation's share, that what comes before round 1 may cost at the final delta."""
 _WIDE, _MANY = 100, 10**9
 _CHOOSING = ("proxy_lloyd", "feddp_kmeans", "feddp_choose_k")
 
@@ -300,7 +305,38 @@ def _with_preliminary_rounds(plan: Plan) -> Plan:
         n_features=plan.n_features,
     )
     plan = replace(plan, preliminary=rounds)
-    return replace(plan, delta=counted_delta(plan))
+    return replace(plan, delta=_counted_delta(plan))
+
+
+def _counted_delta(plan: Plan) -> float:
+    """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
+
+    Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
+    The plan before it has the largest of them, so that a policy's limit holds for all [C14].
+
+    Parameters
+    ----------
+    plan : Plan
+        With its preliminary rounds, whose noise is that of the first delta; no step is taken that would leave the
+        algorithm next to nothing of epsilon beside them.
+
+    Returns
+    -------
+    float
+    """
+    config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
+    counting = plan.count
+    if counting is None or plan.n_examples is None or config.unit is not PrivacyUnit.RECORD:
+        return start
+    std = max(plan.released_std(counting, block) for block in counting.blocks if block.name == COUNT)
+    n = plan.n_examples + COUNT_DEVIATIONS * std
+    most = 1.0 / (n * math.log(n)) if config.delta is None else math.nextafter(1.0 / n, 0.0)
+    evaluated = config.evaluation_share if config.evaluation is Evaluation.PRIVATE else 0.0
+    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.epsilon
+    events, delta = plan.events(range(plan.first_round, 1)), start
+    while delta > most and price(events, 0.25 * delta) <= spendable:
+        delta *= 0.25
+    return delta
 
 
 def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
@@ -311,8 +347,8 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
 def _continuations(plan: Plan) -> list[Plan]:
     """Final plans that a preliminary one may lead to, such that no other undercuts them all.
 
-    A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the smallest
-    and the largest are both looked at.
+    A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the
+    smallest and the largest are both looked at.
 
     Raises
     ------

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.cautions import column_names
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
     N_MAGNITUDES,
@@ -232,10 +231,11 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
         else:
             continue
         if result.unbounded:
+            columns = column_names(result.unbounded, plan.config.feature_names)
             raise PlanError(
-                f"the private histograms found no values of {column_names(result.unbounded, plan.config.feature_names)} "
-                f"beyond the noise (a standard deviation of {std:.3g} on each bin), and no domain bounds them: give "
-                "bounds, or a bounds_domain, or raise epsilon or bounds_share."
+                f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
+                f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
+                "or bounds_share."
             )
         first = block.name == MAGNITUDES
         unclear = tuple(column for column in result.unclear if first or column in found.unclear)

@@ -99,7 +99,8 @@ class PrivateKMeans(Strategy):
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
-        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or 1e-6 without `n_examples`.
+        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or without
+        `n_examples` 1e-6, or less where the private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the budget.
     n_clients : int, optional

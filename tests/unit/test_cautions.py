@@ -140,7 +140,9 @@ def own_node(client: KMeansClient) -> Node:
     return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
-def run_in_process(tmp_path: Path, parts: list[NDArray[np.float64]], **options: Any) -> tuple[Any, Any, list[KMeansClient]]:
+def run_in_process(
+    tmp_path: Path, parts: list[NDArray[np.float64]], **options: Any
+) -> tuple[Any, Any, list[KMeansClient]]:
     """One run of a Flower strategy over clients with folders of their own."""
     clients = [KMeansClient(part, output_dir=tmp_path / f"client-{i}") for i, part in enumerate(parts)]
     grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
@@ -241,7 +243,9 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(load: Any, epsilo
     parts = table_parts(load(as_frame=True))
     km = FederatedKMeans(3, epsilon=epsilon, bounds="private", engine=engine)
     name = re.escape(repr(parts[0].columns[0]))
-    with pytest.raises(PlanError, match=rf"found no values of columns {name}.* give bounds, or a bounds_domain, or raise"):
+    with pytest.raises(
+        PlanError, match=rf"found no values of columns {name}.* give bounds, or a bounds_domain, or raise"
+    ):
         km.fit(parts)
 
 

@@ -1,9 +1,10 @@
-"""delta after a private count: small enough for any table, by a rule that everybody repeats, at no cost of its own [C14]."""
+"""delta after a private count: small enough for any table, by a rule that everybody repeats, and free [C14]."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,7 @@ EPSILON = 1.0
 def first_plan(**values: Any) -> Plan:
     """A plan that waits for its private count."""
     defaults: dict[str, Any] = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "fastlloyd"}
-    return draft_plan(
-        parse_config(**(defaults | values)), run_id=9, n_clients=5, seed=7, n_features=2, n_examples=None
-    )
+    return draft_plan(parse_config(**(defaults | values)), run_id=9, n_clients=5, seed=7, n_features=2, n_examples=None)
 
 
 def counted(plan: Plan, n: int) -> Plan:
@@ -123,7 +122,9 @@ def normal_delta(epsilon: np.ndarray[Any, Any], mu: float) -> Any:
     return np.maximum(0.0, ndtr(-epsilon / mu + mu / 2) - np.exp(epsilon) * ndtr(-epsilon / mu - mu / 2))
 
 
-def true_deltas(levels: dict[float, tuple[float, float, float]], std: float, n: float, other: float) -> dict[float, float]:
+def true_deltas(
+    levels: dict[float, tuple[float, float, float]], std: float, n: float, other: float
+) -> dict[float, float]:
     """For each reported delta, the largest P[E] - exp(epsilon) P'[E] over the events E inside of it.
 
     `levels` maps a delta to (least count, largest count, mu of the rounds that follow); the count is normal around `n`
@@ -176,7 +177,7 @@ def test_no_level_has_less_noise_than_the_first(algorithm: str) -> None:
     """So the whole run is as private as at the first delta, whichever the count leads to."""
     first = first_plan(algorithm=algorithm)
     finals = [counted(first, n) for n in (80_000, 100_000, 1_000_000, 10**9, 2**48)]
-    squares = [gdp(plan, *range(0, plan.last_round + 1)) for plan in finals]
+    squares = [gdp(plan, *range(plan.last_round + 1)) for plan in finals]
     pure = [math.fsum(1 / e.noise_multiplier for e in p.events() if isinstance(e, LaplaceRelease)) for p in finals]
-    assert all(later <= before * (1 + 1e-9) for before, later in zip(squares, squares[1:], strict=False))
-    assert all(later <= before * (1 + 1e-6) for before, later in zip(pure, pure[1:], strict=False))
+    assert all(later <= before * (1 + 1e-9) for before, later in pairwise(squares))
+    assert all(later <= before * (1 + 1e-6) for before, later in pairwise(pure))

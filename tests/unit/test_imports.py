@@ -37,9 +37,12 @@ ALLOWED = {
     "plausible": {"plan", "plan_checks", "preliminary", "algorithms", "trust", "privacy"},
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
-    "central": {"baselines", "kmeans", "privacy", "config", "reporting", "theorems"},
+    "cautions": {"plan", "privacy", "config"},
+    "central": {"baselines", "cautions", "kmeans", "privacy", "config", "reporting", "theorems"},
     "theorems": {"privacy"},
-    "reporting": {"algorithms", "plan", "trust", "privacy", "secagg", "config", "theorems"},
+    "reporting": {
+        *("algorithms", "cautions", "plan", "plan_defaults", "trust", "privacy", "secagg", "config", "theorems"),
+    },
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
@@ -47,7 +50,7 @@ ALLOWED = {
     "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "reporting", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),
-        *("config_checks", "data", "results", "flower"),
+        *("cautions", "config_checks", "data", "results", "flower"),
     },
 }
 
