@@ -77,7 +77,8 @@ def require_successor(plan: Plan, final: Plan) -> None:
     """Check that a final plan continues the preliminary one that was agreed on."""
     if (plan.server, plan.public_points) != (final.server, final.public_points):
         raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
-    same = plan.preliminary == final.preliminary
+    # A count may lower delta, by the rule that each client follows itself when it verifies the final plan.
+    same = plan.preliminary == final.preliminary and final.delta <= plan.delta
     if not final.is_final or not same or _fixed(plan) != _fixed(final):
         raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
 
@@ -87,13 +88,14 @@ def require_widened(plan: Plan, wider: Plan) -> None:
     adds_width = plan.n_features is None and wider.n_features is not None and not plan.is_final
     same = (plan.server, plan.public_points, plan.box) == (wider.server, wider.public_points, wider.box)
     same = same and [r.name for r in plan.preliminary] == [r.name for r in wider.preliminary]
+    same = same and plan.delta == wider.delta
     if not adds_width or wider.is_final or not same or _fixed(plan) != _fixed(wider):
         raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
 
 
 def _fixed(plan: Plan) -> tuple[object, ...]:
     """What no later plan of a run may change."""
-    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.delta)
+    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed)
 
 
 def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.baselines import ReleaseLine as CentralLine
 from flwr_dpkmeans.baselines import k_fed, max_cover, optimal
+from flwr_dpkmeans.cautions import released_cautions, spending_cautions
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
@@ -127,6 +128,7 @@ def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Ce
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
     report = _report(config, parts, delta, found.events, _lines(config, found.lines, found.events, delta), warnings)
+    report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
     return CentralResult(found.centroids, found.counts, report)
 
 
@@ -190,6 +192,8 @@ def _report(
     """The report of a central baseline."""
     epsilon = compose_epsilon(events, delta)
     private = not warnings
+    # A seed or missing noise is all there is to say of a run that protects nobody.
+    cautions = spending_cautions(config.epsilon, epsilon) if private else ()
     n_examples = sum(len(part) for part in parts) if config.n_examples is None else config.n_examples
     guarantee = (
         "One party holds all rows and publishes the noisy centroids. Holds against everyone except that party. "
@@ -219,6 +223,6 @@ def _report(
             f"The number of rows, {n_examples}, is public knowledge.",
             "All rows are brought to one place: this is no federated protocol.",
         ),
-        warnings=warnings,
+        warnings=(*warnings, *cautions),
         releases=lines,
     )

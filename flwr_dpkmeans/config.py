@@ -80,7 +80,8 @@ class KMeansConfig:
     epsilon : float
         Cost of a run without dropouts, > 0.
     delta : float or None
-        None: 1/(N ln N) if N is declared, else 1e-6.
+        None: 1/(N ln N) if N is declared, else 1e-6. A private count of so many rows that this is not below 1/N
+        lowers it.
     unit : PrivacyUnit
         Unit of privacy.
     trust : str

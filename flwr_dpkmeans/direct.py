@@ -49,12 +49,15 @@ class DirectResult:
         Every aggregation, for the report.
     plan : Plan
         The final one.
+    found : Found
+        What preliminary releases told.
     """
 
     state: ClusterState
     steps: tuple[Step, ...]
     attempts: tuple[tuple[int, int], ...]
     plan: Plan
+    found: Found
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def run_direct(
         )
         state = step.advance(state, aggregate(index, own, shown))
         record(index, state.movements[-1] if state.movements else None)
-    return DirectResult(state, tuple(steps), tuple(attempts), plan)
+    return DirectResult(state, tuple(steps), tuple(attempts), plan, found)
 
 
 def _contribution(plan: Plan, arrays: Sequence[Array], index: int, position: int) -> FixedPointVector:

@@ -13,13 +13,18 @@ Each message is one sentence with the value, the bound and the mend.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LONGEST_NAME = 100
+_SHOWN = 10
 
 
 class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
+
+
+class PrivacyWarning(UserWarning):
+    """What a report says against its run, as one of Python's warnings: each sentence of `PrivacyReport.warnings`."""
 
 
 class LocalMisuseError(DPKMeansError, ValueError):
@@ -93,3 +98,23 @@ def told_apart(value: float, bound: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     return texts
+
+
+def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
+    """Name some columns, by position where they have no names.
+
+    Examples
+    --------
+    >>> column_names([0, 2], ["age", "pay", "rent"]), column_names([0, 2], [])
+    ("columns 'age', 'rent'", 'columns 0, 2 (counted from 0)')
+    """
+    word = "column" if len(columns) == 1 else "columns"
+    if not names:
+        return f"{word} {listed(map(str, columns))} (counted from 0)"
+    return f"{word} {listed(repr(names[column]) for column in columns)}"
+
+
+def listed(values: Iterable[str]) -> str:
+    """The first few of some words."""
+    words = list(values)
+    return ", ".join(words[:_SHOWN]) + (f", ... ({len(words)} in all)" if len(words) > _SHOWN else "")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, own_options, parse_run, require_server_data
+from flwr_dpkmeans.cautions import local_cautions
 from flwr_dpkmeans.config import (
     CLIP_BOUNDS,
     DEFAULT_ALGORITHM,
@@ -23,7 +26,7 @@ from flwr_dpkmeans.config import (
 )
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
@@ -98,7 +101,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     epsilon : float
         Total over the run.
     delta : float, optional
-        None: 1/(N ln N).
+        None: 1/(N ln N). Lowered where a private count finds so many rows that it would not be below 1/N.
     unit : str
         ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table.
     trust : str, optional
@@ -161,7 +164,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     cost_curve_ : ndarray, (max_clusters,), or None
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
-        Cost, guarantee, every release.
+        Cost, guarantee, every release; its `warnings` are Python warnings too, of
+        `flwr_dpkmeans.errors.PrivacyWarning`.
     bounds_ : pair of tuples of float
         The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
         server data, or as private histograms found it.
@@ -293,11 +297,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        parts = self._validated_parts(X)
+        listed = _listed(X)
+        parts = self._validated_parts(listed)
         config, server_points = self._config(parts)
+        if not config.feature_names:
+            config = replace(config, feature_names=_column_names(listed))
         labels = _validated_labels(y, parts, config)
         fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
-        self._take(fit(config, parts, server_points, labels))
+        self._take(_with_local_warnings(fit(config, parts, server_points, labels), config, parts))
+        _warn(self.privacy_)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -335,6 +343,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         nothing = {field.name: field.default for field in fields(KMeansConfig) if field.name in _OF_EVALUATIONS}
         config, server_points = self._config(parts, "feddp_choose_k", ("auto", most), **nothing)
         fitted = _FITS[self.engine](config, parts, server_points)
+        _warn(fitted.privacy)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
         return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
 
@@ -591,6 +600,35 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             }
             for step, movement in zip(fitted.steps, movements, strict=True)
         ]
+
+
+def _with_local_warnings(
+    fitted: FittedFederation, config: KMeansConfig, parts: Sequence[NDArray[np.float64]]
+) -> FittedFederation:
+    """The result with what the rows say against it: whoever calls this holds all of them."""
+    local = local_cautions(config, fitted.privacy.delta, fitted.bounds or config.bounds, parts)
+    return replace(fitted, privacy=replace(fitted.privacy, warnings=fitted.privacy.warnings + local))
+
+
+def _warn(report: PrivacyReport) -> None:
+    """Tell Python's warnings what the report says against the run."""
+    for sentence in report.warnings:
+        warn_once(sentence)
+
+
+@lru_cache(maxsize=1024)
+def warn_once(sentence: str) -> None:
+    """Warn of one sentence in the name of the caller of `fit`, once in a process.
+
+    Python's own memory of what it has shown is emptied by scikit-learn in each fit.
+    """
+    warnings.warn(sentence, PrivacyWarning, stacklevel=4)
+
+
+def _column_names(listed: Sequence[ArrayLike]) -> tuple[str, ...]:
+    """Names of the first table's columns, if all are strings."""
+    names = tuple(getattr(listed[0], "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else ()
 
 
 def _total(parts: Sequence[NDArray[np.float64]]) -> int:

@@ -39,9 +39,10 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "
             "smaller delta."
         )
-    if config.unit is PrivacyUnit.RECORD and plan.n_examples is not None and plan.delta >= 1.0 / plan.n_examples:
+    declared = config.n_examples if config.unit is PrivacyUnit.RECORD else None
+    if declared is not None and plan.delta >= 1.0 / declared:
         raise ConfigurationError(
-            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / plan.n_examples:g}: give a smaller delta."
+            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / declared:g}: give a smaller delta."
         )
     uncounted = plan.is_final and plan.n_examples is None and config.unit is PrivacyUnit.RECORD
     noisy = any(block.noise is not NoiseShape.NONE for planned in plan.rounds for block in planned.blocks)

@@ -48,18 +48,12 @@ def counted_examples(released_count: float, config: KMeansConfig) -> int:
     Raises
     ------
     PlanError
-        If there are fewer rows than clusters, or delta is not below 1/N.
+        If there are fewer rows than clusters.
     """
     n = max(1, round(released_count))
     if n < config.n_clusters:
         raise PlanError(
             f"the private count found about {n} rows, but {config.n_clusters} clusters need at least as many: choose "
             "fewer clusters or add data."
-        )
-    delta = resolve_delta(config, config.min_clients)
-    if config.unit is PrivacyUnit.RECORD and delta >= 1.0 / n:
-        raise PlanError(
-            f"delta is {delta:g}, but the private count found about {n} rows and delta must be below "
-            f"{1.0 / n:g}: give a smaller delta."
         )
     return n

@@ -18,16 +18,17 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server
 from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_round
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
-from flwr_dpkmeans.plan_checks import check_budget, check_plan, check_stated
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
+from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints, price
+from flwr_dpkmeans.plan_checks import check_budget, check_plan
 from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
-from flwr_dpkmeans.preliminary import preliminary_rounds, require_box, whole_multiplier
+from flwr_dpkmeans.preliminary import COUNT, preliminary_rounds, require_box, whole_multiplier
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.events import PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState, PrivateSum
 from flwr_dpkmeans.server_facts import ServerFacts
@@ -35,8 +36,13 @@ from flwr_dpkmeans.threads import one_thread
 from flwr_dpkmeans.trust import trust_model
 
 _MOST_SAMPLED_ROUNDS = 50
+
 _MOST_PURE = 1.05
 """Of epsilon, for Laplace rounds beside a count, which together are priced at less than the sum of their epsilons."""
+COUNT_DEVIATIONS = 6.0
+"""Deviations of the count's noise that a table may be larger than its count says, in the choice of delta."""
+_SPENT_BEFORE = 0.7
+"""Most of epsilon, less a private evaluation's share, that what comes before round 1 may cost at the final delta."""
 _WIDE, _MANY = 100, 10**9
 _CHOOSING = ("proxy_lloyd", "feddp_kmeans", "feddp_choose_k")
 
@@ -130,9 +136,10 @@ def draft_plan(
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
     else:
-        check_stated(_continued(plan, known or len(config.bounds[0]), plan.n_examples or _MANY))
+        # What no count and no box could mend, and releases that could not be reported, are refused before they cost.
+        cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
         if config.max_epsilon is not None:
-            check_budget(_cheapest(plan), math.inf)
+            check_budget(cheapest, math.inf)
     return plan
 
 
@@ -358,16 +365,49 @@ def _started(public: Public, seed: int, public_points: PublicPoints | None) -> C
 
 
 def _with_preliminary_rounds(plan: Plan) -> Plan:
-    """The plan with the releases that come before round 1, as far as its width allows."""
+    """The plan with the releases that come before round 1, as far as its width allows, and the delta that follows."""
     entry = algorithm_entry(plan.config.algorithm)
     rounds = preliminary_rounds(
         plan.config,
         counts=entry.counts(plan.config.unit),
         laplace=entry.noise is NoiseShape.LAPLACE,
-        delta=plan.delta,
+        # They were released before the count could lower delta.
+        delta=resolve_delta(plan.config, plan.n_clients),
         n_features=plan.n_features,
     )
-    return replace(plan, preliminary=rounds)
+    plan = replace(plan, preliminary=rounds)
+    return replace(plan, delta=_counted_delta(plan))
+
+
+def _counted_delta(plan: Plan) -> float:
+    """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
+
+    Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
+    The plan before it has the largest of them, so that a policy's limit holds for all [C15].
+
+    Parameters
+    ----------
+    plan : Plan
+        With its preliminary rounds, whose noise is that of the first delta; no step is taken that would leave the
+        algorithm next to nothing of epsilon beside them.
+
+    Returns
+    -------
+    float
+    """
+    config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
+    counting = plan.count
+    if counting is None or plan.n_examples is None or config.unit is not PrivacyUnit.RECORD:
+        return start
+    std = max(plan.released_std(counting, block) for block in counting.blocks if block.name == COUNT)
+    n = plan.n_examples + COUNT_DEVIATIONS * std
+    most = 1.0 / (n * math.log(n)) if config.delta is None else math.nextafter(1.0 / n, 0.0)
+    evaluated = config.evaluation_share if config.evaluation is Evaluation.PRIVATE else 0.0
+    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.epsilon
+    events, delta = plan.events(range(plan.first_round, 1)), start
+    while delta > most and price(events, 0.25 * delta) <= spendable:
+        delta *= 0.25
+    return delta
 
 
 def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
@@ -375,16 +415,16 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
     return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
 
 
-def _continued(plan: Plan, n_features: int, n_examples: int) -> Plan:
-    """A preliminary plan as it would go on."""
-    final = _with_preliminary_rounds(replace(plan, n_features=n_features, n_examples=n_examples))
-    return replace(final, rounds=_planned_rounds(build_algorithm(final), plan.config.trust))
+def _continuations(plan: Plan) -> list[Plan]:
+    """Final plans that a preliminary one may lead to, such that no other undercuts them all.
 
+    A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the
+    smallest and the largest are both looked at.
 
-def _cheapest(plan: Plan) -> Plan:
-    """A final plan that no continuation of a preliminary one undercuts: a retry costs least in the longest run.
-
-    How a run is split into rounds changes with N and d in steps, so the smallest and the largest are both looked at.
+    Raises
+    ------
+    LocalMisuseError
+        If there is none.
     """
     config = plan.config
     known = plan.n_features or (len(config.bounds[0]) if len(config.bounds[0]) > 1 else None)
@@ -392,13 +432,17 @@ def _cheapest(plan: Plan) -> Plan:
     counts = (max(config.n_clusters, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
     longest = replace(config, max_iter=config.max_iter or MAX_ITERATIONS)
     continued: list[Plan] = []
-    refused: PlanError | None = None
+    refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(widths, counts):
+        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
+        final = _with_preliminary_rounds(final)
         try:
-            continued.append(_continued(replace(plan, config=longest), width, n_examples))
-        except PlanError as error:
+            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust))
+            check_plan(final)
+            continued.append(final)
+        except LocalMisuseError as error:
             # Such as too few rows to choose k from: the count may still find more.
             refused = error
     if refused is not None and not continued:
         raise refused
-    return min(continued, key=lambda final: final.epsilon_worst_case)
+    return continued

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
     N_MAGNITUDES,
@@ -60,7 +60,7 @@ class Found:
     ranges : Ranges or None
         Coarse ranges after the first histogram; the box after the second.
     unclear : tuple of int
-        Columns in whose last histogram nothing stood out of the noise.
+        Columns in none of whose histograms so far anything stood out of the noise.
     """
 
     n_examples: int | None = None
@@ -220,7 +220,7 @@ def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found
     Raises
     ------
     PlanError
-        If the counted rows are too few.
+        If the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
     """
     if COUNT in released.arrays:
         found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
@@ -238,7 +238,16 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
             result = find_ranges(released[block.name], found.ranges, _domain_of(plan), std)
         else:
             continue
-        found = replace(found, ranges=result.ranges, unclear=result.unclear)
+        if result.unbounded:
+            columns = column_names(result.unbounded, plan.config.feature_names)
+            raise PlanError(
+                f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
+                f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
+                "or bounds_share."
+            )
+        first = block.name == MAGNITUDES
+        unclear = tuple(column for column in result.unclear if first or column in found.unclear)
+        found = replace(found, ranges=result.ranges, unclear=unclear)
     return found
 
 

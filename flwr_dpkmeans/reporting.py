@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.cautions import plan_cautions, released_cautions, unclear_cautions
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
+from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.planning import worst_case
 from flwr_dpkmeans.privacy.events import (
     Event,
@@ -152,7 +157,15 @@ def is_private_plan(plan: Plan) -> bool:
     return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
 
 
-def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: str = NOT_PINNED) -> PrivacyReport:
+def build_report(
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
+    identities: str = NOT_PINNED,
+    *,
+    counts: NDArray[np.float64] | None = None,
+    unclear: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> PrivacyReport:
     """Write the report of a run.
 
     Parameters
@@ -163,6 +176,12 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: st
         Every aggregation that was asked for, in order.
     identities : str
         What is known of who the clients are: a sentence of `privacy.report`.
+    counts : ndarray, (n_clusters,), optional
+        Noisy counts of the last release, where they may be known: the warnings speak of them.
+    unclear : sequence of int
+        Columns that private bounds did not find.
+    names : sequence of str
+        Of the columns, where they are known; else the plan's.
 
     Returns
     -------
@@ -170,7 +189,7 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: st
     """
     config = plan.config
     events = plan.events([index for index, _ in attempts])
-    return PrivacyReport(
+    report = PrivacyReport(
         is_private=is_private_plan(plan),
         epsilon=run_epsilon(plan, attempts),
         delta=plan.delta,
@@ -188,9 +207,10 @@ def build_report(plan: Plan, attempts: Sequence[tuple[int, int]], identities: st
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
-        warnings=_warnings(plan),
+        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or config.feature_names)),
         releases=_lines(plan, attempts),
     )
+    return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
 
 
 def discreteness_cost(events: Sequence[Event]) -> float:
@@ -286,6 +306,15 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
     elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
         sentences.append(f"Of each client, at most {config.examples_per_client} rows are counted.")
+    elif plan.count is not None and plan.delta < (start := resolve_delta(config, plan.n_clients)):
+        sentences.append(
+            f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
+            f"{plan.n_examples} rows [C15]."
+        )
+    elif config.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
+        sentences.append(
+            f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
+        )
     if config.evaluation is not Evaluation.NONE and config.n_classes:
         sentences.append(
             f"The number of label classes, {config.n_classes}, is public knowledge; a row's label is protected as the "
@@ -366,6 +395,11 @@ def _server_sentences(plan: Plan) -> list[str]:
 
 
 def _warnings(plan: Plan) -> tuple[str, ...]:
+    """What the plan alone says against a run: that it protects nobody, or else what its budget and noise come to."""
+    return why_not_private(plan) or plan_cautions(plan)
+
+
+def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     sentences = []
     if plan.config.noise is NoiseKind.SEEDED:

@@ -117,7 +117,8 @@ def _laplace_epsilon(public: Public, least: float, shares: Sequence[float]) -> f
         return [*others, *iterations]
 
     scale = calibrate_scale(events_at, public.config.epsilon, public.delta, start=1.0 / least)
-    return max(least, 1.0 / scale)
+    # Not at least `least`: where a count lowers delta, what was released before costs more than its share.
+    return 1.0 / scale
 
 
 def build_lloyd(public: Public) -> Algorithm:

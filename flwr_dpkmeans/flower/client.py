@@ -13,6 +13,7 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.cautions import local_cautions
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import validate_labels, validate_points
@@ -75,7 +76,9 @@ class KMeansClient(NumPyClient):
     cost_curve_ : ndarray, (largest k,), or None
         Cost over the number of clusters, if the run chose it.
     privacy_ : PrivacyReport
-        What the run guaranteed.
+        What the run guaranteed, with the warnings that follow from releases.
+    local_warnings_ : tuple of str
+        What this client's own rows say against the result: in its files and its log, never sent.
     bounds_ : pair of tuples of float
         The box that data were scaled by: as declared, or as private histograms found it.
     evaluation_ : EvaluationResult or None
@@ -112,6 +115,7 @@ class KMeansClient(NumPyClient):
         self.movements_: tuple[float, ...] = ()
         self.cost_curve_: Array | None = None
         self.privacy_: PrivacyReport | None = None
+        self.local_warnings_: tuple[str, ...] = ()
         self.bounds_: Box | None = None
         self.evaluation_: EvaluationResult | None = None
 
@@ -181,8 +185,11 @@ class KMeansClient(NumPyClient):
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.bounds_ = plan.bounds
         self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
-        self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
+        self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
+        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, [self._points], self._feature_names)
         if self._output_dir is not None:
+            for sentence in self.local_warnings_:
+                logger.warning("%s", sentence)
             from flwr_dpkmeans.flower.result_files import write_run
             from flwr_dpkmeans.results.writer import RunResult
 
@@ -190,7 +197,7 @@ class KMeansClient(NumPyClient):
                 self.cluster_centers_,
                 self.counts_,
                 self.movements_,
-                self.privacy_,
+                replace(report, warnings=report.warnings + self.local_warnings_),
                 self._image_shape,
                 self._feature_names,
                 state.centroids,

@@ -140,6 +140,12 @@ def finished(attempts: Sequence[tuple[int, int]], report: PrivacyReport) -> None
     logger.info("the result is here, after %d releases; %s", len(attempts), report.provenance, extra=event("finished"))
 
 
+def warned(sentences: Sequence[str]) -> None:
+    """Say what the report says against the result."""
+    for sentence in sentences:
+        logger.warning("%s", printable(sentence), extra=event("warning"))
+
+
 def result_written(paths: Sequence[Path]) -> None:
     """Say where the result is."""
     for path in paths:

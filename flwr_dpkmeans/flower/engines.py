@@ -116,7 +116,11 @@ def fit_inprocess(
     clients = [KMeansClient(part, labels=None if labels is None else labels[i]) for i, part in enumerate(parts)]
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
-        config, server_points=server_points, on_step=lambda step: logger.debug("%s", step)
+        config,
+        server_points=server_points,
+        on_step=lambda step: logger.debug("%s", step),
+        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
+        on_warning=lambda sentence: logger.debug("%s", sentence),
     )
     with grid.running():
         result = strategy.start(grid)
@@ -174,7 +178,10 @@ def fit_direct(
         found.plan.bounds,
         state.counts,
         state.movements,
-        replace(build_report(found.plan, found.attempts, SIMULATED), provenance=_provenance(started)),
+        replace(
+            build_report(found.plan, found.attempts, SIMULATED, counts=state.counts, unclear=found.found.unclear),
+            provenance=_provenance(started),
+        ),
         tuple(step for step in found.steps if step.round_index > 0),
         state.extras.get(COST_CURVE),
         read_evaluation(found.plan, state),

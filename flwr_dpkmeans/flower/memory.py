@@ -102,7 +102,7 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "run_id": context.run_id,
         "attempts": memory.attempts,
         "n_features": memory.n_features,
-        "found": (memory.found.n_examples, memory.found.box),
+        "found": (memory.found.n_examples, memory.found.box, memory.found.unclear),
         "n_recognised": memory.n_recognised,
         "agreed_digest": memory.agreed_digest.hex(),
         "started": memory.started,
@@ -118,8 +118,8 @@ def remember(context: Context, memory: ClientMemory) -> None:
 
 def _found(stored: Sequence[Any]) -> Found:
     """Undo how `remember` stores what was found; floats come back from JSON as they were."""
-    n_examples, box = stored
+    n_examples, box, unclear = stored
     if box is None:
         return Found(n_examples)
     lower, upper = (tuple(float(value) for value in side) for side in box)
-    return Found(n_examples, Ranges(lower, upper))
+    return Found(n_examples, Ranges(lower, upper), tuple(int(column) for column in unclear))

@@ -308,8 +308,10 @@ def _finish(
     identities = SIMULATED if settings.simulated else NOT_PINNED
     if memory.n_recognised:
         identities = pinned_identities(memory.n_recognised)
+    counts, unclear = None if memory.clusters is None else memory.clusters.counts, memory.found.unclear
+    names = describe(message, context, call_next)[1] if unclear else ()
     report = replace(
-        build_report(memory.plan, memory.attempts, identities),
+        build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names),
         provenance=Provenance.of(
             memory.plan.run_id,
             f"client {protocol.node_id}",
@@ -321,6 +323,8 @@ def _finish(
         ),
     )
     deliver_result(message, context, call_next, memory, report)
+    if not settings.simulated:
+        client_log.warned(report.warnings)
     client_log.finished(memory.attempts, report)
     tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))

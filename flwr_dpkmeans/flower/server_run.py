@@ -142,7 +142,10 @@ class ServerRun:
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), self._n_nodes)
-        return replace(build_report(self.plan, self._attempts, signed), provenance=self._provenance)
+        ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
+        counts = self._clusters.counts if ended and self._clusters is not None else None
+        told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
+        return replace(told, provenance=self._provenance)
 
     @property
     def _provenance(self) -> Provenance:
@@ -433,7 +436,8 @@ class ServerRun:
         """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
         if index <= 0:
             self._found = take_preliminary(self.plan, index, released, self._found)
-            log_found(self.plan, index, self._found)
+            if COUNT in released.arrays:
+                logger.info("private count: about %d rows", self._found.n_examples)
             if index == 0:
                 found, width = self._found, self.plan.n_features
                 self._next_plan(redraft_plan(self.plan, n_features=width, n_examples=found.n_examples, box=found.box))
@@ -505,18 +509,3 @@ class ServerRun:
         if every_failure_stops or code in _STOPPING_CODES:
             raise RefusalError(f"node {node} refused ({code}): {sentence}")
         raise ProtocolError(f"node {node} did not answer ({code}): {sentence}")
-
-
-def log_found(plan: Plan, index: int, found: Found) -> None:
-    """Say what one preliminary release told, and in which columns its noise hides everything."""
-    if found.n_examples is not None and any(block.name == COUNT for block in plan.round_at(index).blocks):
-        logger.info("private count: about %d rows", found.n_examples)
-    if found.unclear:
-        columns = ", ".join(str(column) for column in found.unclear[:10])
-        more = ", ..." if len(found.unclear) > 10 else ""
-        logger.warning(
-            "private bounds (%s): no value of column(s) %s stands out of the noise, so their range is a guess: declare "
-            "bounds, or raise epsilon or bounds_share",
-            plan.round_at(index).name,
-            columns + more,
-        )

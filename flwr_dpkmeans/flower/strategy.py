@@ -30,7 +30,7 @@ from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.flower.waves import exchange
 from flwr_dpkmeans.planning import require_supported, worst_case
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.reporting import Step
+from flwr_dpkmeans.reporting import Step, why_not_private
 from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.trust import trust_model
 
@@ -100,7 +100,8 @@ class PrivateKMeans(Strategy):
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
-        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or 1e-6 without `n_examples`.
+        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or without
+        `n_examples` 1e-6, or less where the private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the budget.
     n_clients : int, optional
@@ -168,6 +169,8 @@ class PrivateKMeans(Strategy):
             )
         self.timeouts = timeouts or Timeouts()
         self._on_step = on_step or log_step
+        self._on_warning: Callable[[str], None] = log_warning
+        self._warned: list[str] = []
         self._run: ServerRun | None = None
         self._steps: list[Step] = []
         self._confirmed: tuple[int, ...] = ()
@@ -181,6 +184,7 @@ class PrivateKMeans(Strategy):
         server_points: NDArray[np.float64] | None = None,
         timeouts: Timeouts | None = None,
         on_step: Callable[[Step], None] | None = None,
+        on_warning: Callable[[str], None] | None = None,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls(
@@ -193,6 +197,7 @@ class PrivateKMeans(Strategy):
         )
         strategy.config = config
         strategy._server_points = server_points
+        strategy._on_warning = on_warning or log_warning
         return strategy
 
     @property
@@ -236,8 +241,15 @@ class PrivateKMeans(Strategy):
                 config.max_retries,
                 worst_case(plan),
             )
-        for warning in self.run.report.warnings:
-            logger.warning("NOT PRIVATE: %s", warning)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Log what the report says against the run and was not logged before."""
+        reasons = why_not_private(self.run.plan)
+        for sentence in self.run.report.warnings:
+            if sentence not in self._warned:
+                self._warned.append(sentence)
+                self._on_warning(f"NOT PRIVATE: {sentence}" if sentence in reasons else f"WARNING: {sentence}")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -258,6 +270,8 @@ class PrivateKMeans(Strategy):
             return None, None
         self._steps.append(step)
         self._on_step(step)
+        if step.round_index in (0, self.run.plan.last_round):
+            self._warn()
         server_log.progressed(self._progress, self.run.plan, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
@@ -333,7 +347,7 @@ class PrivateKMeans(Strategy):
     ) -> KMeansResult:
         """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
-        self._steps = []
+        self._steps, self._warned = [], []
         self._open(grid)
         self._progress = server_log.Progress()
         self.run.take_keys(self._exchange(grid, self.run.keys_messages(), deadline))
@@ -544,6 +558,11 @@ def log_step(step: Step) -> None:
     if step.movement is not None:
         parts.append(f"largest movement {step.movement:.3g}")
     logger.info("%s", "; ".join(parts))
+
+
+def log_warning(sentence: str) -> None:
+    """Log one sentence that the report says against the run."""
+    logger.warning("%s", sentence)
 
 
 def _step_metrics(step: Step) -> MetricRecord:

@@ -35,8 +35,6 @@ N_BINS = 16
 """Bins of equal width inside a column's coarse range: more of them hold fewer rows each and leave thinner margins."""
 WIDEST = 2.0**40
 """Half the width of a domain that says nothing of the data."""
-LIKELY_LEVELS = 10
-"""Powers of two that a guess looks at in a domain that says something of the data."""
 _NEAR_OCTAVES = 3
 _NEGLIGIBLE = 0.05
 _GRID = 2.0**16
@@ -65,11 +63,14 @@ class FoundRanges:
     ranges : Ranges
         For every column.
     unclear : tuple of int
-        Columns in whose histogram nothing stood out of the noise; their range is a guess.
+        Columns in whose own histogram nothing stood out of the noise.
+    unbounded : tuple of int
+        Those of them whose range is the domain although that says nothing of the data.
     """
 
     ranges: Ranges
     unclear: tuple[int, ...]
+    unbounded: tuple[int, ...] = ()
 
 
 def magnitude_edges(lower: float, upper: float) -> Array:
@@ -198,8 +199,8 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Fou
     -------
     FoundRanges
         Inside the domain, from zero on unless the data are clearly far from it. Columns that do not stand out get what
-        all columns together show; if these do not stand out either, the range from zero to the bin that is fullest in
-        all columns together, in a domain narrower than `WIDEST` among its largest `LIKELY_LEVELS` powers of two.
+        all columns together show; if these do not stand out either, the whole domain: a bin that is merely the fullest
+        is noise.
 
     Examples
     --------
@@ -211,25 +212,24 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Fou
     n_columns, n_bins = released.shape
     threshold = noise_threshold(n_columns, n_bins, noise_std)
     counts = _inside_domain(as_integers(released), domain)
-    pooled_counts = counts.sum(axis=0)
-    pooled = outermost(pooled_counts, noise_threshold(1, n_bins, noise_std * math.sqrt(n_columns)))
-    fullest = _fullest(pooled_counts, domain)
-    lower, upper, unclear = [], [], []
+    pooled = outermost(counts.sum(axis=0), noise_threshold(1, n_bins, noise_std * math.sqrt(n_columns)))
+    lower, upper, unclear, unbounded = [], [], [], []
     for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
         edges = magnitude_edges(low, high)
         first, last = _inside(edges, low, high)
         found = outermost(counts[column], threshold)
         if found is None:
             unclear.append(column)
-            guess = pooled or (fullest, fullest)
-            bins = (min(guess[0], LEVELS), max(guess[1], LEVELS))
+            if pooled is None and max(abs(low), abs(high)) >= WIDEST:
+                unbounded.append(column)
+            bins = (first, last) if pooled is None else (min(pooled[0], LEVELS), max(pooled[1], LEVELS))
         else:
             bins = _toward_zero_bin(counts[column], with_near_octaves(counts[column], found, noise_std), noise_std)
         bins = (max(bins[0], first), min(bins[1], last))
         ends = (edges[bins[0]], edges[bins[1] + 1]) if bins[0] <= bins[1] else (low, high)
         lower.append(float(max(ends[0], low)))
         upper.append(float(min(ends[1], high)))
-    return FoundRanges(Ranges(tuple(lower), tuple(upper)), tuple(unclear))
+    return FoundRanges(Ranges(tuple(lower), tuple(upper)), tuple(unclear), tuple(unbounded))
 
 
 def find_ranges(released: Array, coarse: Ranges, domain: Ranges, noise_std: float) -> FoundRanges:
@@ -301,14 +301,6 @@ def _inside_domain(counts: Integers, domain: Ranges) -> Integers:
         first, last = _inside(magnitude_edges(low, high), low, high)
         kept[column, first : last + 1] = counts[column, first : last + 1]
     return kept
-
-
-def _fullest(counts: Integers, domain: Ranges) -> int:
-    """The likely bin with the largest count; who knows a narrow domain does not expect the data far below it."""
-    widest = max(max(abs(low), abs(high)) for low, high in zip(domain.lower, domain.upper, strict=True))
-    least = 0 if widest >= WIDEST else LEVELS - LIKELY_LEVELS
-    likely = np.flatnonzero(np.abs(np.arange(N_MAGNITUDES) - LEVELS) >= least)
-    return int(likely[np.argmax(counts[likely])])
 
 
 def _inside(edges: Array, lower: float, upper: float) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flwr_dpkmeans.cautions import plan_cautions
 from flwr_dpkmeans.planner.estimate import half_survives
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.result import AlgorithmForecast
@@ -60,7 +61,7 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         notes.append(
             f"With {request.n_clusters} clusters those of half the average size drown: choose {fewer}a larger epsilon."
         )
-    return tuple(notes)
+    return (*notes, *plan_cautions(request.draft(best.algorithm)))
 
 
 def _as_good(one: AlgorithmForecast, best: AlgorithmForecast) -> bool:

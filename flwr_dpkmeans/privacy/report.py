@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.provenance import Provenance
 
 REPORT_VERSION = 1
 EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
+COUNT_DEVIATIONS = 3.0
+"""A count that is fewer noise scales above zero is called mostly noise."""
+_COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
     "swaps keys is not held off."
@@ -169,6 +176,24 @@ class PrivacyReport:
                 f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
             )
         return "\n".join(lines)
+
+
+def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: PrivacyReport) -> tuple[int, ...]:
+    """Clusters that are mostly noise: those whose noisy count is less than three noise scales above zero.
+
+    Parameters
+    ----------
+    counts : sequence of float, (n_clusters,)
+        Of the last release.
+    report : PrivacyReport
+        Whose last release of counts says how much noise they have; none of it, no cluster is.
+
+    Returns
+    -------
+    tuple of int
+    """
+    scales = [line.noise_scale for line in report.releases if line.array in _COUNTS]
+    return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
 
 
 def pinned_identities(n_peers: int) -> str:

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
 from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 _MOST_COLUMNS = 8
 _MOST_CHARACTERS = 130
+_MOST_CAUTIONS = 14
 _DPI = 110
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw the summary of a run.
+    """Draw the summary of a run, with the report's warnings below.
 
     Parameters
     ----------
@@ -39,7 +40,9 @@ def draw_summary(result: RunResult) -> bytes:
 
     figure: Any = Figure(figsize=(11, 7.5), dpi=_DPI, layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    cautions = [line for sentence in result.report.warnings for line in _caution(sentence)][:_MOST_CAUTIONS]
+    upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
+    below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
     if result.image_shape is not None:
         _draw_images(upper, result)
     else:
@@ -110,6 +113,11 @@ def _title(report: PrivacyReport) -> str:
     )
 
 
+def _caution(sentence: str) -> list[str]:
+    """A warning as the lines of a picture."""
+    return textwrap.wrap(sentence, 190, initial_indent="WARNING  ", subsequent_indent="                ")
+
+
 def _draw_images(figure: Any, result: RunResult) -> None:
     """Centroids as grey images, with their noisy counts."""
     k = len(result.centroids)
@@ -127,20 +135,14 @@ def _draw_images(figure: Any, result: RunResult) -> None:
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
     """Noisy count of a cluster, with a word of caution where it is within three noise scales of zero."""
-    caution = ", mostly noise" if _is_mostly_noise(count, report) else ""
+    caution = ", mostly noise" if faint_clusters([count], report) else ""
     return f"{cluster}: n ~ {count:.0f}{caution}"
-
-
-def _is_mostly_noise(count: float, report: PrivacyReport) -> bool:
-    """Whether a noisy count is within three noise scales of zero."""
-    scales = [line.noise_scale for line in report.releases if line.array == "counts"]
-    return bool(scales and count < 3.0 * scales[-1])
 
 
 def _draw_scatter(figure: Any, result: RunResult) -> None:
     """Centroids on their two principal axes; sizes from noisy counts."""
     axis = figure.subplots()
-    faint = np.array([_is_mostly_noise(count, result.report) for count in result.counts])
+    faint = np.isin(np.arange(len(result.counts)), faint_clusters(result.counts, result.report))
     points = result.centroids if result.scaled is None else result.scaled
     # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
     leading = points[~faint] if np.count_nonzero(~faint) > 1 else points

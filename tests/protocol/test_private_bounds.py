@@ -17,7 +17,7 @@ from protocol_federation import Federation, make_federation, small_config, witho
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, RefusalError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.records import Stage, dump_plan, load_plan, request_content
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
@@ -139,13 +139,14 @@ def test_run_config_with_a_domain() -> None:
         strategy_from_run_config(values | {"bounds": "0,1", "bounds-domain": "0,9"})
 
 
-def test_nothing_that_stands_out_is_a_warning_and_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain_and_says_so() -> None:
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
-    with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.server"):
-        km = FederatedKMeans(1, epsilon=0.1, n_examples=5, bounds="private", noise="seeded", random_state=1).fit(parts)
-    assert "no value of column(s) 0, 1 stands out of the noise" in caplog.text
-    lower, upper = np.array(km.bounds_)
-    assert np.all(lower < upper)
+    options: dict[str, Any] = {"epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1}
+    with pytest.raises(PlanError, match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise"):
+        FederatedKMeans(1, bounds="private", **options).fit(parts)
+    km = FederatedKMeans(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(parts)
+    assert km.bounds_ == ((0.0, 0.0), (50.0, 50.0))
+    assert any("Private bounds found no values of columns 0, 1" in sentence for sentence in km.privacy_.warnings)
 
 
 @pytest.mark.parametrize("lost", [-1, 0, 1])

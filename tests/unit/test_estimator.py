@@ -14,7 +14,8 @@ from sklearn.exceptions import NotFittedError
 
 from flwr_dpkmeans import FederatedKMeans, PrivacyReport
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
+from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 from flwr_dpkmeans.kmeans.update import round_to_grid
 
@@ -258,12 +259,10 @@ def test_secure_noise_differs_between_runs_even_with_a_random_state() -> None:
     assert first.privacy_.warnings == ()
 
 
-def test_a_seeded_run_says_that_it_is_not_private(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "flwr_dpkmeans"):
+def test_a_seeded_run_says_that_it_is_not_private() -> None:
+    warn_once.cache_clear()
+    with pytest.warns(PrivacyWarning, match="The noise comes from a seeded generator"):
         km = model().fit(blobs())
-    assert any(
-        record.levelno == logging.WARNING and record.getMessage().startswith("NOT PRIVATE") for record in caplog.records
-    )
     assert not km.privacy_.is_private
     assert str(km.privacy_).startswith("NOT PRIVATE")
 

@@ -38,8 +38,11 @@ ALLOWED = {
     "plausible": {"plan", "plan_checks", "preliminary", "trust", "privacy"},
     "direct": {"plan", "planning", "preliminary", "reporting", "trust", "rounds", "privacy", "secagg"},
     "baselines": {"kmeans", "privacy"},
-    "central": {"baselines", "kmeans", "privacy", "config", "reporting"},
-    "reporting": {"algorithms", "plan", "planning", "trust", "privacy", "secagg", "config"},
+    "cautions": {"plan", "privacy", "config"},
+    "central": {"baselines", "cautions", "kmeans", "privacy", "config", "reporting"},
+    "reporting": {
+        *("algorithms", "cautions", "plan", "planning", "plan_defaults", "trust", "privacy", "secagg", "config"),
+    },
     "data": set(),
     "results": {"privacy", "kmeans"},
     "ledger": {"privacy"},
@@ -48,7 +51,7 @@ ALLOWED = {
     "evaluation": {"plan", "algorithms", "rounds", "privacy", "config", "reporting", "results"},
     "planner": {
         *("plan", "planning", "algorithms", "trust", "rounds", "privacy", "secagg", "kmeans", "config"),
-        *("config_checks", "data", "results", "flower"),
+        *("cautions", "config_checks", "data", "results", "flower"),
     },
 }
 

@@ -1,0 +1,271 @@
+"""What a result says against itself: one list of sentences, in every place where somebody looks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+from sklearn.datasets import load_iris, load_wine
+
+from flwr_dpkmeans import FederatedKMeans, KMeansClient
+from flwr_dpkmeans.cautions import LOCAL, plan_cautions
+from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.errors import PlanError, PrivacyWarning
+from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.node import NodeSettings
+from flwr_dpkmeans.flower.server_app import report_result
+from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.planner.notes import notes_on
+from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.privacy.ledger import MemoryLedger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
+
+ENGINES = ("direct", "inprocess")
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_said() -> None:
+    warn_once.cache_clear()
+
+
+def uniform_parts(n: int = 300, d: int = 2, n_clients: int = 3, scale: float = 1.0) -> list[NDArray[np.float64]]:
+    generator = np.random.default_rng(0)
+    return [generator.uniform(-scale, scale, (n, d)) for _ in range(n_clients)]
+
+
+def warnings_of(parts: Any = None, **options: Any) -> tuple[str, ...]:
+    """The report's warnings of one fit, of which Python's warnings are the same."""
+    defaults: dict[str, Any] = {"n_clusters": 3, "bounds": (-1.0, 1.0), "engine": "direct"}
+    warn_once.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        km = FederatedKMeans(**(defaults | options)).fit(uniform_parts() if parts is None else parts)
+    told = tuple(str(one.message) for one in caught if one.category is PrivacyWarning)
+    assert told == km.privacy_.warnings
+    return km.privacy_.warnings
+
+
+def plan_warnings(n_clients: int = 20, **values: Any) -> str:
+    config = parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 100_000} | values))
+    return " ".join(plan_cautions(draft_plan(config, run_id=1, n_clients=n_clients, seed=7, n_features=2)))
+
+
+# -- what is said -------------------------------------------------------------------------------------------------
+
+
+def test_a_good_run_has_nothing_against_it() -> None:
+    assert warnings_of(uniform_parts(20_000), epsilon=1.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"epsilon": 20.0}, "epsilon is 20, a weak guarantee"),
+        ({"epsilon": 100.0}, "of the 100 that was asked for"),
+        ({"epsilon": 1e-6}, "is no smaller than the 3.33e+04 rows that a cluster has on average"),
+        ({"unit": "client", "n_clients": 3}, "The unit is the client, and there are 3"),
+        ({"unit": "client", "n_clients": 3}, "is no smaller than the 1 clients"),
+    ],
+)
+def test_what_a_plan_says_against_itself(values: dict[str, Any], sentence: str) -> None:
+    assert sentence in plan_warnings(values.pop("n_clients", 20), **values)
+
+
+@pytest.mark.parametrize("values", [{}, {"epsilon": 10.0}, {"unit": "client", "n_clients": 5000, "epsilon": 2.0}])
+def test_an_ordinary_plan_says_nothing(values: dict[str, Any]) -> None:
+    assert plan_warnings(values.pop("n_clients", 20), **values) == ""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("trust", ["oblivious", "distributed"])
+def test_clusters_that_are_mostly_noise_are_counted(engine: str, trust: str) -> None:
+    [*_, last] = warnings_of(epsilon=1e-3, engine=engine, trust=trust, algorithm="fastlloyd")
+    assert "of 3 clusters are mostly noise (number" in last
+
+
+def test_max_cover_says_what_it_leaves_of_the_budget_and_which_clusters_are_noise() -> None:
+    options: dict[str, Any] = {"algorithm": "max_cover", "trust": "central"}
+    assert any("of the 1 that was asked for" in sentence for sentence in warnings_of(epsilon=1.0, **options))
+    assert any("mostly noise" in sentence for sentence in warnings_of(epsilon=0.01, **options))
+
+
+def test_exact_and_seeded_runs_say_why_they_protect_nobody_and_nothing_of_their_budget() -> None:
+    [sentence] = warnings_of(algorithm="lloyd", epsilon=50.0)
+    assert "adds no noise" in sentence
+    [sentence] = warnings_of(uniform_parts(20_000), noise="seeded", random_state=1, epsilon=50.0)
+    assert "seeded generator" in sentence
+
+
+# -- what only the holder of the rows may know ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_declared_number_below_the_rows_that_are_there(engine: str) -> None:
+    said = warnings_of(n_examples=100, engine=engine, algorithm="fastlloyd", epsilon=5.0)
+    local = [sentence for sentence in said if sentence.startswith(LOCAL)]
+    assert "n_examples is declared as 100, but there are more rows" in local[0]
+    assert "delta is 0.00217, which is not below 1/N" in local[1]
+    assert "900" not in " ".join(local)
+
+
+def test_a_given_delta_above_one_over_the_rows_that_are_there() -> None:
+    said = warnings_of(unit="record", n_examples=100, delta=0.005, algorithm="fastlloyd")
+    assert any("delta is 0.005, which is not below 1/N" in sentence for sentence in said)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_large_clipped_share_is_said_by_column(engine: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    parts = [pandas.DataFrame(part * [0.5, 2.0], columns=["age", "pay"]) for part in uniform_parts(5000)]
+    [sentence] = warnings_of(parts, engine=engine, epsilon=5.0)
+    assert sentence.startswith(LOCAL)
+    assert "More than 5% of the rows lie outside the bounds of column 'pay'" in sentence
+    assert warnings_of(uniform_parts(5000), engine=engine, epsilon=5.0) == ()
+
+
+def own_node(client: KMeansClient) -> Node:
+    """A node with a ledger of its own."""
+    settings = NodeSettings(ClientPolicy(), MemoryLedger(), "own")
+    return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
+
+
+def run_in_process(
+    tmp_path: Path, parts: list[NDArray[np.float64]], **options: Any
+) -> tuple[Any, Any, list[KMeansClient]]:
+    """One run of a Flower strategy over clients with folders of their own."""
+    clients = [KMeansClient(part, output_dir=tmp_path / f"client-{i}") for i, part in enumerate(parts)]
+    grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
+    defaults: dict[str, Any] = {"n_clusters": 3, "n_features": 2, "bounds": (-1.0, 1.0), "n_examples": 900}
+    strategy = FastLloyd(**(defaults | options))
+    with grid.running():
+        result = strategy.start(grid)
+    return strategy, result, clients
+
+
+def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inside, outside = uniform_parts(300, n_clients=2)[0], uniform_parts(300, scale=3.0)[0]
+    strategy, result, clients = run_in_process(tmp_path, [inside, outside], trust="distributed", epsilon=5.0)
+    assert [len(client.local_warnings_) for client in clients] == [0, 1]
+    written = json.loads((tmp_path / "client-1" / "privacy_report.json").read_text())
+    assert written["warnings"][-1] == clients[1].local_warnings_[0]
+    assert LOCAL not in (tmp_path / "client-0" / "privacy_report.json").read_text()
+    assert not [s for report in (result.privacy, strategy.run.report) for s in report.warnings if LOCAL in s]
+    assert not [r for r in caplog.records if LOCAL in r.getMessage() and r.name != "flwr_dpkmeans.client"]
+
+
+# -- who is told --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("trust", "server_knows"), [("oblivious", False), ("central", True), ("distributed", True)])
+def test_the_server_hears_of_released_sums_only_where_it_may(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, trust: str, server_knows: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    strategy, result, clients = run_in_process(tmp_path, uniform_parts(), trust=trust, epsilon=0.01)
+    report_result(strategy, result, tmp_path)
+    said = " ".join(result.privacy.warnings)
+    server_log = " ".join(r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server")
+    own = (tmp_path / "client-0" / "privacy_report.json").read_text()
+    for text in (said, server_log, (tmp_path / "server" / "privacy_report.json").read_text()):
+        assert ("mostly noise (number" in text) == server_knows
+        assert "rows that a cluster has on average" in text
+    assert "mostly noise (number" in own
+    assert isinstance(result.arrays, ArrayRecord)
+    assert clients[0].privacy_ is not None
+
+
+def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import SubFigure
+
+    from flwr_dpkmeans.results.picture import draw_summary
+    from flwr_dpkmeans.results.writer import RunResult
+
+    km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
+    with pytest.warns(PrivacyWarning):
+        report = km.fit(uniform_parts()).privacy_
+    shown: list[str] = []
+    draw = SubFigure.text
+
+    def note(self: Any, x: float, y: float, s: str, **options: Any) -> Any:
+        shown.append(s)
+        return draw(self, x, y, s, **options)
+
+    monkeypatch.setattr(SubFigure, "text", note)
+    draw_summary(RunResult(km.cluster_centers_, km.cluster_counts_, (), report))
+    drawn = " ".join(" ".join(shown).split())
+    assert len(report.warnings) == 2
+    for sentence in report.warnings:
+        assert sentence in drawn
+        assert f"WARNING     {sentence}" in str(report)
+        assert sentence in report.to_dict()["warnings"]
+
+
+def test_a_loop_of_fits_warns_once_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    km = FederatedKMeans(3, bounds=(-1.0, 1.0), noise="seeded", random_state=1)
+    parts = uniform_parts(2000)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            km.fit(parts)
+    assert [str(one.message)[:42] for one in caught] == ["The noise comes from a seeded generator: w"]
+    assert caught[0].filename == __file__
+    assert "NOT PRIVATE" not in "".join(capfd.readouterr())
+
+
+def test_a_forecast_says_what_its_plan_says_against_itself() -> None:
+    request = FederatedKMeans(3, epsilon=20.0).plan(2000, 2, 3, seeds=2, algorithms=["fastlloyd"])
+    assert any("epsilon is 20, a weak guarantee" in note for note in notes_on(request.request, request.algorithms))
+
+
+# -- private bounds -----------------------------------------------------------------------------------------------
+
+
+def table_parts(bunch: Any) -> list[Any]:
+    """A bundled table's rows for three clients."""
+    rows = bunch.data.sample(frac=1.0, random_state=0)
+    return [rows.iloc[i::3] for i in range(3)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("load", "epsilon"), [(load_wine, 0.5), (load_iris, 0.25)])
+def test_private_bounds_that_no_histogram_supports_end_the_run(load: Any, epsilon: float, engine: str) -> None:
+    parts = table_parts(load(as_frame=True))
+    km = FederatedKMeans(3, epsilon=epsilon, bounds="private", engine=engine)
+    name = re.escape(repr(parts[0].columns[0]))
+    with pytest.raises(
+        PlanError, match=rf"found no values of columns {name}.* give bounds, or a bounds_domain, or raise"
+    ):
+        km.fit(parts)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("load", "epsilon"), [(load_wine, 0.5), (load_iris, 0.25)])
+def test_a_domain_is_kept_for_columns_that_no_histogram_supports(load: Any, epsilon: float, engine: str) -> None:
+    parts = table_parts(load(as_frame=True))
+    km = FederatedKMeans(3, epsilon=epsilon, bounds="private", bounds_domain=(0.0, 2000.0), engine=engine)
+    with pytest.warns(PrivacyWarning, match="Private bounds found no values of columns"):
+        km.fit(parts)
+    said = next(sentence for sentence in km.privacy_.warnings if "Private bounds" in sentence)
+    lower, upper = np.array(km.bounds_)
+    kept = (lower == 0.0) & (upper == 2000.0)
+    assert np.count_nonzero(kept) > len(kept) // 2
+    assert all(repr(name) in said for name in parts[0].columns[:10][kept[:10]]) or "in all" in said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_private_bounds_of_a_large_table_are_found_without_a_word(engine: str) -> None:
+    generator = np.random.default_rng(0)
+    parts = [generator.normal((10.0, 5000.0, -3.0), (2.0, 900.0, 0.1), (20_000, 3)) for _ in range(3)]
+    said = warnings_of(parts, bounds="private", engine=engine, epsilon=1.0)
+    assert not [sentence for sentence in said if "Private bounds" in sentence or "mostly noise" in sentence]
