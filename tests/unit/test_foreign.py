@@ -108,7 +108,13 @@ class MuteNotary(Notary):
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {
         name: algorithms.AlgorithmEntry(
-            build, NoiseShape.GAUSSIAN, tuple(PrivacyUnit), counts, "votes of rows", trust="notary"
+            build,
+            NoiseShape.GAUSSIAN,
+            tuple(PrivacyUnit),
+            counts,
+            "votes of rows",
+            trust="notary",
+            options=frozenset({"client_sampling_rate", "examples_per_client"}),
         )
         for name, build, counts in (
             ("votes", build_votes, False),
