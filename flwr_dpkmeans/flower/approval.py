@@ -57,8 +57,10 @@ def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnySta
     run = ledger_run(client)
     spent = settings.ledger.spent(settings.data_id, excluding_run=run)
     spent_delta = settings.ledger.spent_delta(settings.data_id, excluding_run=run)
+    # Outside the try: a damaged ledger's sentence names its path, which may not travel.
+    runs_today = _runs_today(settings, run)
     try:
-        settings.policy.check(_summary(plan, settings.policy), spent, spent_delta, _runs_today(settings, run))
+        settings.policy.check(_summary(plan, settings.policy), spent, spent_delta, runs_today)
     except BudgetError as error:
         # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
         raise RefusalError(str(error)) from error
