@@ -10,7 +10,7 @@ import pytest
 from protocol_federation import grid_parts, make_federation, small_config
 
 import flwr_dpkmeans
-from flwr_dpkmeans.errors import RefusalError
+from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
@@ -152,6 +152,20 @@ def test_runs_of_the_last_day_are_counted_once_each(ledger: MemoryLedger, begins
     else:
         with pytest.raises(RefusalError, match="runs_per_day is 2, and as many others have begun within 24 hours"):
             federation.start(n_examples=260)
+
+
+class Torn(MemoryLedger):
+    """Breaks between two reads, as a file may."""
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        raise BudgetError("the ledger /var/ward7 is damaged: restore it from a backup.")
+
+
+def test_a_ledger_that_breaks_while_runs_are_counted_does_not_tell_its_path() -> None:
+    federation = make_federation(PARTS, policies={2: ClientPolicy(runs_per_day=2)}, ledgers={2: Torn()})
+    with pytest.raises(DPKMeansError) as caught:
+        federation.start(n_examples=260)
+    assert "ward7" not in str(caught.value)
 
 
 def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
