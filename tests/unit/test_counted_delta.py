@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -36,6 +37,11 @@ def counted(plan: Plan, n: int) -> Plan:
     return redraft_plan(plan, n_features=2, n_examples=n, box=box)
 
 
+def first_lowered(plan: Plan) -> int:
+    """The smallest count that lowers delta from 1e-6."""
+    return bisect_left(range(100_000), True, lo=80_000, key=lambda n: counted(plan, n).delta < 1e-6)
+
+
 def gdp(plan: Plan, *indices: int) -> float:
     """mu of some rounds' Gaussian releases."""
     events = plan.events(indices)
@@ -63,7 +69,8 @@ def test_delta_keeps_away_from_one_over_n_by_deviations_of_the_counts_noise() ->
     first = first_plan()
     [block] = first.preliminary[0].blocks
     std = first.released_std(first.preliminary[0], block)
-    last = max(n for n in range(80_000, 90_000) if counted(first, n).delta == 1e-6)
+    last = first_lowered(first) - 1
+    assert counted(first, last).delta == 1e-6
     assert counted(first, last + 1).delta == 0.25e-6
     n = last + 6.0 * std
     assert 1e-6 <= 1.0 / (n * math.log(n)) < 1e-6 * (1.0 + 1e-4)
@@ -145,7 +152,7 @@ def true_deltas(
 
 def levels_of(first: Plan) -> dict[float, tuple[float, float, float]]:
     """The first two levels, at the count that separates them."""
-    cut = next(n for n in range(80_000, 100_000) if counted(first, n).delta < 1e-6)
+    cut = first_lowered(first)
     plans = [counted(first, cut - 1), counted(first, cut)]
     mus = [gdp(plan, *range(1, plan.last_round + 1)) for plan in plans]
     edge = cut - 0.5

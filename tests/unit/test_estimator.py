@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from flwr_dpkmeans import FederatedKMeans, PrivacyReport
-from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
+from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 
 Floats = NDArray[np.float64]
