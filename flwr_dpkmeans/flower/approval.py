@@ -11,6 +11,7 @@ from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.privacy.policy import PlanSummary
 from flwr_dpkmeans.privacy.samplers import NoiseKind
@@ -293,5 +294,6 @@ def _entry(
         release=release_name,
         # Seeded noise protects nobody, so it is charged like none.
         epsilon=cost if plan.config.noise is NoiseKind.SECURE else float("inf"),
-        delta=plan.delta,
+        # The one that the run began with: it holds whatever a count leads to [C14].
+        delta=resolve_delta(plan.config, plan.n_clients),
     )

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from flwr_dpkmeans.agreement import require_successor, verify_plan
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
+from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import draft_plan, redraft_plan
 from flwr_dpkmeans.privacy.events import GaussianRelease, LaplaceRelease
@@ -101,6 +102,15 @@ def test_a_report_says_that_a_count_has_lowered_delta() -> None:
         sentences(1_000_000)
     )
     assert "lowered" not in sentences(1000)
+
+
+@pytest.mark.parametrize("algorithm", COUNTING)
+def test_a_run_whose_count_lowers_delta_reaches_its_end(algorithm: str) -> None:
+    """Through messages, with a ledger on every node, which is charged the delta that the run began with."""
+    parts = [np.random.default_rng(i).uniform(-1.0, 1.0, (2000, 2)) for i in range(2)]
+    km = FederatedKMeans(3, algorithm=algorithm, bounds=(-1.0, 1.0), n_examples="private", delta=0.01).fit(parts)
+    assert km.privacy_.delta == 0.01 / 64
+    assert km.privacy_.epsilon <= 1.0 + 1e-9
 
 
 def test_a_plan_with_another_delta_than_the_counts_is_refused() -> None:
