@@ -185,15 +185,17 @@ def _whole_repeated(plan: Plan) -> float:
     Where rounds follow from a count, a price must hold for all outcomes at once: which round is dearest differs.
     """
     config, entry = plan.config, algorithm_entry(plan.config.algorithm)
+    # Not the delta that a count may lower: the charge stays the same, and holds at the first one [C15].
+    delta = resolve_delta(config, plan.n_clients)
     counts, n_times = entry.counts(config.unit), 1 + config.max_retries
     laplace = entry.noise is NoiseShape.LAPLACE
-    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=plan.delta)
+    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=delta)
     if not laplace:
-        return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], plan.delta)
+        return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
     share = config.reserved_share(counts=counts)
     others = GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
     pure = PureRelease("Laplace rounds", _MOST_PURE * config.epsilon * n_times)
-    return compose_epsilon([others, pure], plan.delta)
+    return compose_epsilon([others, pure], delta)
 
 
 def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None, box: Box | None = None) -> Plan:

@@ -17,6 +17,7 @@ from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.planning import worst_case
 from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
@@ -309,6 +310,7 @@ def _entry(memory: ClientMemory, settings: NodeSettings, index: int, attempt: in
         release=release_name,
         # Seeded noise protects nobody, so it is charged like none.
         epsilon=worst_case(plan) if is_private_plan(plan) else float("inf"),
-        delta=plan.delta,
+        # The one that the run began with: it holds whatever a count leads to [C15].
+        delta=resolve_delta(plan.config, plan.n_clients),
         unit=plan.config.unit.value,
     )

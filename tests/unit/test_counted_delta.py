@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from scipy.special import ndtr
 from flwr_dpkmeans.agreement import require_successor, verify_plan
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
+from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.plan import Box, Plan
 from flwr_dpkmeans.planning import draft_plan, redraft_plan
 from flwr_dpkmeans.privacy.events import GaussianRelease, LaplaceRelease
@@ -34,6 +36,11 @@ def counted(plan: Plan, n: int) -> Plan:
     """The final plan after this count."""
     box: Box | None = ((-1.0, -1.0), (1.0, 1.0)) if plan.config.private_bounds else None
     return redraft_plan(plan, n_features=2, n_examples=n, box=box)
+
+
+def first_lowered(plan: Plan) -> int:
+    """The smallest count that lowers delta from 1e-6."""
+    return bisect_left(range(100_000), True, lo=80_000, key=lambda n: counted(plan, n).delta < 1e-6)
 
 
 def gdp(plan: Plan, *indices: int) -> float:
@@ -63,7 +70,8 @@ def test_delta_keeps_away_from_one_over_n_by_deviations_of_the_counts_noise() ->
     first = first_plan()
     [block] = first.preliminary[0].blocks
     std = first.released_std(first.preliminary[0], block)
-    last = max(n for n in range(80_000, 90_000) if counted(first, n).delta == 1e-6)
+    last = first_lowered(first) - 1
+    assert counted(first, last).delta == 1e-6
     assert counted(first, last + 1).delta == 0.25e-6
     n = last + 6.0 * std
     assert 1e-6 <= 1.0 / (n * math.log(n)) < 1e-6 * (1.0 + 1e-4)
@@ -94,6 +102,15 @@ def test_a_report_says_that_a_count_has_lowered_delta() -> None:
         sentences(1_000_000)
     )
     assert "lowered" not in sentences(1000)
+
+
+@pytest.mark.parametrize("algorithm", COUNTING)
+def test_a_run_whose_count_lowers_delta_reaches_its_end(algorithm: str) -> None:
+    """Through messages, with a ledger on every node, which is charged the delta that the run began with."""
+    parts = [np.random.default_rng(i).uniform(-1.0, 1.0, (2000, 2)) for i in range(2)]
+    km = FederatedKMeans(3, algorithm=algorithm, bounds=(-1.0, 1.0), n_examples="private", delta=0.01).fit(parts)
+    assert km.privacy_.delta == 0.01 / 64
+    assert km.privacy_.epsilon <= 1.0 + 1e-9
 
 
 def test_a_plan_with_another_delta_than_the_counts_is_refused() -> None:
@@ -145,7 +162,7 @@ def true_deltas(
 
 def levels_of(first: Plan) -> dict[float, tuple[float, float, float]]:
     """The first two levels, at the count that separates them."""
-    cut = next(n for n in range(80_000, 100_000) if counted(first, n).delta < 1e-6)
+    cut = first_lowered(first)
     plans = [counted(first, cut - 1), counted(first, cut)]
     mus = [gdp(plan, *range(1, plan.last_round + 1)) for plan in plans]
     edge = cut - 0.5
