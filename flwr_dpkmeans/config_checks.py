@@ -39,6 +39,19 @@ def require_shares(shares: object) -> None:
         )
 
 
+def require_names(names: tuple[str, ...], n_bounds: int, n_features: int | None) -> None:
+    """One sentence for names of columns of which there are too many or too few, or two of which are the same."""
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigurationError(f"feature_names has {twice!r} twice, but columns are matched by name: rename one.")
+    widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
+    if names and len(widths) > 1:
+        raise ConfigurationError(
+            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})} features: "
+            "give one name for each."
+        )
+
+
 def require_cells(n_clusters: int, n_classes: int) -> None:
     """One sentence for a table of clusters and classes that is too large to be matched and written by every client."""
     if n_clusters * n_classes > MOST_CELLS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from flwr_dpkmeans.config import (
     KMeansConfig,
     resolve_n_clusters,
 )
-from flwr_dpkmeans.data.tables import validate_labels, validate_points
+from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
@@ -166,6 +167,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         One entry for each aggregation: round, epsilon so far, noise, radius, largest movement (scaled units).
     n_features_in_ : int
         d.
+    feature_names_in_ : ndarray of str, (n_features,)
+        Column names in the order of the first data frame, which ``cluster_centers_`` has; only after a fit to data frames.
     evaluation_ : EvaluationResult or None
         Cost, counts and, with labels, accuracy and purity, each with the noise in it; None without an evaluation.
 
@@ -274,7 +277,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         Parameters
         ----------
         X : sequence of array-like
-            One array for each client, (n_i, n_features); at least two clients, some of which may be empty.
+            One array or data frame for each client, (n_i, n_features); at least two clients, some of which may be empty.
+            Data frames have the same columns, in any order: they are put in the first one's.
         y : sequence of array-like of int, optional
             One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
 
@@ -288,11 +292,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        parts = self._validated_parts(X)
-        config, server_points = self._config(parts)
+        parts, names = self._validated_parts(X)
+        config, server_points = self._config(parts, names)
         labels = _validated_labels(y, parts, config)
         fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
         self._take(fit(config, parts, server_points, labels))
+        self._name_columns(names)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -324,11 +329,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"choose_k was called for {self.algorithm!r}, but it needs weights of server points: use "
                 "algorithm='feddp_kmeans', or n_clusters='auto', which chooses k and clusters within one budget."
             )
-        parts = self._validated_parts(X)
+        parts, names = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
         changes = {"algorithm": "feddp_choose_k", "n_clusters": most, "choose_n_clusters": True, "max_iter": None}
         changes |= {"evaluation": "none"}
-        config, server_points = self._config(parts, **changes)
+        config, server_points = self._config(parts, names, **changes)
         fitted = _FITS[self.engine](config, parts, server_points)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
         return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
@@ -442,7 +447,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ndarray, (n_examples, n_clusters)
         """
         check_is_fitted(self)
-        points = validate_points(X, self.n_features_in_)
+        points = self._checked(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.cluster_centers_]
         return np.asarray(np.stack(columns, axis=1))
 
@@ -474,22 +479,44 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def _nearest(self, X: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Nearest centroids of rows in the caller's units."""
         check_is_fitted(self)
-        points, centers = validate_points(X, self.n_features_in_), self.cluster_centers_
+        points, centers = self._checked(X), self.cluster_centers_
         # Squared norms of data far from the origin, or of tiny data, would drown the distances in rounding errors.
         middle = centers.mean(axis=0)
         exponent = math.frexp(float(np.abs(centers - middle).max()))[1]
         labels, _ = nearest_centroids(np.ldexp(points - middle, -exponent), np.ldexp(centers - middle, -exponent))
         return labels, np.asarray(np.square(points - centers[labels]).sum(axis=1))
 
-    def _validated_parts(self, X: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
-        """The one border where the caller's arrays are checked."""
+    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows with the fitted columns: a data frame's are put in order by name."""
+        names, fitted = column_names(X), tuple(getattr(self, "feature_names_in_", ()))
+        if bool(names) != bool(fitted):
+            # scikit-learn's own sentences.
+            told = ("does not have valid", "with") if fitted else ("has", "without")
+            warnings.warn(
+                f"X {told[0]} feature names, but FederatedKMeans was fitted {told[1]} feature names",
+                UserWarning,
+                stacklevel=3,
+            )
+        points = validate_columns(X, fitted)
+        return validate_points(points, self.n_features_in_)
+
+    def _name_columns(self, names: tuple[str, ...]) -> None:
+        """Set ``feature_names_in_``, which exists only where there are names."""
+        if names:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _validated_parts(self, X: Sequence[ArrayLike]) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
+        """The one border where the caller's tables are checked; all have the first one's columns in its order."""
         listed = _listed(X)
         if len(listed) < 2:
             raise DataError(
                 f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more "
                 "clients."
             )
-        parts = [_validated(part, index) for index, part in enumerate(listed)]
+        names = _names_of(listed)
+        parts = [_validated(part, names, index) for index, part in enumerate(listed)]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
@@ -499,10 +526,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
             )
-        return parts
+        return parts, names
 
     def _config(
-        self, parts: Sequence[NDArray[np.float64]], **changes: Any
+        self, parts: Sequence[NDArray[np.float64]], names: tuple[str, ...], **changes: Any
     ) -> tuple[KMeansConfig, NDArray[np.float64] | None]:
         """The validated configuration of this fit, and the server's points."""
         if self.engine not in ENGINES:
@@ -514,7 +541,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         algorithm = changes.get("algorithm", self.algorithm)
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
-        bounds, names, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
+        bounds, order, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain, names=names)
+        if order != names:
+            raise DataError(
+                f"X has no column names, but the bounds file or server_data names {len(order)} columns: give X as data "
+                "frames, or leave the names out there."
+            )
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
         values |= resolve_n_clusters(self.n_clusters, self.max_clusters)
         values |= {
@@ -625,9 +657,20 @@ def _validated_labels(
     return labels
 
 
-def _validated(part: ArrayLike, index: int) -> NDArray[np.float64]:
+def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
+    """The first table's column names; either all tables have some or none has."""
+    found = [column_names(table) for table in tables]
+    if any(found) and not all(found):
+        raise DataError(
+            f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but columns "
+            "are matched by name: give data frames only, or arrays only."
+        )
+    return found[0]
+
+
+def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[np.float64]:
     """One client's table; a sentence about it begins with its place in X."""
     try:
-        return validate_points(part)
+        return validate_columns(part, names)
     except DataError as error:
         raise DataError(f"X[{index}]: {error}") from error

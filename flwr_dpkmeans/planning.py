@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server_data
 from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_round
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
+from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints
@@ -49,6 +50,7 @@ def draft_plan(
     server: ServerFacts | None = None,
     public_points: PublicPoints | None = None,
     box: Box | None = None,
+    columns: str = "",
 ) -> Plan:
     """Build the plan, as far as the public values that are known allow.
 
@@ -68,6 +70,8 @@ def draft_plan(
         Those points themselves, where clients need them.
     box : pair of tuples of float, or None
         The released private bounds; None if bounds are declared, or not found yet.
+    columns : str
+        Digest of the columns' names that the clients answered; that of the configuration's own names wins.
 
     Returns
     -------
@@ -114,6 +118,7 @@ def draft_plan(
         server=server,
         public_points=public_points,
         box=box,
+        columns_digest=columns_digest(run_id, config.feature_names) or columns,
     )
     plan = _with_preliminary_rounds(plan)
     require_box(config, box, known)
@@ -131,7 +136,14 @@ def draft_plan(
     return plan
 
 
-def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None, box: Box | None = None) -> Plan:
+def redraft_plan(
+    plan: Plan,
+    *,
+    n_features: int | None,
+    n_examples: int | None = None,
+    box: Box | None = None,
+    columns: str = "",
+) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
     return draft_plan(
         plan.config,
@@ -143,6 +155,7 @@ def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None =
         server=plan.server,
         public_points=plan.public_points,
         box=box,
+        columns=columns or plan.columns_digest,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.columns import by_position
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.privacy.events import (
@@ -241,6 +242,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     config = plan.config
     sentences = [
         _bounds_sentence(config),
+        _columns_sentence(plan),
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
         "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
         "can add the masked vectors up as the server does.",
@@ -304,6 +306,16 @@ def _bounds_sentence(config: KMeansConfig) -> str:
             "public knowledge; values outside the bounds are clipped."
         )
     return f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped."
+
+
+def _columns_sentence(plan: Plan) -> str:
+    """How the tables' columns were matched."""
+    if not plan.columns_digest:
+        return "The tables' columns have no names and were matched by position."
+    unnamed = " (those of tables without names by position)" if plan.config.allow_unnamed else ""
+    if by_position(plan):
+        return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
+    return f"Columns were matched by name{unnamed}: every client compared their digest with that of its own."
 
 
 def _server_sentences(plan: Plan) -> list[str]:

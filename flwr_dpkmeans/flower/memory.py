@@ -45,6 +45,8 @@ class ClientMemory:
         How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned.
     identities : tuple of (node id, bytes)
         Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
+    columns : str
+        Digest of the own table's column names in the agreed order; empty if it has none.
     """
 
     protocol: AnyState
@@ -56,6 +58,7 @@ class ClientMemory:
     found: Found = field(default_factory=Found)
     n_recognised: int = 0
     identities: tuple[tuple[int, bytes], ...] = ()
+    columns: str = ""
 
     @property
     def plan(self) -> Plan:
@@ -81,6 +84,7 @@ def recall(context: Context) -> ClientMemory | None:
         _found(progress["found"]),
         progress["n_recognised"],
         tuple(sorted(unpack_boxes(bytes(record["identities"])).items())),
+        progress["columns"],
     )
 
 
@@ -92,6 +96,7 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "n_features": memory.n_features,
         "found": (memory.found.n_examples, memory.found.box),
         "n_recognised": memory.n_recognised,
+        "columns": memory.columns,
         "agreed_digest": memory.agreed_digest.hex(),
     }
     fields: dict[str, Any] = {"progress": json.dumps(progress), "plan": memory.plan_blob, **blobs}

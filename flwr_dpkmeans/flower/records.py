@@ -6,6 +6,8 @@ Every phase travels as an ordinary ``train`` message, the last one as ``evaluate
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -86,6 +88,8 @@ class KeysReply:
         Width of its table: schema, the same whatever the rows are.
     identity, signature : bytes
         Ed25519 public key and signature of all this, from a node that has an identity; else empty.
+    columns : str
+        Digest of its column names in the order that the run agrees on (`flwr_dpkmeans.columns`); empty without names.
     """
 
     public_key: bytes
@@ -93,6 +97,7 @@ class KeysReply:
     n_features: int
     identity: bytes = b""
     signature: bytes = b""
+    columns: str = ""
 
     @property
     def credential(self) -> Credential | None:
@@ -186,7 +191,7 @@ def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
     """Build the content of one reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
     if isinstance(reply, KeysReply):
-        header |= {"n_features": reply.n_features} | version_fields()
+        header |= {"n_features": reply.n_features, "columns": reply.columns} | version_fields()
         keys = {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
         signed = {"identity": reply.identity, "signature": reply.signature} if reply.identity else {}
         return build_content(header, keys | signed)
@@ -277,9 +282,18 @@ def parse_keys_reply(content: RecordDict) -> KeysReply:
         integer_of(header_of(content), "n_features"),
         blob_of(content, "identity", b""),
         blob_of(content, "signature", b""),
+        _columns_of(header_of(content)),
     )
     _ = reply.credential
     return reply
+
+
+def _columns_of(header: Mapping[str, Any]) -> str:
+    """A digest of columns in a header; empty where the table has no names."""
+    columns = header.get("columns", "")
+    if not isinstance(columns, str) or not re.fullmatch("([0-9a-f]{64})?", columns):
+        raise ProtocolError("a client's digest of columns is no SHA-256 in hexadecimal: reply discarded.")
+    return columns
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
