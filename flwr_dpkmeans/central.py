@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
+from flwr_dpkmeans.reporting import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
 from flwr_dpkmeans.theorems import PROOF_PAGE
 
 Array = NDArray[np.float64]
@@ -210,6 +210,7 @@ def _report(
         assumptions=(
             "The bounds are public knowledge and were not taken from the data; values outside are clipped.",
             f"The number of rows, {n_examples}, is public knowledge.",
+            "Columns were matched by name." if config.feature_names else UNNAMED_COLUMNS,
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=warnings,

@@ -67,6 +67,9 @@ NEIGHBOURS = {
 _GUARANTEE_ROWS = {"oblivious": "T1, T2, T5", "distributed": "T3, T5", "central": "T4, T5"}
 
 
+UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
+
+
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """Cost of the given (round, attempt) pairs together, at the plan's delta.
 
@@ -311,11 +314,11 @@ def _bounds_sentence(config: KMeansConfig) -> str:
 def _columns_sentence(plan: Plan) -> str:
     """How the tables' columns were matched."""
     if not plan.columns_digest:
-        return "The tables' columns have no names and were matched by position."
+        return UNNAMED_COLUMNS
     unnamed = " (those of tables without names by position)" if plan.config.allow_unnamed else ""
     if by_position(plan):
         return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
-    return f"Columns were matched by name{unnamed}: every client compared their digest with that of its own."
+    return f"Columns were matched by name{unnamed}."
 
 
 def _server_sentences(plan: Plan) -> list[str]:

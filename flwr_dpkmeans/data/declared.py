@@ -124,13 +124,9 @@ def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
     located = locate_file(path, "table", DataError)
     is_csv = located.suffix.lower() == ".csv"
     raw = _read_csv(located, schema) if is_csv else read_raw(located)
-    if raw.named and not schema.columns:
-        raise DataError(
-            f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: name "
-            "them in the node's configuration, as in columns='age,height'."
-        )
     if schema.columns and not raw.named:
         raw = _renamed(raw, schema.columns, located)
+    _require_declared(raw, schema, located)
     label = find_column(raw, "label_column", schema.label_column, located)
     wanted = _wanted(raw, schema, label, located)
     points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
@@ -150,23 +146,30 @@ def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
     return DeclaredTable(Table(np.ascontiguousarray(points[kept]), names, named=named), labels)
 
 
+def _require_declared(raw: RawTable, schema: Schema, path: Path) -> None:
+    """Refuse a file of which nothing is declared, or that lacks a declared column."""
+    if raw.named and not schema.columns:
+        raise DataError(
+            f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: name "
+            "them in the node's configuration, as in columns='age,height'."
+        )
+    names = [column.name for column in raw.columns]
+    missing = [name for name in schema.columns if names.count(name) != 1]
+    if missing:
+        raise DataError(
+            f"columns has {missing[0]!r}, but {str(path)!r} does not have one column of that name: correct the node's "
+            "configuration, or the header."
+        )
+    require_names(schema.columns, len(schema.columns))
+
+
 def _wanted(raw: RawTable, schema: Schema, label: int | None, path: Path) -> list[RawColumn]:
-    """The columns that are clustered."""
-    others = [column for place, column in enumerate(raw.columns) if place != label]
-    if schema.columns:
-        found = {column.name: column for column in others}
-        names = [name for name in schema.columns if label is None or name != raw.columns[label].name]
-        missing = [name for name in names if [column.name for column in others].count(name) != 1]
-        if missing:
-            raise DataError(
-                f"columns has {missing[0]!r}, but {str(path)!r} does not have one column of that name: correct the node's "
-                "configuration, or the header."
-            )
-        require_names(names, len(names))
-        others = [found[name] for name in names]
-    if not others:
+    """The columns that are clustered, in the declared order."""
+    others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
+    names = [name for name in schema.columns or others if name in others]
+    if not names:
         raise DataError(f"no column of {str(path)!r} is left to be clustered: name one in columns.")
-    return others
+    return [others[name] for name in names]
 
 
 def _renamed(raw: RawTable, names: Sequence[str], path: Path) -> RawTable:

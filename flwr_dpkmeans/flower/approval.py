@@ -154,9 +154,9 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
             "let them be matched by position with allow_unnamed."
         )
     n_unknown = len(set(planned) - set(names)) if names else 0
-    if n_unknown:
+    if n_unknown or (planned and names and len(planned) != len(names)):
         raise RefusalError(
-            f"{n_unknown} of the plan's {len(planned)} columns are not in this client's table, which has {len(names)}: "
+            f"the plan names {len(planned)} columns, {n_unknown} of which are not in this client's table of {len(names)}: "
             "use the same names everywhere."
         )
     columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""

@@ -424,10 +424,10 @@ def test_server_may_not_choose_a_file_in_a_deployment(table: Path) -> None:
 
 
 def test_a_node_loads_its_own_file_whatever_the_server_says(table: Path, tmp_path: Path) -> None:
-    own = {"data-path": str(table), "output": str(tmp_path / "mine")}
-    client = load_client(context(own, {"data": "digits", "output": str(tmp_path / "other")}))
+    own = {"data-path": str(table), "output": str(tmp_path / "mine"), "columns": "age,group,height"}
+    client = load_client(context(own, {"data": "digits", "output": str(tmp_path / "other"), "label-column": "group"}))
     assert rows(client).shape == (6, 3)
-    labelled = load_client(context(own, {"label-column": "group"}))
+    labelled = load_client(context(own | {"columns": "age, height"}, {"label-column": "age", "columns": "group"}))
     assert rows(labelled).tolist() == [[i, 170 + i] for i in range(6)]
     assert labelled._feature_names == ("age", "height")
     assert labelled._output_dir == tmp_path / "mine"
@@ -437,8 +437,11 @@ def test_a_node_loads_its_own_file_whatever_the_server_says(table: Path, tmp_pat
 def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_client(context({"data-path": str(table) + "x.csv"}, {}))
-    with pytest.raises(DataError, match="grup"):
-        load_client(context({"data-path": str(table)}, {"label-column": "grup"}))
+    with pytest.raises(DataError, match="nothing says which columns of"):
+        load_client(context({"data-path": str(table)}, {}))
+    for own in ({"columns": "age", "label-column": "grup"}, {"columns": "age,grup"}):
+        with pytest.raises(DataError, match="grup"):
+            load_client(context({"data-path": str(table)} | own, {}))
 
 
 def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
@@ -719,7 +722,7 @@ def test_labels_of_bundled_data_go_with_their_rows() -> None:
 def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b,kind,name\n1,2,0,x\n3,4,2,y\n5,6,,z\n")
-    own = {"data-path": str(path)}
+    own = {"data-path": str(path), "columns": "a,b,kind"}
     run = {"label-column": "a", "evaluation": "private", "n-classes": 3}
     client = load_client(context(own | {"label-column": "kind"}, run))
     assert labels_of(client) == [0, 2, -1]
@@ -727,7 +730,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_pat
     path.write_text(path.read_text().replace("6,,z", "6,1,z"))
     unnamed = load_client(context(own, run))
     assert labels_of(unnamed) is None
-    assert unnamed._feature_names == ("b", "kind")
+    assert unnamed._feature_names == ("a", "b", "kind")
     assert labels_of(load_client(context(own | {"label-column": "name"}, run))) == [-1, -1, -1]
     with pytest.raises(DataError, match="label_column is 'kin', but the table"):
         load_client(context(own | {"label-column": "kin"}, run))
