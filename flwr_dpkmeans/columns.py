@@ -1,9 +1,9 @@
 """Columns are matched by name: the order that a run agrees on, and a digest by which the parties compare it.
 
-Names never travel from a node. Where the server side knows them (a bounds file, named server data, an option) they stand
-in the plan, and every node puts its own table in their order. Elsewhere each node answers the plan with a digest of its
-names, sorted if bounds do not depend on the order, and the next plan carries the digest that all have in common: every
-node compares it with its own, so that a server that says something else is found out before anything is charged.
+Names never travel from a node. Where the server side knows them (a bounds file, named server data, an option) they
+stand in the plan, and every node puts its own table in their order. Elsewhere each node answers the plan with a digest
+of its names, sorted if bounds do not depend on the order, and the next plan carries the digest that all have in common:
+every node compares it with its own, so that a server that says something else is found out before anything is charged.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
     n_unknown = len(set(order) - set(names))
     if n_unknown or len(names) != len(order):
         raise DataError(
-            f"{n_unknown} of {len(order)} columns that were agreed on are not in a table with {len(names)} named columns: "
-            "use the same names everywhere."
+            f"{n_unknown} of {len(order)} columns that were agreed on are not in a table of {len(names)}: use the same "
+            "names everywhere."
         )
     return [list(names).index(name) for name in order]

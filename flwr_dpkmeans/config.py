@@ -232,7 +232,14 @@ class KMeansConfig:
         for name in ("algorithm", "trust"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but it must be a name: give a string.")
-        for name in ("radius_clipping", "choose_n_clusters", "server_prior", "masking", "private_bounds", "allow_unnamed"):
+        for name in (
+            "radius_clipping",
+            "choose_n_clusters",
+            "server_prior",
+            "masking",
+            "private_bounds",
+            "allow_unnamed",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but it must be a boolean: give True or False."

@@ -47,8 +47,8 @@ def require_names(names: tuple[str, ...], n_bounds: int, n_features: int | None)
     widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
     if names and len(widths) > 1:
         raise ConfigurationError(
-            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})} features: "
-            "give one name for each."
+            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: give "
+            "one name for each feature."
         )
 
 

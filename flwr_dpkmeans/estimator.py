@@ -168,7 +168,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     n_features_in_ : int
         d.
     feature_names_in_ : ndarray of str, (n_features,)
-        Column names in the order of the first data frame, which ``cluster_centers_`` has; only after a fit to data frames.
+        Column names in the order of the first data frame, which ``cluster_centers_`` has; only after a fit to frames.
     evaluation_ : EvaluationResult or None
         Cost, counts and, with labels, accuracy and purity, each with the noise in it; None without an evaluation.
 
@@ -277,7 +277,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         Parameters
         ----------
         X : sequence of array-like
-            One array or data frame for each client, (n_i, n_features); at least two clients, some of which may be empty.
+            One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty.
             Data frames have the same columns, in any order: they are put in the first one's.
         y : sequence of array-like of int, optional
             One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
@@ -662,8 +662,8 @@ def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
     found = [column_names(table) for table in tables]
     if any(found) and not all(found):
         raise DataError(
-            f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but columns "
-            "are matched by name: give data frames only, or arrays only."
+            f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but "
+            "columns are matched by name: give data frames only, or arrays only."
         )
     return found[0]
 

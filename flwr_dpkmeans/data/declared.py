@@ -1,9 +1,9 @@
 """Read the table of a deployed node under a schema that its owner declared, so that no cell decides anything visible.
 
-A server sees whether a node answers, and with how many features. Where the file decided that (is the first row a header,
-is a column text, can all cells be read), one row could change the answer, at no charge to any budget. Here each row is
-read by itself, and one that has a cell that is no finite number is left out: what the server gets is then, but for the
-noised sums, the same with any row and without it.
+A server sees whether a node answers, and with how many features. Where the file decided that (is the first row a
+header, is a column text, can all cells be read), one row could change the answer, at no charge to any budget. Here each
+line is a row and is read by itself, and one that has a cell that is no finite number is left out: what the server gets
+is then, but for the noised sums, the same with any row and without it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
     if not kept.all():
-        bad = [column.name for column, fine in zip(wanted, finite.all(axis=0), strict=True) if not fine]
+        bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
         _say_left_out(located, ", ".join(map(repr, bad)), nothing_left=not kept.any())
     labels: NDArray[np.generic] | None = None
     if label is not None:
@@ -150,8 +150,8 @@ def _require_declared(raw: RawTable, schema: Schema, path: Path) -> None:
     """Refuse a file of which nothing is declared, or that lacks a declared column."""
     if raw.named and not schema.columns:
         raise DataError(
-            f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: name "
-            "them in the node's configuration, as in columns='age,height'."
+            f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: "
+            "name them in the node's configuration, as in columns='age,height'."
         )
     names = [column.name for column in raw.columns]
     missing = [name for name in schema.columns if names.count(name) != 1]
@@ -176,7 +176,7 @@ def _renamed(raw: RawTable, names: Sequence[str], path: Path) -> RawTable:
     """A table without names under declared ones."""
     if len(names) != len(raw.columns):
         raise DataError(
-            f"columns has {len(names)} names, but {str(path)!r} has {len(raw.columns)} columns: name all of them in order."
+            f"columns has {len(names)} names, but {str(path)!r} has {len(raw.columns)} columns: name all of them."
         )
     renamed = tuple(RawColumn(name, column.values) for name, column in zip(names, raw.columns, strict=True))
     return RawTable(renamed, named=True, other_arrays=raw.other_arrays)
@@ -204,7 +204,9 @@ def _read_csv(path: Path, schema: Schema) -> RawTable:
     try:
         return _parsed_csv(path, schema)
     except OSError as error:
-        raise DataError(f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights.") from error
+        raise DataError(
+            f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
+        ) from error
 
 
 def _parsed_csv(path: Path, schema: Schema) -> RawTable:

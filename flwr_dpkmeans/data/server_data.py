@@ -34,7 +34,7 @@ def load_server_table(source: object, label_column: str = "", *, ignored: Collec
     Parameters
     ----------
     source : array-like of shape (m, d), Table, Path or str
-        The points (a data frame has names), the path of a .csv, .npy, .npz or .parquet file, or the name of a bundled data set.
+        The points (a data frame has names), the path of a .csv, .npy, .npz or .parquet file, or a bundled name.
     label_column : str
         The column of a file to leave out, as in ``load_table``; must be empty if the points themselves are given.
     ignored : collection of str
@@ -43,8 +43,8 @@ def load_server_table(source: object, label_column: str = "", *, ignored: Collec
     Returns
     -------
     Table
-        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous. An array that has this form already is kept as it
-        is, and is never changed.
+        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous. An array that has this form already is kept as
+        it is, and is never changed.
 
     Raises
     ------

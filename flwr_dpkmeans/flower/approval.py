@@ -150,14 +150,14 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
         )
     if names and not planned and plan.server is not None and not plan.config.allow_unnamed:
         raise RefusalError(
-            "the server's points have no column names, but this client's table has: name the columns of server_data, or "
-            "let them be matched by position with allow_unnamed."
+            "the server's points have no column names, but this client's table has: name the columns of server_data, "
+            "or let them be matched by position with allow_unnamed."
         )
     n_unknown = len(set(planned) - set(names)) if names else 0
     if n_unknown or (planned and names and len(planned) != len(names)):
         raise RefusalError(
-            f"the plan names {len(planned)} columns, {n_unknown} of which are not in this client's table of {len(names)}: "
-            "use the same names everywhere."
+            f"the plan names {len(planned)} columns, {n_unknown} of which are not in this client's table of {len(names)}"
+            ": use the same names everywhere."
         )
     columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
     if plan.columns_digest:

@@ -84,8 +84,8 @@ from flwr_dpkmeans.trust import trust_model
 NextCall = Callable[[Message, Context], Message]
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
 TABLE_SENTENCE = (
-    "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start a "
-    "new run."
+    "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
+    "a new run."
 )
 
 

@@ -191,7 +191,8 @@ def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
     """Build the content of one reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
     if isinstance(reply, KeysReply):
-        header |= {"n_features": reply.n_features, "columns": reply.columns} | version_fields()
+        header |= {"n_features": reply.n_features} | version_fields()
+        header |= {"columns": reply.columns} if reply.columns else {}
         keys = {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
         signed = {"identity": reply.identity, "signature": reply.signature} if reply.identity else {}
         return build_content(header, keys | signed)

@@ -473,15 +473,15 @@ def _common_columns(columns: dict[int, str], *, allow_unnamed: bool) -> str:
     named = sorted(set(columns.values()) - {""})
     if unnamed and named and not allow_unnamed:
         raise RefusalError(
-            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but others have: name their columns, or let them be "
-            "matched by position with allow_unnamed."
+            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but others have: name their columns, "
+            "or let them be matched by position with allow_unnamed."
         )
     if len(named) > 1:
         groups = [sorted(node for node, digest in columns.items() if digest == one) for one in named]
         listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in sorted(groups, key=len)[:_NODES_SHOWN])
         raise RefusalError(
-            f"the clients' tables have columns of different names, or an order that cannot be made the same ({listed}): "
-            "use the same names everywhere, and a bounds file with names where bounds differ."
+            f"the clients' tables have columns of different names, or an order that cannot be made the same "
+            f"({listed}): use the same names everywhere, and a bounds file with names where bounds differ."
         )
     return named[0] if named else ""
 

@@ -1,4 +1,4 @@
-"""A deployed node's schema is its own configuration's: what it answers at no charge is the same whatever a cell holds."""
+"""A deployed node's schema is its own configuration's: no cell changes what it answers at no charge."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ FILES = {
     "text only": [HEADER, "a,b,c,d"],
 }
 OWN = {"columns": "age,income", "label-column": "kind"}
-RUNS: list[dict[str, Any]] = [{"label-column": name, "columns": name, "header": "no"} for name in (*HEADER.split(","), "")]
+RUNS: list[dict[str, Any]] = [
+    {"label-column": name, "columns": name, "header": "no"} for name in (*HEADER.split(","), "")
+]
 
 
 def answers(
@@ -105,7 +107,10 @@ def test_a_row_that_cannot_be_used_is_missing_in_the_sums_alone(tmp_path: Path) 
         for index in range(2):
             (tmp_path / f"rows{index}.csv").write_text("\n".join(lines) + "\n")
             own = {"data-path": str(tmp_path / f"rows{index}.csv"), "output": str(tmp_path / f"out{index}")}
-            ledger = {"ledger": str(tmp_path / f"ledger{index}-{len(results)}"), "policy": str(tmp_path / "policy.toml")}
+            ledger = {
+                "ledger": str(tmp_path / f"ledger{index}-{len(results)}"),
+                "policy": str(tmp_path / "policy.toml"),
+            }
             nodes.append(Node(client_app(load_client), own | ledger | {"columns": "age,income"}))
         (tmp_path / "policy.toml").write_text("allow-non-private = true\nrequire-secure-noise = false\n")
         config = small_config(n_clusters=2, algorithm="lloyd", n_examples=1000)

@@ -33,7 +33,7 @@ READABLE: dict[str, tuple[dict[str, Any], Versions]] = {
     "older protocol": ({"protocol": 0, "package": "0.0.9"}, Versions(0, OWN.plan_format, "0.0.9")),
     "newer protocol": ({"protocol": 2, "package": "1.4.0rc1"}, Versions(2, OWN.plan_format, "1.4.0rc1")),
     "older plans": ({"plan_format": 4}, Versions(1, 4, OWN.package)),
-    "newer plans": ({"plan_format": 6, "package": "2.0"}, Versions(1, 6, "2.0")),
+    "newer plans": ({"plan_format": 7, "package": "2.0"}, Versions(1, 7, "2.0")),
     "newer, with text for a release": ({"protocol": 2, "package": SECRET}, Versions(2, OWN.plan_format)),
     "newer, with a long release": ({"protocol": 2, "package": "1" * 5000}, Versions(2, OWN.plan_format)),
     "newer, without a release": ({"protocol": 2, "package": None}, Versions(2, OWN.plan_format)),
@@ -50,7 +50,7 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "a huge number": {"protocol": 10**400},
     "infinite": {"protocol": float("inf")},
     "a list": {"protocol": [1]},
-    "an object": {"plan_format": {"plan_format": 5}},
+    "an object": {"plan_format": {"plan_format": 6}},
 }
 CASES = {**READABLE, **{kind: (fields, None) for kind, fields in UNREADABLE.items()}}
 
@@ -96,15 +96,15 @@ def test_a_plan_of_another_format_is_not_even_parsed() -> None:
     """Else the sentence would be that it is malformed somewhere."""
     with hostile() as server:
         content = request_content(Stage.KEYS, plan=b'{"rounds": "as a newer version writes them"}')
-        stated = Versions(OWN.protocol, 6, OWN.package)
-        server.require_refused(changed(content, {"plan_format": 6}), told_by("the server", stated, f"node {VICTIM}"))
+        stated = Versions(OWN.protocol, 7, OWN.package)
+        server.require_refused(changed(content, {"plan_format": 7}), told_by("the server", stated, f"node {VICTIM}"))
 
 
 def test_a_server_that_states_a_false_plan_format_is_refused_for_the_plan() -> None:
     with hostile() as server:
-        plan = json.loads(dump_plan(server.run.plan)) | {"version": 6}
+        plan = json.loads(dump_plan(server.run.plan)) | {"version": 7}
         content = request_content(Stage.KEYS, plan=json.dumps(plan).encode())
-        server.require_refused(content, "the plan has format 6")
+        server.require_refused(content, "the plan has format 7")
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -247,5 +247,5 @@ def test_versions_are_in_signatures_and_in_the_plans_digest(monkeypatch: pytest.
     assert not verify_keys(identity.public_key, signature, *signed)
     with hostile() as server:
         blob = dump_plan(server.run.plan)
-        other = json.dumps(json.loads(blob) | {"version": 6}).encode()
+        other = json.dumps(json.loads(blob) | {"version": 7}).encode()
         assert plan_digest(other) != plan_digest(blob)

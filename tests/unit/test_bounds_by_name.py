@@ -32,9 +32,7 @@ def run(
         points = np.random.default_rng(seed).uniform((0.0, 0.0), (100.0, 1e5), (300, 2))
         clients.append(KMeansClient(points, feature_names=names, output_dir=folder / str(seed)))
         settings = NodeSettings(ClientPolicy(), ledger, "default")
-        nodes.append(
-            Node(client_app(lambda _, c=clients[-1]: c, mod=SecureAggregation(lambda _, s=settings: s)))
-        )
+        nodes.append(Node(client_app(lambda _, c=clients[-1]: c, mod=SecureAggregation(lambda _, s=settings: s))))
     grid = InProcessGrid(nodes)
     with grid.running():
         return FastLloyd(2, bounds=str(bounds), n_examples=600, **options).start(grid), ledgers, clients
@@ -66,7 +64,10 @@ def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(tmp_p
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (["age,0,100", "incom,0,100000"], "the plan names 2 columns, 1 of which are not in this client's table of 2: use"),
+        (
+            ["age,0,100", "incom,0,100000"],
+            "the plan names 2 columns, 1 of which are not in this client's table of 2: use",
+        ),
         (["age,0,100"], "the plan names 1 columns, 0 of which are not in this client's table of 2: use"),
         (["age,0,100", "income,0,1", "more,0,1"], "this client's table has 2 features, but the plan has bounds for 3"),
     ],

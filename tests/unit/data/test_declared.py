@@ -1,4 +1,4 @@
-"""A deployed node's table under its owner's schema: each row is read by itself, and no cell decides about the others."""
+"""A deployed node's table under its owner's schema: each row is read by itself and decides about no other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTILE = {
     "an underscore": "1_0,x,170",
     "a null byte": "9\0,x,170",
     "bytes that are no UTF-8": "\udcff,x,170",
-    "a cell of a megabyte": f"\"{'x' * 10**6}\",x,170",
+    "a cell of a megabyte": f'"{"x" * 10**6}",x,170',
     "the header again": "age,kind,height",
 }
 
@@ -56,7 +56,9 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, cells: str, place: i
     assert loaded.table.names == ("age", "height")
 
 
-@pytest.mark.parametrize(("cell", "value"), [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)])
+@pytest.mark.parametrize(
+    ("cell", "value"), [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)]
+)
 def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: float) -> None:
     for others in ([], ["x"], ["1", "True"]):
         path = write(tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"])
