@@ -11,10 +11,10 @@ from __future__ import annotations
 import csv
 import logging
 import math
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from flwr_dpkmeans.data.tables import Table, read_raw, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
+_BLOCK = 4096
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -223,13 +224,33 @@ def _parsed_csv(path: Path, schema: Schema) -> RawTable:
     return RawTable(tuple(columns), named=True)
 
 
-def _parsed(lines: Iterable[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
-    """One row of numbers for each line; NaN in all of a line that has another number of cells."""
-    values, nothing = array("d"), [math.nan] * len(places)
+def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
+    """One row of numbers for each line."""
+    blocks = [np.zeros((0, max(1, len(places))))]
+    while places and (block := list(islice(lines, _BLOCK))):
+        numbers = _plain(block, separator, width, places)
+        blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
+    return np.concatenate(blocks)
+
+
+def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:
+    """The same numbers at once and faster, where all lines have nothing but plain ones; else None."""
+    if any(line.count(separator) != width - 1 or '"' in line for line in lines):
+        return None
+    try:
+        return np.loadtxt(lines, delimiter=separator, usecols=places, comments=None, ndmin=2)
+    except ValueError:
+        return None
+
+
+def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
+    """Each line for itself; NaN in all of one that has another number of cells, and where a cell is no number."""
+    rows = []
     for line in lines:
         cells = _cells(line, separator)
-        values.extend([_number(cells[place]) for place in places] if len(cells) == width else nothing)
-    return np.array(values).reshape(-1, max(1, len(places)))
+        whole = len(cells) == width
+        rows.append([_number(cells[place]) if whole else math.nan for place in places])
+    return np.array(rows)
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -156,8 +156,8 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
     n_unknown = len(set(planned) - set(names)) if names else 0
     if n_unknown or (planned and names and len(planned) != len(names)):
         raise RefusalError(
-            f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: use the "
-            "same names everywhere."
+            f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: "
+            "use the same names everywhere."
         )
     columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
     if plan.columns_digest:
