@@ -6,6 +6,7 @@ from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, BundledData, load_bundled, load_source
 from flwr_dpkmeans.data.census import Employment, load_census
 from flwr_dpkmeans.data.census_codes import CODEBOOK_2018, read_codebook
+from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.federated import FederatedData
 from flwr_dpkmeans.data.mixtures import GaussianMixture, LabelledPoints, draw_gaussian_mixture, draw_max_cover_mixture
 from flwr_dpkmeans.data.partition import Partition, partition_indices
@@ -25,6 +26,7 @@ __all__ = [
     "GaussianMixture",
     "LabelledPoints",
     "Partition",
+    "Schema",
     "Table",
     "draw_balanced_clusters",
     "draw_g2",
@@ -33,6 +35,7 @@ __all__ = [
     "draw_separated_clusters",
     "load_bundled",
     "load_census",
+    "load_declared",
     "load_server_points",
     "load_source",
     "load_stack_overflow",

@@ -67,6 +67,11 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     )
 
 
+def unnamed() -> None:
+    """Say that nothing tells this client whether the others' columns are its own."""
+    logger.info("the own table has no column names: its columns are matched by position")
+
+
 def plan_allowed(settings: NodeSettings, spent: float) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     limit = settings.policy.max_epsilon_total

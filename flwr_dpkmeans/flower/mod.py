@@ -186,6 +186,8 @@ def _agree(
     require_width(plan, n_features)
     require_labels(plan, has_labels=has_labels)
     columns = require_columns(plan, names)
+    if not names:
+        client_log.unnamed()
     private_key = generate_private_key()
     agreed = plan_digest(blob)
     min_cohort = max(plan.min_cohort, settings.policy.min_cohort)

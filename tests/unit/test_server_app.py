@@ -464,6 +464,36 @@ def test_a_simulation_splits_the_file_of_the_run(table: Path, monkeypatch: pytes
     assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
+def test_a_simulations_header_is_guessed_unless_it_is_said(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    for header, names in (("", ("age", "group", "height")), ("yes", ("age", "group", "height"))):
+        run = {"data": str(table), "partition": "contiguous", "header": header}
+        assert load_client(context({"partition-id": 0, "num-partitions": 2}, run))._feature_names == names
+    table.write_text("1,2\n3,4\n5,6\n")
+    parts = [
+        load_client(context({"partition-id": 0, "num-partitions": 1}, {"data": str(table), "header": header}))
+        for header in ("no", "yes")
+    ]
+    assert [(part._feature_names, len(rows(part))) for part in parts] == [((), 3), (("1", "2"), 2)]
+
+
+def test_names_of_columns_come_from_the_run_bounds_server_data_or_documentation(tmp_path: Path) -> None:
+    bounds, points = tmp_path / "bounds.csv", tmp_path / "server.csv"
+    bounds.write_text("feature,lower,upper\nb,0,2\na,0,1\n")
+    points.write_text("a,b\n0.1,1.5\n0.4,0.5\n")
+    files = {"bounds": str(bounds), "server-data": str(points), "data": "rows.csv"}
+    assert configured(**files).feature_names == ("b", "a")
+    named = configured(columns="a, b", **files)
+    assert (named.feature_names, named.bounds) == (("a", "b"), ((0.0, 0.0), (1.0, 2.0)))
+    assert configured(**files | {"bounds": ""}).feature_names == ("a", "b")
+    assert configured(data="rows.csv", bounds="0,1").feature_names == ()
+    assert configured(data="iris").feature_names == BUNDLED["iris"].feature_names
+    assert configured(**{"allow-unnamed": True}).allow_unnamed
+    assert "feature 'c' has no row in the bounds file" in sentence(columns="a,c", **files | {"server-data": ""})
+    bounds.write_text("feature,lower,upper\nb,0,2\n")
+    assert "server_data has, besides the run's columns, a column 'a'" in sentence(**files)
+
+
 COLUMNS = {"ward": ["b", "a", "b", "c", "a", "b"], "code": [3, 1, 2, 10, 1, 2]}
 
 
