@@ -11,11 +11,14 @@ import pytest
 from flwr.app import Message
 from protocol_federation import Federation, all_bytes, grid_parts, make_federation, small_config
 
+from flwr_dpkmeans.agreement import require_successor, verify_plan
 from flwr_dpkmeans.columns import columns_digest
-from flwr_dpkmeans.errors import DPKMeansError, RefusalError
+from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.server_run import ServerRun
+from flwr_dpkmeans.flower.strategy import ProxyLloyd
+from flwr_dpkmeans.planning import draft_plan, redraft_plan
 
 NAMES = ("secret_age", "secret_income")
 OTHER = ("secret_age", "secret_rent")
@@ -133,8 +136,6 @@ def test_a_table_without_names_is_not_held_against_sorted_ones() -> None:
 
 def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> None:
     running = federated(NAMES, NAMES, NAMES)
-    from flwr_dpkmeans.flower.strategy import ProxyLloyd
-
     points = np.array(grid_parts((50,), seed=9)[0])
     for server_data, refused in ((points, True), (pd.DataFrame(points, columns=NAMES[::-1]), False)):
         strategy = ProxyLloyd(3, bounds=(-1, 1), n_examples=300, server_data=server_data)
@@ -217,12 +218,18 @@ def test_columns_do_not_change_once_they_are_agreed_on(
     assert all(len(ledger.entries()) <= 1 for ledger in running.ledgers.values())
 
 
+def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
+    config = small_config(n_examples=None)
+    first, other = (columns_digest(1, names) for names in (NAMES, OTHER))
+    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first)
+    require_successor(plan, redraft_plan(plan, n_features=2, n_examples=300))
+    with pytest.raises(ProtocolError, match="changes what the preliminary plan had fixed"):
+        require_successor(plan, redraft_plan(plan, n_features=2, n_examples=300, columns=other))
+
+
 def test_a_digest_that_is_none_is_malformed() -> None:
     running = federated((), (), ())
     running.start()
-    from flwr_dpkmeans.agreement import verify_plan
-    from flwr_dpkmeans.errors import ProtocolError
-
     plan = load_plan(dump_plan(replace(running.plan, columns_digest="../../x")))
     with pytest.raises(ProtocolError, match="digest of columns is no SHA-256"):
         verify_plan(plan)
