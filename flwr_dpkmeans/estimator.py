@@ -102,9 +102,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
     bounds : pair, optional
-        Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
-        clients' data. None: a cube around the server's points, or (-1, 1) without server data. ``"private"``: found by
-        two private histograms, for which nobody needs to know anything of the columns.
+        Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
+        or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
+        around the server's points, or (-1, 1) without server data. ``"private"``: found by two private histograms, for
+        which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -112,7 +113,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
-        The server's own points, or the path of a file with them, for algorithms that start from them.
+        The server's own points (a data frame's columns are matched by name), or the path of a file with them, for
+        algorithms that start from them.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
         messages, for thousands of clients.

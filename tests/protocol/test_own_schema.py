@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from protocol_federation import all_bytes, small_config
+from protocol_federation import all_bytes, grid_parts, small_config
 
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import parse_failure
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.privacy.ledger import MemoryLedger
+from flwr_dpkmeans.privacy.policy import ClientPolicy
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]
@@ -122,3 +127,23 @@ def test_a_row_that_cannot_be_used_is_missing_in_the_sums_alone(tmp_path: Path) 
             results.append(archive["centroids"])
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("names", [(), ("age", "income")])
+def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(tmp_path: Path, names: tuple[str, ...]) -> None:
+    parts = [np.vstack([part, [[np.nan, 0.0], [0.0, np.inf]]]) for part in grid_parts((40, 40))]
+    tables = [pd.DataFrame(part, columns=list(names)) if names else part for part in parts]
+    settings = [NodeSettings(ClientPolicy(), MemoryLedger(), "rows") for _ in tables]
+    nodes = [
+        Node(
+            client_app(lambda _, t=table: t, mod=SecureAggregation(lambda _, s=own: s)),
+            {"output": str(tmp_path / str(index))},
+        )
+        for index, (table, own) in enumerate(zip(tables, settings, strict=True))
+    ]
+    grid = InProcessGrid(nodes, run_id=81)
+    with grid.running():
+        strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_examples=80), on_step=lambda _: None)
+        assert strategy.start(grid).confirmed
+    with np.load(tmp_path / "0" / "centroids.npz") as archive:
+        assert tuple(archive["feature_names"]) == names
