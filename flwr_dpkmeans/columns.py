@@ -87,4 +87,5 @@ def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
             f"{n_unknown} of {len(order)} columns that were agreed on are not in a table of {len(names)}: use the same "
             "names everywhere."
         )
-    return [list(names).index(name) for name in order]
+    places = {name: place for place, name in enumerate(names)}
+    return [places[name] for name in order]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -154,8 +155,8 @@ def _require_declared(raw: RawTable, schema: Schema, path: Path) -> None:
             f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: "
             "name them in the node's configuration, as in columns='age,height'."
         )
-    names = [column.name for column in raw.columns]
-    missing = [name for name in schema.columns if names.count(name) != 1]
+    times = Counter(column.name for column in raw.columns)
+    missing = [name for name in schema.columns if times[name] != 1]
     if missing:
         raise DataError(
             f"columns has {missing[0]!r}, but {str(path)!r} does not have one column of that name: correct the node's "

@@ -238,14 +238,15 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     own = column_names(points)
     if not own or not names or own == tuple(names):
         return validate_points(points)
-    other = [name for name in names if name not in own]
+    places = {name: place for place, name in enumerate(own)}
+    other = [name for name in names if name not in places]
     if other:
         raise DataError(f"the points have no column {other[0]!r}, but it was there before: {nearest(other[0], own)}")
-    more = [name for name in own if name not in names]
+    more = sorted(set(own) - set(names))
     if more:
         raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
     require_names(own, len(names))
-    return np.ascontiguousarray(validate_points(points)[:, [own.index(name) for name in names]])
+    return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
 
 
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:

@@ -160,9 +160,10 @@ def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool
         )
     if not names or not table.named:
         return table.points
-    unknown = [name for name in names if name not in table.names]
+    places = {name: place for place, name in enumerate(table.names)}
+    unknown = [name for name in names if name not in places]
     if unknown or len(names) != len(table.names):
         name, others = (unknown[0], table.names) if unknown else (sorted(set(table.names) - set(names))[0], names)
         where = "server_data lacks" if unknown else "server_data has, besides the run's columns,"
         raise ConfigurationError(f"{where} a column {name!r}: {nearest(name, others)}")
-    return np.ascontiguousarray(table.points[:, [table.names.index(name) for name in names]])
+    return np.ascontiguousarray(table.points[:, [places[name] for name in names]])
