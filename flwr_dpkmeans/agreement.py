@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from flwr_dpkmeans.algorithms.evaluation import admits_evaluation, result_extras
@@ -35,6 +36,8 @@ def verify_plan(plan: Plan) -> None:
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
+    if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
+        raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
     if plan.n_examples is not None and plan.config.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
         raise ProtocolError(
@@ -61,7 +64,7 @@ def verify_plan(plan: Plan) -> None:
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
     own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
     same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
-    same = same and len(own.preliminary) == len(plan.preliminary)
+    same = same and len(own.preliminary) == len(plan.preliminary) and own.columns_digest == plan.columns_digest
     rounds, theirs = (*own.preliminary, *own.rounds), (*plan.preliminary, *plan.rounds)
     if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
         raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
@@ -83,19 +86,26 @@ def require_successor(plan: Plan, final: Plan) -> None:
         raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
 
 
+def with_columns(plan: Plan, other: Plan) -> Plan:
+    """The plan with the columns that another one says are agreed on, if it does not say any itself."""
+    return plan if plan.columns_digest else replace(plan, columns_digest=other.columns_digest)
+
+
 def require_widened(plan: Plan, wider: Plan) -> None:
-    """Check that a plan only adds the tables' width, and what follows from it, to a preliminary one without."""
-    adds_width = plan.n_features is None and wider.n_features is not None and not plan.is_final
+    """Check that a plan only adds the tables' width and columns, and what follows from it, to a preliminary one."""
+    adds = (plan.n_features is None or bool(wider.columns_digest)) and wider.n_features is not None
+    adds = adds and plan.n_features in (None, wider.n_features) and not plan.is_final
+    plan = with_columns(plan, wider)
     same = (plan.server, plan.public_points, plan.box) == (wider.server, wider.public_points, wider.box)
     same = same and [r.name for r in plan.preliminary] == [r.name for r in wider.preliminary]
     same = same and plan.delta == wider.delta
-    if not adds_width or wider.is_final or not same or _fixed(plan) != _fixed(wider):
+    if not adds or wider.is_final or not same or _fixed(plan) != _fixed(wider):
         raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
 
 
 def _fixed(plan: Plan) -> tuple[object, ...]:
     """What no later plan of a run may change."""
-    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed)
+    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.columns_digest)
 
 
 def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:

@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
-from flwr_dpkmeans.reporting import NEIGHBOURS, discreteness_cost
+from flwr_dpkmeans.reporting import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -221,6 +221,7 @@ def _report(
         assumptions=(
             "The bounds are public knowledge and were not taken from the data; values outside are clipped.",
             f"The number of rows, {n_examples}, is public knowledge.",
+            "Columns were matched by name." if config.feature_names else UNNAMED_COLUMNS,
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=(*warnings, *cautions),

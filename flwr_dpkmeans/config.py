@@ -18,6 +18,7 @@ from flwr_dpkmeans.config_checks import (
     require_bounds,
     require_cells,
     require_integer,
+    require_names,
     require_real,
     require_sampling,
     require_shares,
@@ -89,8 +90,10 @@ class KMeansConfig:
     noise : NoiseKind
         Secure by default.
     feature_names : tuple of str
-        Names that the bounds belong to, in their order; a client whose columns are named otherwise refuses. Empty:
-        bounds are matched by position.
+        Names of the columns, in the order that bounds and server data have; each client puts its table in it, and one
+        whose columns are named otherwise refuses. Empty: clients compare digests of their names.
+    allow_unnamed : bool
+        Let tables without column names take part beside named ones: they are matched by position.
     n_examples : int or None
         Number of rows in all, if it is public; None: estimated with `count_share` of the budget.
     n_features : int or None
@@ -196,6 +199,7 @@ class KMeansConfig:
     max_epsilon: float | None = None
     count_share: float = 0.02
     feature_names: tuple[str, ...] = ()
+    allow_unnamed: bool = False
     noise_kind: NoiseFamily = NoiseFamily.GAUSSIAN
     budget_shares: tuple[float, ...] | None = None
     lloyd_share: float = 0.3
@@ -230,7 +234,14 @@ class KMeansConfig:
         for name in ("algorithm", "trust"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}, but it must be a name: give a string.")
-        for name in ("radius_clipping", "choose_n_clusters", "server_prior", "masking", "private_bounds"):
+        for name in (
+            "radius_clipping",
+            "choose_n_clusters",
+            "server_prior",
+            "masking",
+            "private_bounds",
+            "allow_unnamed",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}, but it must be a boolean: give True or False."
@@ -245,6 +256,7 @@ class KMeansConfig:
                     f"{name} is {getattr(self, name)}, but it must be at most {most}: give a smaller one."
                 )
         require_bounds(self.bounds, self.n_features)
+        require_names(self.feature_names, len(self.bounds[0]), self.n_features)
         self._require_no_distances()
         self._require_room()
         require_cells(self.n_clusters, self.n_classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
@@ -36,6 +37,21 @@ def require_shares(shares: object) -> None:
         raise ConfigurationError(
             f"budget_shares are {shares!r}, but they must be four positive numbers (outer product, weights, sums, "
             "counts): give (0.2, 0.2, 0.45, 0.15)."
+        )
+
+
+def require_names(names: tuple[str, ...], n_bounds: int, n_features: int | None) -> None:
+    """One sentence for names of columns of which there are too many or too few, or two of which are the same."""
+    if len(set(names)) != len(names):
+        twice, times = Counter(names).most_common(1)[0]
+        raise ConfigurationError(
+            f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
+        )
+    widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
+    if names and len(widths) > 1:
+        raise ConfigurationError(
+            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: give "
+            "one name for each feature."
         )
 
 

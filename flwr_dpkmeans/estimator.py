@@ -25,7 +25,7 @@ from flwr_dpkmeans.config import (
     resolve_n_clusters,
 )
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import validate_labels, validate_points
+from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
@@ -108,9 +108,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
     bounds : pair, optional
-        Public bounds of the data: numbers, or one sequence of lower and one of upper bounds. Never computed from
-        clients' data. None: a cube around the server's points; without server data bounds must be given. ``"private"``:
-        found by two private histograms, for which nobody needs to know anything of the columns.
+        Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
+        or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
+        around the server's points; without server data bounds must be given. ``"private"``: found by two private
+        histograms, for which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -118,7 +119,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
-        The server's own points, or the path of a file with them, for algorithms that start from them.
+        The server's own points (a data frame's columns are matched by name), or the path of a file with them, for
+        algorithms that start from them.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
         messages, for thousands of clients.
@@ -175,6 +177,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         One entry for each aggregation: round, epsilon so far, noise, radius, largest movement (scaled units).
     n_features_in_ : int
         d.
+    feature_names_in_ : ndarray of str, (n_features,)
+        Column names in the order of the first data frame, which ``cluster_centers_`` has; only after a fit to frames.
     evaluation_ : EvaluationResult or None
         Cost, counts and, with labels, accuracy and purity, each with the noise in it; None without an evaluation.
 
@@ -283,7 +287,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         Parameters
         ----------
         X : sequence of array-like
-            One array for each client, (n_i, n_features); at least two clients, some of which may be empty.
+            One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty.
+            Data frames have the same columns, in any order: they are put in the first one's.
         y : sequence of array-like of int, optional
             One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
 
@@ -297,15 +302,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        listed = _listed(X)
-        parts = self._validated_parts(listed)
-        config, server_points = self._config(parts)
-        if not config.feature_names:
-            config = replace(config, feature_names=_column_names(listed))
+        parts, names = self._validated_parts(X)
+        config, server_points = self._config(parts, names)
         labels = _validated_labels(y, parts, config)
         fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
         self._take(_with_local_warnings(fit(config, parts, server_points, labels), config, parts))
         _warn(self.privacy_)
+        self._name_columns(names)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -337,11 +340,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"choose_k was called for {self.algorithm!r}, but it needs weights of server points: use "
                 "algorithm='feddp_kmeans', or n_clusters='auto', which chooses k and clusters within one budget."
             )
-        parts = self._validated_parts(X)
+        parts, names = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
         # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
         nothing = {field.name: field.default for field in fields(KMeansConfig) if field.name in _OF_EVALUATIONS}
-        config, server_points = self._config(parts, "feddp_choose_k", ("auto", most), **nothing)
+        config, server_points = self._config(parts, names, "feddp_choose_k", ("auto", most), **nothing)
         fitted = _FITS[self.engine](config, parts, server_points)
         _warn(fitted.privacy)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
@@ -494,17 +497,39 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def _in_box(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
         check_is_fitted(self)
-        return round_to_grid(Bounds(*self.bounds_).scale(validate_points(X, self.n_features_in_)))
+        return round_to_grid(Bounds(*self.bounds_).scale(self._checked(X)))
 
-    def _validated_parts(self, X: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
-        """The one border where the caller's arrays are checked."""
+    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows with the fitted columns: a data frame's are put in order by name."""
+        names, fitted = column_names(X), tuple(getattr(self, "feature_names_in_", ()))
+        if bool(names) != bool(fitted):
+            # scikit-learn's own sentences.
+            told = ("does not have valid", "with") if fitted else ("has", "without")
+            warnings.warn(
+                f"X {told[0]} feature names, but FederatedKMeans was fitted {told[1]} feature names",
+                UserWarning,
+                stacklevel=3,
+            )
+        points = validate_columns(X, fitted)
+        return validate_points(points, self.n_features_in_)
+
+    def _name_columns(self, names: tuple[str, ...]) -> None:
+        """Set ``feature_names_in_``, which exists only where there are names."""
+        if names:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _validated_parts(self, X: Sequence[ArrayLike]) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
+        """The one border where the caller's tables are checked; all have the first one's columns in its order."""
         listed = _listed(X)
         if len(listed) < 2:
             raise DataError(
                 f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more "
                 "clients."
             )
-        parts = [_validated(part, index) for index, part in enumerate(listed)]
+        names = _names_of(listed)
+        parts = [_validated(part, names, index) for index, part in enumerate(listed)]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
@@ -514,11 +539,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
             )
-        return parts
+        return parts, names
 
     def _config(
         self,
         parts: Sequence[NDArray[np.float64]],
+        names: tuple[str, ...],
         algorithm: str | None = None,
         n_clusters: tuple[int | str, int] | None = None,
         **changes: Any,
@@ -533,7 +559,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         algorithm = algorithm or self.algorithm
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
-        bounds, names, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain)
+        bounds, order, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain, names=names)
+        if order != names:
+            raise DataError(
+                f"X has no column names, but the bounds file or server_data names {len(order)} columns: give X as data "
+                "frames, or leave the names out there."
+            )
         values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
         values |= resolve_n_clusters(*(n_clusters or (self.n_clusters, self.max_clusters)))
         values |= {
@@ -678,9 +709,20 @@ def _validated_labels(
     return labels
 
 
-def _validated(part: ArrayLike, index: int) -> NDArray[np.float64]:
+def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
+    """The first table's column names; either all tables have some or none has."""
+    found = [column_names(table) for table in tables]
+    if any(found) and not all(found):
+        raise DataError(
+            f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but "
+            "columns are matched by name: give data frames only, or arrays only."
+        )
+    return found[0]
+
+
+def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[np.float64]:
     """One client's table; a sentence about it begins with its place in X."""
     try:
-        return validate_points(part)
+        return validate_columns(part, names)
     except DataError as error:
         raise DataError(f"X[{index}]: {error}") from error

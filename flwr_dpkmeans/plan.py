@@ -141,6 +141,9 @@ class Plan:
         Those points themselves, where clients need them (trust model ``oblivious``).
     box : pair of tuples of float, or None
         Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared.
+    columns_digest : str
+        Of the names of the columns in the agreed order (`flwr_dpkmeans.columns`); empty while unknown, or if the tables
+        have none.
     version : int
         Of this format.
     fraction_bits : int
@@ -160,6 +163,7 @@ class Plan:
     server: ServerFacts | None = None
     public_points: PublicPoints | None = None
     box: Box | None = None
+    columns_digest: str = ""
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server_data
 from flwr_dpkmeans.algorithms.evaluation import evaluation_blocks, evaluation_round
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
+from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
 from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints, price
@@ -58,6 +59,7 @@ def draft_plan(
     server: ServerFacts | None = None,
     public_points: PublicPoints | None = None,
     box: Box | None = None,
+    columns: str = "",
 ) -> Plan:
     """Build the plan, as far as the public values that are known allow.
 
@@ -77,6 +79,8 @@ def draft_plan(
         Those points themselves, where clients need them.
     box : pair of tuples of float, or None
         The released private bounds; None if bounds are declared, or not found yet.
+    columns : str
+        Digest of the columns' names that the clients answered; that of the configuration's own names wins.
 
     Returns
     -------
@@ -123,6 +127,7 @@ def draft_plan(
         server=server,
         public_points=public_points,
         box=box,
+        columns_digest=columns_digest(run_id, config.feature_names) or columns,
     )
     plan = _with_preliminary_rounds(plan)
     require_box(config, box, known)
@@ -198,7 +203,14 @@ def _whole_repeated(plan: Plan) -> float:
     return compose_epsilon([others, pure], delta)
 
 
-def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None = None, box: Box | None = None) -> Plan:
+def redraft_plan(
+    plan: Plan,
+    *,
+    n_features: int | None,
+    n_examples: int | None = None,
+    box: Box | None = None,
+    columns: str = "",
+) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
     return draft_plan(
         plan.config,
@@ -210,6 +222,7 @@ def redraft_plan(plan: Plan, *, n_features: int | None, n_examples: int | None =
         server=plan.server,
         public_points=plan.public_points,
         box=box,
+        columns=columns or plan.columns_digest,
     )
 
 

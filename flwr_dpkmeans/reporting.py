@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.cautions import plan_cautions, released_cautions, unclear_cautions
+from flwr_dpkmeans.columns import by_position
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.plan import Plan, price
 from flwr_dpkmeans.plan_defaults import resolve_delta
@@ -68,6 +69,9 @@ NEIGHBOURS = {
     "record": "two data sets are neighbours if one row appears or disappears",
     "client": "two data sets are neighbours if one client's rows are replaced by none",
 }
+
+
+UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
@@ -282,6 +286,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     config = plan.config
     sentences = [
         _bounds_sentence(config),
+        _columns_sentence(plan),
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
         "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
         "can add the masked vectors up as the server does.",
@@ -355,6 +360,16 @@ def _bounds_sentence(config: KMeansConfig) -> str:
             "public knowledge; values outside the bounds are clipped."
         )
     return f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped."
+
+
+def _columns_sentence(plan: Plan) -> str:
+    """How the tables' columns were matched."""
+    if not plan.columns_digest:
+        return UNNAMED_COLUMNS
+    unnamed = " (those of tables without names by position)" if plan.config.allow_unnamed else ""
+    if by_position(plan):
+        return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
+    return f"Columns were matched by name{unnamed}."
 
 
 def _server_sentences(plan: Plan) -> list[str]:

@@ -22,8 +22,9 @@ from flwr_dpkmeans.data.mixtures import (
     draw_gaussian_mixture,
     draw_max_cover_mixture,
 )
-from flwr_dpkmeans.data.server_data import load_server_points
+from flwr_dpkmeans.data.server_data import load_server_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.flower.held import resolve_bounds
 from simulations.sources.census import load_census
 from simulations.sources.federated import FederatedData
 from simulations.sources.stack_overflow import load_stack_overflow
@@ -64,6 +65,8 @@ class DataSet:
         The column that rows are spread by.
     sizes : tuple of int or None
         Rows of each client, where the data are spread already.
+    names : tuple of str
+        Of the columns, where they have some.
     """
 
     points: Array
@@ -73,6 +76,7 @@ class DataSet:
     bounds: Bounds | None = None
     partition_values: NDArray[np.generic] | None = None
     sizes: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()
 
 
 def load_data_set(settings: Mapping[str, Any]) -> DataSet:
@@ -186,15 +190,19 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
     return DataSet(
         table.points,
         labels,
-        server_points=_server_points(data),
+        server_points=_server_points(data, table.names),
         bounds=bounds,
         partition_values=table.partition_values,
+        names=table.names,
     )
 
 
-def _server_points(data: Mapping[str, Any]) -> Array | None:
-    """The server's own points as the configuration names them."""
-    return None if data["server"] in (None, OWN, HELD_OUT) else load_server_points(data["server"])
+def _server_points(data: Mapping[str, Any], names: tuple[str, ...] = ()) -> Array | None:
+    """The server's own points as the configuration names them, with columns in the order of the data's names."""
+    if data["server"] in (None, OWN, HELD_OUT):
+        return None
+    # Arrays without names are taken in their order: experiments write many.
+    return resolve_bounds((-1.0, 1.0), load_server_table(data["server"]), names=names, allow_unnamed=True)[2]
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.held import PRIVATE, is_private
@@ -167,5 +167,10 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
     """
     given, width = settings["data"]["bounds"], data.points.shape[1]
     if given not in (None, RANGE, PRIVATE):
-        return parse_bounds(given).for_features(width)
+        if bounds_feature_names(given) and not data.names:
+            raise ConfigurationError(
+                f"data.bounds is {given!r}, whose rows have the names of columns, but the data have none: leave the "
+                "names out of it."
+            )
+        return parse_bounds(given, feature_names=data.names or None).for_features(width)
     return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)

@@ -68,7 +68,8 @@ def run_ray_job(
         values |= _bounds_keys(bounds, folder)
         if server_points is not None:
             np.save(folder / "server.npy", server_points)
-            values["server-data"] = str(folder / "server.npy")
+            # An array has no names, and bundled data have some; here both are known to have the same order.
+            values |= {"server-data": str(folder / "server.npy"), "allow-unnamed": True}
         found = run_on_ray(values, n_nodes=settings["n_clients"], folder=folder / "run", backend=_backend(settings))
         costs = found.metrics.get("costs")
         return Outcome(

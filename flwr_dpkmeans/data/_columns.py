@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._readers import RawTable, _first_row, _has_index, _is_header
+from flwr_dpkmeans.data._readers import RawTable, _first_row, _has_index
 from flwr_dpkmeans.errors import DataError, nearest
 
 
@@ -34,7 +34,7 @@ def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic
         values: NDArray[np.generic] = column.values
         n_missing = int((~np.isfinite(column.values)).sum())
     else:
-        cells = _csv_text(path, index) if path.suffix.lower() == ".csv" else _parquet_text(path, column.name)
+        cells = _csv_text(path, index, raw.named) if path.suffix.lower() == ".csv" else _parquet_text(path, column.name)
         values = np.array(["" if cell is None else cell for cell in cells], dtype=np.str_)
         n_missing = sum(cell is None for cell in cells)
     if n_missing:
@@ -59,12 +59,11 @@ def _column_index(what: str, name: str, n_columns: int, path: Path) -> int:
     return index % n_columns
 
 
-def _csv_text(path: Path, index: int) -> list[str | None]:
+def _csv_text(path: Path, index: int, header: bool) -> list[str | None]:
     """Read one column of a CSV file as it is written; None where a cell is empty."""
     import pandas as pd
 
     first_row, separator = _first_row(path)
-    header = _is_header(first_row)
     position = index + 1 if header and _has_index(first_row) else index
     frame = pd.read_csv(
         path,

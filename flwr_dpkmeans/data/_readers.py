@@ -43,15 +43,16 @@ class RawTable:
     other_arrays: tuple[str, ...] = ()
 
 
-def _is_value(cell: str) -> bool:
-    """Tell whether a cell of the first row is a number or a truth value, so that it cannot be a column name."""
+def _is_name(cell: str) -> bool:
+    """Tell whether a cell of the first row can be a column name: it has a letter and is no number or truth value."""
     if cell.lower() in ("true", "false"):
-        return True
-    try:
-        # NaN does not count: "Na" or "nan" may be a name (sodium), and "inf" is no value for clustering.
-        return math.isfinite(float(cell))
-    except ValueError:
         return False
+    try:
+        # "nan" may be a name (and "Na" is sodium), infinity is not.
+        return math.isnan(float(cell))
+    except ValueError:
+        # What has no letter may be censored (">89"), a date or missing.
+        return any(character.isalpha() for character in cell)
 
 
 def _has_index(first_row: list[str]) -> bool:
@@ -60,18 +61,23 @@ def _has_index(first_row: list[str]) -> bool:
 
 
 def _is_header(first_row: list[str]) -> bool:
-    """Tell whether the first row holds names: none of its cells is a number, or pandas numbered the columns."""
+    """Guess whether the first row holds names: each cell is one, no two are equal, or pandas numbered the columns."""
     names = first_row[1:] if _has_index(first_row) else first_row
     if len(names) >= _MIN_NUMBERED_HEADER and names == [str(index) for index in range(len(names))]:
         return True
-    return not any(_is_value(name) for name in names)
+    return all(_is_name(name) for name in names) and len(set(names)) == len(names)
+
+
+def separator_of(line: str) -> str:
+    """The separator of a file whose first row this is."""
+    return next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
 
 
 def _first_row(path: Path) -> tuple[list[str], str]:
     """Return the cells of the first row that is not blank (none in an empty file), and the separator."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
         line = next((line for line in lines if line.strip()), "")
-    separator = next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
+    separator = separator_of(line)
     cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
     return [cell.strip() for cell in cells], separator
 
@@ -101,13 +107,14 @@ def _csv_column(name: str, series: Any) -> RawColumn:
     return RawColumn(name, values, int((present & ~is_number).sum()))
 
 
-def _read_csv(path: Path) -> RawTable:
+def read_csv(path: Path, header: bool | None = None) -> RawTable:
+    """Read a .csv file; whether it has a header is guessed unless it is said."""
     import pandas as pd
 
     first_row, separator = _first_row(path)
     if not first_row:
         return RawTable((), named=False)
-    header = _is_header(first_row)
+    header = _is_header(first_row) if header is None else header
     with warnings.catch_warnings():
         # Rows that are all longer than the header would only raise a warning and lose their last cells.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -215,7 +222,7 @@ def _read_parquet(path: Path) -> RawTable:
 
 
 READERS: Mapping[str, Callable[[Path], RawTable]] = MappingProxyType(
-    {".csv": _read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+    {".csv": read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
 )
 
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)

@@ -168,7 +168,12 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
 
 
 def load_source(
-    source: str, *, label_column: str = "", partition_column: str = "", ignored: Collection[str] = ()
+    source: str,
+    *,
+    label_column: str = "",
+    partition_column: str = "",
+    ignored: Collection[str] = (),
+    header: bool | None = None,
 ) -> Table:
     """Load a bundled data set by name, or else a file by path.
 
@@ -183,6 +188,8 @@ def load_source(
         The column of a file, or ``"target"`` of a bundled data set, that is returned beside the points.
     ignored : collection of str
         Names of columns of a file to leave out where it has them.
+    header : bool, optional
+        Whether the first row of a .csv file holds names; None: guessed.
 
     Returns
     -------
@@ -212,7 +219,9 @@ def load_source(
             f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, BUNDLED)}"
         )
-    return load_table(source, label_column=label_column, partition_column=partition_column, ignored=ignored)
+    return load_table(
+        source, label_column=label_column, partition_column=partition_column, ignored=ignored, header=header
+    )
 
 
 def _looks_like_path(source: str) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data._columns import array_beside_the_points, find_column
 from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data.tables import _read
+from flwr_dpkmeans.data.tables import read_raw
 from flwr_dpkmeans.errors import DataError
 
 _LARGEST_CLASS = 2**31
@@ -61,7 +61,7 @@ def _number(value: object) -> float:
     return math.nan
 
 
-def load_label_values(path: str | Path, column: str) -> NDArray[np.generic]:
+def load_label_values(path: str | Path, column: str, header: bool | None = None) -> NDArray[np.generic]:
     """Read a column of numbers as it is, with NaN for what is none, to be passed to `as_classes`.
 
     Parameters
@@ -70,6 +70,8 @@ def load_label_values(path: str | Path, column: str) -> NDArray[np.generic]:
         As for `load_table`.
     column : str
         Name (or index) of the column, or of an array beside the points of an archive.
+    header : bool, optional
+        As for `load_table`.
 
     Returns
     -------
@@ -82,7 +84,7 @@ def load_label_values(path: str | Path, column: str) -> NDArray[np.generic]:
         If the file cannot be read as a table or has no such column.
     """
     located = locate_file(path, "table", DataError)
-    raw = _read(located)
+    raw = read_raw(located, header)
     index = find_column(raw, "label_column", column, located)
     if index is None:
         return array_beside_the_points(located, column)

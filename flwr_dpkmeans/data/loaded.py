@@ -16,7 +16,9 @@ MOST_TABLES = 2
 """Tables kept in a process."""
 
 
-def load_source_once(source: str, *, label_column: str = "", partition_column: str = "") -> Table:
+def load_source_once(
+    source: str, *, label_column: str = "", partition_column: str = "", header: bool | None = None
+) -> Table:
     """Load a data source as `load_source` does, but parse it only once in a process.
 
     Each worker of a simulation plays many clients and answers many messages with one file. At most two tables are
@@ -26,7 +28,7 @@ def load_source_once(source: str, *, label_column: str = "", partition_column: s
     ----------
     source : str
         A bundled name or a path.
-    label_column, partition_column : str
+    label_column, partition_column, header
         As in `load_source`.
 
     Returns
@@ -44,10 +46,10 @@ def load_source_once(source: str, *, label_column: str = "", partition_column: s
     >>> load_source_once("iris") is load_source_once("iris")
     True
     """
-    return _parsed(source, label_column, partition_column, _stamp(source))
+    return _parsed(source, label_column, partition_column, header, _stamp(source))
 
 
-def load_labels(source: str, column: str, n_rows: int) -> NDArray[np.int64]:
+def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
     """Load the classes of a table's rows, once in a process, whatever the column holds.
 
     Parameters
@@ -58,6 +60,8 @@ def load_labels(source: str, column: str, n_rows: int) -> NDArray[np.int64]:
         Of a file.
     n_rows : int
         Rows of the table.
+    header : bool, optional
+        As in `load_source`.
 
     Returns
     -------
@@ -74,15 +78,17 @@ def load_labels(source: str, column: str, n_rows: int) -> NDArray[np.int64]:
     >>> load_labels("iris", "", 150)[[0, 149]].tolist()
     [0, 2]
     """
-    return _labels(source, column, n_rows, _stamp(source))
+    return _labels(source, column, n_rows, header, _stamp(source))
 
 
 @lru_cache(maxsize=1)
-def _labels(source: str, column: str, n_rows: int, stamp: tuple[str, int, int]) -> NDArray[np.int64]:
+def _labels(
+    source: str, column: str, n_rows: int, header: bool | None, stamp: tuple[str, int, int]
+) -> NDArray[np.int64]:
     """Parse; `stamp` is a part of the key only."""
     del stamp
     values = (
-        load_label_values(source, column)
+        load_label_values(source, column, header)
         if source not in BUNDLED
         else load_bundled(source, partition_column=TARGET_COLUMN).partition_values
     )
@@ -101,10 +107,12 @@ def _stamp(source: str) -> tuple[str, int, int]:
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _parsed(source: str, label_column: str, partition_column: str, stamp: tuple[str, int, int]) -> Table:
+def _parsed(
+    source: str, label_column: str, partition_column: str, header: bool | None, stamp: tuple[str, int, int]
+) -> Table:
     """Parse; `stamp` is a part of the key only."""
     del stamp
-    table = load_source(source, label_column=label_column, partition_column=partition_column)
+    table = load_source(source, label_column=label_column, partition_column=partition_column, header=header)
     table.points.flags.writeable = False
     if table.partition_values is not None:
         table.partition_values.flags.writeable = False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import numbers
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data._columns import find_column, partition_values
 from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable
-from flwr_dpkmeans.errors import DataError, DPKMeansError
+from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable, read_csv
+from flwr_dpkmeans.errors import DataError, DPKMeansError, nearest
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
 
@@ -33,15 +33,28 @@ class Table:
         The names of the columns; ``x0``, ``x1``, ... if the file has none.
     partition_values : ndarray, shape (n,), or None
         The column by which rows may be split over clients, if one was asked for: numbers or text.
+    named : bool
+        Whether the names are the file's own.
     """
 
     points: NDArray[np.float64] = field(repr=False)
     feature_names: tuple[str, ...]
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
+    named: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The file's own names; empty if it has none."""
+        return self.feature_names if self.named else ()
 
 
 def load_table(
-    path: str | Path, *, label_column: str = "", partition_column: str = "", ignored: Collection[str] = ()
+    path: str | Path,
+    *,
+    label_column: str = "",
+    partition_column: str = "",
+    ignored: Collection[str] = (),
+    header: bool | None = None,
 ) -> Table:
     """Load the numeric columns of a file.
 
@@ -51,8 +64,10 @@ def load_table(
 
     The formats are
 
-    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. The first row is a header if none of its
-      cells is a number (or if it is the ``0,1,2,...`` that pandas writes for unnamed columns). An unnamed
+    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. Unless `header` says it, the first row is taken
+      for one if all of its cells are different, have a letter and are no number (or if it is the ``0,1,2,...``
+      that pandas writes for unnamed columns). That is a guess, which a row of text can mislead: deployed nodes
+      do not guess (`flwr_dpkmeans.data.declared`). An unnamed
       first column of a header is the index that pandas writes, and is left out. A header without rows
       is an empty client: then every column counts as a feature, as there is no cell to judge it by.
     * ``.npy``: one array of shape (n, d).
@@ -71,6 +86,8 @@ def load_table(
         file it may be the name of another array. It may be the label column.
     ignored : collection of str
         Names of columns to leave out where the file has them.
+    header : bool, optional
+        Whether the first row of a .csv file holds names; None: guessed.
 
     Returns
     -------
@@ -96,7 +113,7 @@ def load_table(
     [[31.0, 1.0], [47.0, 0.0]]
     """
     located = locate_file(path, "table", DataError)
-    raw = _read(located)
+    raw = read_raw(located, header)
     if not raw.columns:
         raise DataError(
             f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
@@ -106,7 +123,8 @@ def load_table(
     text = [column.name for column in kept if column.values is None]
     if text:
         _say_left_out(located, ", ".join(repr(name) for name in text))
-    return _to_table([column for column in kept if column.values is not None], values, located)
+    table = _to_table([column for column in kept if column.values is not None], values, located)
+    return replace(table, named=raw.named)
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
@@ -157,6 +175,78 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
             f"{column}), but every value must be finite: fill in the values or remove the rows."
         )
     return values
+
+
+def column_names(points: object) -> tuple[str, ...]:
+    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
+
+    Raises
+    ------
+    DataError
+        If some names are text and some are not.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_names(pd.DataFrame({"a": [1], "b": [2]})), column_names([[1, 2]])
+    (('a', 'b'), ())
+    """
+    names = list(getattr(points, "columns", ()))
+    n_texts = sum(isinstance(name, str) for name in names)
+    if 0 < n_texts < len(names):
+        raise DataError(
+            f"{n_texts} of {len(names)} column names are text and the others are not, but columns are matched by name: "
+            "make all of them text, as in frame.columns.astype(str)."
+        )
+    return tuple(str(name) for name in names) if n_texts else ()
+
+
+def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
+    """Refuse names that do not tell the columns of a table apart; none are always accepted."""
+    if names and (len(names) != n_features or len(set(names)) != n_features):
+        raise DataError(
+            f"{n_features} columns have {len(set(names))} different names, but each needs one of its own: rename them."
+        )
+    return tuple(str(name) for name in names)
+
+
+def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
+    """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
+
+    Parameters
+    ----------
+    points : array-like, shape (n, d)
+        What has no column names stays in its order.
+    names : sequence of str
+        Empty: any names in any order.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, d), C-contiguous
+
+    Raises
+    ------
+    DataError
+        If columns have other names, besides what `validate_points` refuses.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> validate_columns(pd.DataFrame({"b": [1.0], "a": [2.0]}), ["a", "b"])
+    array([[2., 1.]])
+    """
+    own = column_names(points)
+    if not own or not names or own == tuple(names):
+        return validate_points(points)
+    places = {name: place for place, name in enumerate(own)}
+    other = [name for name in names if name not in places]
+    if other:
+        raise DataError(f"the points have no column {other[0]!r}, but it was there before: {nearest(other[0], own)}")
+    more = sorted(set(own) - set(names))
+    if more:
+        raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
+    require_names(own, len(names))
+    return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
 
 
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
@@ -212,7 +302,7 @@ def _say_left_out(path: Path, names: str) -> None:
     _logger.warning("%s: left out %s, which hold no numbers.", path, names)
 
 
-def _read(path: Path) -> RawTable:
+def read_raw(path: Path, header: bool | None = None) -> RawTable:
     """Choose the reader by the suffix, and turn its failures into one sentence."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
@@ -221,7 +311,7 @@ def _read(path: Path) -> RawTable:
             "read: convert the file to one of these."
         )
     try:
-        return reader(path)
+        return reader(path) if header is None or reader is not read_csv else read_csv(path, header)
     except DPKMeansError:
         raise
     except UnicodeDecodeError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
+from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.loaded import load_labels, load_source_once
 from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
@@ -28,16 +31,17 @@ def load_client(context: Context) -> KMeansClient:
     Parameters
     ----------
     context : Context
-        Node configuration: ``data-path`` (a deployment's own file) and ``label-column`` (its column of classes, for an
-        evaluation); in simulation Flower sets ``partition-id`` and ``num-partitions``. Run configuration: ``data``,
-        ``label-column``, and in simulation ``partition``, ``partition-seed``, ``partition-column``,
+        Node configuration: ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
+        ``header`` (whether a .csv file has one) and ``label-column`` (its column of classes, for an evaluation); in
+        simulation Flower sets ``partition-id`` and ``num-partitions``. Run configuration: ``data``, and in simulation
+        ``label-column``, ``header``, ``partition``, ``partition-seed``, ``partition-column``,
         ``partition-alpha``, ``partition-sizes``, ``mixture-rows-per-client``.
 
     Notes
     -----
     Labels are read in an evaluation's round only, which is after the node's policy has approved the plan, and nothing
-    in a label column is an error. In a deployment the run's ``label-column`` only leaves a column out of the
-    clustering, where the node names none itself: the server may not choose what is counted by class.
+    in a label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run
+    says, nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
 
     Returns
     -------
@@ -57,12 +61,14 @@ def load_client(context: Context) -> KMeansClient:
     described = None if node.get("data-path") else BUNDLED.get(source)
     labels: LabelSource | None = None
     if node.get("data-path"):
-        source, own = str(node["data-path"]), str(node.get("label-column", ""))
-        table = load_source(source, label_column=own or str(run.get("label-column", "")))
-        labels = _labels(source, own, len(table.points))
+        schema = Schema.of(node.get("columns", ""), node.get("label-column", ""), node.get("header"))
+        loaded = load_declared(str(node["data-path"]), schema)
+        table, classes = loaded.table, loaded.labels
+        if classes is not None:
+            labels = partial(as_classes, classes, len(table.points))
     elif simulated and source == MIXTURE:
         points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
-        table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])))
+        table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])), named=False)
     elif simulated or described is not None:
         table, labels = _own_part(source, run, node)
     else:
@@ -74,7 +80,7 @@ def load_client(context: Context) -> KMeansClient:
         table.points,
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
-        feature_names=table.feature_names,
+        feature_names=table.names,
         labels=labels,
     )
 
@@ -104,13 +110,15 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _labels(source: str, column: str, n_rows: int, rows: NDArray[np.int64] | None = None) -> LabelSource | None:
+def _labels(
+    source: str, column: str, n_rows: int, header: bool | None, rows: NDArray[np.int64] | None = None
+) -> LabelSource | None:
     """What reads the labels when an approved plan's evaluation needs them; None where there are none."""
     if not column and source not in BUNDLED:
         return None
 
     def read() -> NDArray[np.int64]:
-        labels = load_labels(source, column, n_rows)
+        labels = load_labels(source, column, n_rows, header)
         return labels if rows is None else labels[rows]
 
     return read
@@ -118,11 +126,12 @@ def _labels(source: str, column: str, n_rows: int, rows: NDArray[np.int64] | Non
 
 def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, LabelSource | None]:
     """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
-    column = str(run.get("label-column", ""))
-    table = load_source_once(source, label_column=column, partition_column=str(run.get("partition-column", "")))
+    column, header = str(run.get("label-column", "")), parse_header(run.get("header", ""))
+    by = str(run.get("partition-column", ""))
+    table = load_source_once(source, label_column=column, partition_column=by, header=header)
     n_rows = len(table.points)
     if "partition-id" not in node:
-        return table, _labels(source, column, n_rows)
+        return table, _labels(source, column, n_rows, header)
     kind = str(run.get("partition", Partition.IID.value))
     rows = partition_indices(
         n_rows,
@@ -134,4 +143,5 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> t
         alpha=float(run.get("partition-alpha", 0.5)),
         sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
     )
-    return Table(table.points[rows], table.feature_names), _labels(source, column, n_rows, rows)
+    own = Table(table.points[rows], table.feature_names, named=table.named)
+    return own, _labels(source, column, n_rows, header, rows)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from flwr.app import Context, Message
 
 from flwr_dpkmeans.agreement import verify_plan
+from flwr_dpkmeans.columns import agreed_names, columns_digest
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower import client_log
@@ -100,7 +101,6 @@ def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
         n_features=plan.n_features,
         dropout=plan.dropout.value,
         max_silent=plan.max_silent,
-        # MERGE: columns_digest=plan.columns_digest, as soon as plans have it; until then allowed-columns refuses all.
         terms_digest=terms_digest(plan) if policy.approved_plan_digests else "",
     )
 
@@ -147,22 +147,44 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
         )
 
 
-def require_names(plan: Plan, names: tuple[str, ...]) -> None:
-    """Refuse a plan whose bounds belong to other columns, or to the same ones in another order; names are schema."""
+def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
+    """Hold a table's column names against the plan's, and return their digest in the agreed order.
+
+    A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
+    """
     planned = plan.config.feature_names
-    if not planned or not names or planned == names:
-        return
-    if len(planned) != len(names):
-        absent = sorted(set(names) - set(planned)) or sorted(set(planned) - set(names))
+    if planned and not names and not plan.config.allow_unnamed:
         raise RefusalError(
-            f"the bounds are for {len(planned)} named features, but this client's table has {len(names)} (such as "
-            f"{absent[0] if absent else names[0]!r}): give the bounds file one row for each feature of the table."
+            f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "
+            "header, or 'columns' in its configuration), or let them be matched by position with allow_unnamed."
         )
-    place = next(i for i, (a, b) in enumerate(zip(planned, names, strict=True)) if a != b)
-    raise RefusalError(
-        f"feature {place} is {planned[place]!r} in the bounds, but {names[place]!r} in this client's table: list the "
-        "features of the bounds file by the table's names and in its order."
-    )
+    if names and not planned and plan.server is not None and not plan.config.allow_unnamed:
+        raise RefusalError(
+            "the server's points have no column names, but this client's table has: name the columns of server_data, "
+            "or let them be matched by position with allow_unnamed."
+        )
+    n_unknown = len(set(planned) - set(names)) if names else 0
+    if n_unknown or (planned and names and len(planned) != len(names)):
+        raise RefusalError(
+            f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: "
+            "use the same names everywhere."
+        )
+    columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
+    if plan.columns_digest:
+        require_agreed_columns(plan, columns)
+    return columns
+
+
+def require_agreed_columns(plan: Plan, columns: str) -> None:
+    """Refuse a plan that says that other columns, or none, are agreed on than this client's own.
+
+    A server that skipped the comparison, or lies about it, would have one vector added up under different names.
+    """
+    if plan.columns_digest != columns and not (columns == "" and plan.config.allow_unnamed):
+        raise RefusalError(
+            "the plan's digest of columns is not that of this client's table: use the same names everywhere (and, with "
+            "bounds for each column by position, the same order), or check the server."
+        )
 
 
 def require_in_time(message: Message) -> None:

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.cautions import local_cautions
+from flwr_dpkmeans.columns import agreed_names, places_of
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
-from flwr_dpkmeans.data.tables import validate_labels, validate_points
+from flwr_dpkmeans.data.tables import column_names, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.logs import placed_logger
@@ -59,7 +60,7 @@ class KMeansClient(NumPyClient):
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
-        For the picture.
+        Of the columns; left out: those of a data frame. The run puts the columns in the order that it agrees on.
     labels : array-like of int, (n_examples,), or callable, optional
         Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering. A function
         without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
@@ -97,7 +98,7 @@ class KMeansClient(NumPyClient):
         *,
         output_dir: str | Path | None = None,
         image_shape: tuple[int, ...] | None = None,
-        feature_names: Sequence[str] = (),
+        feature_names: Sequence[str] | None = None,
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
     ) -> None:
         self._points = validate_points(X)
@@ -107,8 +108,10 @@ class KMeansClient(NumPyClient):
         )
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
-        self._feature_names = tuple(feature_names)
-        self._scaled: tuple[Bounds, Array] | None = None
+        self._feature_names = require_names(
+            column_names(X) if feature_names is None else feature_names, self._points.shape[1]
+        )
+        self._scaled: tuple[Bounds, tuple[str, ...], Array] | None = None
         self.cluster_centers_: Array | None = None
         self.scaled_centers_: Array | None = None
         self.counts_: Array | None = None
@@ -155,7 +158,7 @@ class KMeansClient(NumPyClient):
             return [], 0, schema
         plan = _plan(config)
         if task is Task.PRELIMINARY:
-            return preliminary_statistic(plan, int(config["round"]), self._points, _ranges(parameters)), 0, {}
+            return preliminary_statistic(plan, int(config["round"]), self._ordered(plan), _ranges(parameters)), 0, {}
         algorithm = build_algorithm(plan)
         state = _state(parameters, config)
         step = algorithm.rounds[int(config["round"]) - 1]
@@ -199,7 +202,7 @@ class KMeansClient(NumPyClient):
                 self.movements_,
                 replace(report, warnings=report.warnings + self.local_warnings_),
                 self._image_shape,
-                self._feature_names,
+                agreed_names(plan, self._feature_names),
                 state.centroids,
                 self.evaluation_,
                 plan.bounds,
@@ -222,15 +225,21 @@ class KMeansClient(NumPyClient):
             )
         return labels
 
+    def _ordered(self, plan: Plan) -> Array:
+        """The points with their columns in the order that the run agrees on."""
+        places = places_of(self._feature_names, agreed_names(plan, self._feature_names))
+        return self._points if places is None else np.ascontiguousarray(self._points[:, places])
+
     def _grid_points(self, plan: Plan) -> Array:
-        """The points in [-1, 1]^d on the grid; computed once per bounds."""
-        bounds = plan_bounds(plan, self._points.shape[1])
-        if self._scaled is None or self._scaled[0] != bounds:
-            if bounds.count_outside(self._points):
+        """The points in [-1, 1]^d on the grid; computed once per plan's bounds and order."""
+        bounds, order = plan_bounds(plan, self._points.shape[1]), agreed_names(plan, self._feature_names)
+        if self._scaled is None or self._scaled[:2] != (bounds, order):
+            points = self._ordered(plan)
+            if bounds.count_outside(points):
                 # How many is a private number, and in simulation this log reaches the operator's console.
                 logger.debug("some rows have values outside the bounds and are clipped")
-            self._scaled = (bounds, in_box(bounds, self._points, plan.fraction_bits))
-        return self._scaled[1]
+            self._scaled = (bounds, order, in_box(bounds, points, plan.fraction_bits))
+        return self._scaled[2]
 
 
 def _task(config: dict[str, Scalar]) -> Task:

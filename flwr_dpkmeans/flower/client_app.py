@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.data.tables import column_names
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inner import run_numpy_client
+from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation, secure_aggregation_mod
 from flwr_dpkmeans.flower.node import output_folder
+
+logger = placed_logger("flwr_dpkmeans.client")
 
 
 def client_app(
@@ -24,7 +30,8 @@ def client_app(
     ----------
     load_data : callable
         ``load_data(context)`` returns this node's rows, (n_examples, n_features), or a `KMeansClient` that holds them.
-        Rows are written about in the node's output folder (see `output_folder`).
+        Of a table of numbers, rows that are not finite are left out: were they an error, the server would see that one
+        is there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 
@@ -40,12 +47,21 @@ def client_app(
 
     def serve(message: Message, context: Context) -> Message:
         data = load_data(context)
-        client = data if isinstance(data, KMeansClient) else KMeansClient(data, output_dir=output_folder(context))
+        client = data if isinstance(data, KMeansClient) else _client_of(data, output_folder(context))
         return Message(run_numpy_client(client, message), reply_to=message)
 
     app.train(mods=[mod])(serve)
     app.evaluate(mods=[mod])(serve)
     return app
+
+
+def _client_of(data: ArrayLike, folder: Path) -> KMeansClient:
+    """A client with the rows of a table that are finite numbers."""
+    array = np.asarray(data)
+    if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
+        return KMeansClient(data, output_dir=folder)
+    logger.warning("left out rows with a value that is missing or infinite")
+    return KMeansClient(array[kept], output_dir=folder, feature_names=column_names(data))
 
 
 app = client_app(load_client)

@@ -82,6 +82,11 @@ def _look_for_guard() -> None:
         )
 
 
+def unnamed() -> None:
+    """Say that nothing tells this client whether the others' columns are its own."""
+    logger.info("the own table has no column names: its columns are matched by position")
+
+
 def plan_allowed(settings: NodeSettings, past: Past) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     spent, limit = past.epsilon, settings.policy.max_epsilon_total

@@ -113,7 +113,10 @@ def fit_inprocess(
     FittedFederation
         As one of the clients knows it: under ``oblivious`` the server has no result.
     """
-    clients = [KMeansClient(part, labels=None if labels is None else labels[i]) for i, part in enumerate(parts)]
+    clients = [
+        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        for i, part in enumerate(parts)
+    ]
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config,

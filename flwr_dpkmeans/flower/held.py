@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
-from flwr_dpkmeans.data.server_data import load_server_points
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.data.server_data import load_server_table
+from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.plan import PublicPoints
@@ -101,7 +103,9 @@ def is_private(value: object) -> bool:
     return isinstance(value, str) and value == PRIVATE
 
 
-def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[Bounds, tuple[str, ...], Array | None]:
+def resolve_bounds(
+    bounds: Any, server_data: Any, domain: Any = None, *, names: Sequence[str] = (), allow_unnamed: bool = False
+) -> tuple[Bounds, tuple[str, ...], Array | None]:
     """Read bounds and server data; without bounds they follow from the server's points.
 
     Parameters
@@ -112,36 +116,61 @@ def resolve_bounds(bounds: Any, server_data: Any, domain: Any = None) -> tuple[B
         The server's own points.
     domain : object or None
         Public range that private bounds lie in, in the same forms; None: so wide that it says nothing.
+    names : sequence of str
+        Of the columns in the order of the run, if they are known.
+    allow_unnamed : bool
+        Whether server data without names may be matched by position where there are names.
 
     Returns
     -------
     Bounds
         Public: the bounds, or the domain of private ones.
     tuple of str
-        Names of the features that they belong to, if a file gave them.
+        Names of the columns that they belong to: as given, or those of a bounds file, or of the server's points.
     ndarray or None
-        The server's points, in the caller's units.
+        The server's points, in the caller's units, with their columns in this order.
 
     Raises
     ------
     ConfigurationError
         If there are neither bounds nor server data: a box that nobody stated would clip the data without a word.
     """
-    points = None if server_data is None else load_server_points(server_data)
+    table = None if server_data is None else load_server_table(server_data)
     if domain is not None and not is_private(bounds):
         raise ConfigurationError(
             f"bounds_domain is {domain!r}, but bounds are not 'private': leave one of the two out, or give "
             "bounds='private'."
         )
+    given = bounds
     if is_private(bounds):
         given = DEFAULT_DOMAIN if domain is None else domain
-        return parse_bounds(given), bounds_feature_names(given), points
-    if bounds is None and points is not None:
-        return Bounds(*bounds_from_server(points)), (), points
-    if bounds is None:
+    of_bounds = bounds_feature_names(given)
+    order = tuple(names) or of_bounds or (() if table is None else table.names)
+    points = None if table is None else _ordered_points(table, order, allow_unnamed=allow_unnamed)
+    if given is None and points is not None:
+        return Bounds(*bounds_from_server(points)), order, points
+    if given is None:
         raise ConfigurationError(
             "no bounds were given, and they may not be taken from private data: give public ones, such as "
             "bounds='0,100' or the path of a file with columns feature,lower,upper, let them follow from server_data, "
             "or let private histograms find them by bounds='private'."
         )
-    return parse_bounds(bounds), bounds_feature_names(bounds), points
+    return parse_bounds(given, feature_names=order if of_bounds else None), order, points
+
+
+def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool) -> Array:
+    """The server's points with their columns in the order of the run's names."""
+    if names and not table.named and not allow_unnamed:
+        raise ConfigurationError(
+            "server_data has no column names, but the run's columns have: give it as a data frame or a file with a "
+            "header, or all tables without names."
+        )
+    if not names or not table.named:
+        return table.points
+    places = {name: place for place, name in enumerate(table.names)}
+    unknown = [name for name in names if name not in places]
+    if unknown or len(names) != len(table.names):
+        name, others = (unknown[0], table.names) if unknown else (sorted(set(table.names) - set(names))[0], names)
+        where = "server_data lacks" if unknown else "server_data has, besides the run's columns,"
+        raise ConfigurationError(f"{where} a column {name!r}: {nearest(name, others)}")
+    return np.ascontiguousarray(table.points[:, [places[name] for name in names]])

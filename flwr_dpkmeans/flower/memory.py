@@ -47,6 +47,8 @@ class ClientMemory:
         Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
     started, cohort : str, tuple of str
         For the result's provenance: when the plan came, and who was in the first roster.
+    columns : str
+        Digest of the own table's column names in the agreed order; empty if it has none.
     """
 
     protocol: AnyState
@@ -60,6 +62,7 @@ class ClientMemory:
     identities: tuple[tuple[int, bytes], ...] = ()
     started: str = ""
     cohort: tuple[str, ...] = ()
+    columns: str = ""
 
     @property
     def plan(self) -> Plan:
@@ -92,6 +95,7 @@ def recall(context: Context) -> ClientMemory | None:
         tuple(sorted(unpack_boxes(bytes(record["identities"])).items())),
         progress["started"],
         tuple(progress["cohort"]),
+        progress["columns"],
     )
 
 
@@ -104,6 +108,7 @@ def remember(context: Context, memory: ClientMemory) -> None:
         "n_features": memory.n_features,
         "found": (memory.found.n_examples, memory.found.box, memory.found.unclear),
         "n_recognised": memory.n_recognised,
+        "columns": memory.columns,
         "agreed_digest": memory.agreed_digest.hex(),
         "started": memory.started,
         "cohort": memory.cohort,

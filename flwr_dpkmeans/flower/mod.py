@@ -14,9 +14,10 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened
+from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened, with_columns
 from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import (
+    DataError,
     DPKMeansError,
     PeerError,
     ProtocolError,
@@ -27,12 +28,13 @@ from flwr_dpkmeans.flower.approval import (
     charge,
     ledger_run,
     pins_of,
+    require_agreed_columns,
     require_allowed,
+    require_columns,
     require_fresh,
     require_in_time,
     require_labels,
     require_ledger,
-    require_names,
     require_pinned,
     require_planned,
     require_width,
@@ -85,6 +87,10 @@ from flwr_dpkmeans.trust import trust_model
 
 NextCall = Callable[[Message, Context], Message]
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
+TABLE_SENTENCE = (
+    "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
+    "a new run."
+)
 
 
 class SecureAggregation:
@@ -134,7 +140,8 @@ class SecureAggregation:
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
             client_log.failed(error)
-            content = failure_content(Status.FAILED, type(error).__name__, INTERNAL_SENTENCE)
+            sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
+            content = failure_content(Status.FAILED, type(error).__name__, sentence)
         except Exception as error:
             client_log.crashed(error)
             content = failure_content(Status.FAILED, "InternalError", INTERNAL_SENTENCE)
@@ -184,21 +191,26 @@ def _agree(
     n_features, names, has_labels = describe(message, context, call_next)
     require_width(plan, n_features)
     require_labels(plan, has_labels=has_labels)
-    require_names(plan, names)
+    settings.policy.check_columns(names)
+    columns = require_columns(plan, names)
+    if not names:
+        client_log.unnamed()
     private_key = generate_private_key()
     agreed = plan_digest(blob)
     min_cohort = max(plan.min_cohort, settings.policy.min_cohort)
     authored = trust_model(plan.config.trust).blinded
     start = (plan.run_id, context.node_id, private_key, min_cohort, plan.max_silent, authored, agreed)
     protocol = RecoveryState(*start, plan.slots) if plan.dropout is Dropout.RECOVER else ClientState(*start)
-    memory = ClientMemory(protocol, blob, agreed, _initial_clusters(plan), (), n_features, started=utc_now())
+    memory = ClientMemory(
+        protocol, blob, agreed, _initial_clusters(plan), (), n_features, started=utc_now(), columns=columns
+    )
     public_key = public_key_of(private_key)
     identity, signature = b"", b""
     if settings.identity is not None:
         identity = settings.identity.public_key
         signature = settings.identity.sign_keys(plan.run_id, context.node_id, agreed, public_key)
     marks = pins_of(settings, plan.run_id)
-    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature, marks))
+    return memory, reply_content(KeysReply(public_key, agreed, n_features, identity, signature, marks, columns))
 
 
 def _approve(plan: Plan, digest: bytes, settings: NodeSettings, context: Context) -> None:
@@ -230,6 +242,7 @@ def _sum(
         released = _read(memory.plan, protocol, request.release)
         memory = replace(memory, found=take_preliminary(memory.plan, index, released, memory.found))
     memory = _with_next_plan(memory, message.content, index, settings, context)
+    require_agreed_columns(memory.plan, memory.columns)
     if memory.plan.server_advances and request.round_index > 0:
         memory = _with_server_state(memory, request.round_index, request.state, repeated=repeated)
     elif request.state:
@@ -316,7 +329,7 @@ def _finish(
             memory.plan.run_id,
             f"client {protocol.node_id}",
             memory.agreed_digest,
-            columns_digest="",  # plan.columns_digest, where plans have one
+            columns_digest=memory.plan.columns_digest,
             data_id=settings.data_id,
             started=memory.started,
             cohort=memory.cohort,
@@ -351,15 +364,18 @@ def _with_next_plan(
         if memory.plan.config.private_bounds and memory.plan.n_features is None:
             raise ProtocolError("the plan has no histograms yet, and none with the tables' width came: stop the run.")
         return memory
-    plan = load_plan(blob)
+    plan, first = load_plan(blob), released is None and not memory.attempts
+    # What all columns' digests have in common is known after the key phase, and joins the plan once.
+    agreed = with_columns(memory.plan, plan) if first else memory.plan
     if memory.plan.is_final:
-        raise ProtocolError("another plan came although the final one is in force: stop the run.")
-    if not plan.is_final and released is None and not memory.attempts:
+        if agreed == memory.plan or agreed != plan:
+            raise ProtocolError("another plan came although the final one is in force: stop the run.")
+    elif not plan.is_final and first:
         require_widened(memory.plan, plan)
     elif memory.plan.preliminary and released != 0:
         raise ProtocolError("a final plan came before all preliminary sums were released: stop the run.")
     else:
-        require_successor(memory.plan, plan)
+        require_successor(agreed, plan)
         _require_found(plan, memory.found)
     _approve(plan, plan_digest(blob), settings, context)
     require_width(plan, memory.n_features)

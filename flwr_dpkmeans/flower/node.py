@@ -136,8 +136,8 @@ def node_settings(context: Context) -> NodeSettings:
     context : Context
         Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
         (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
-        ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
-        missing or incomplete refuses every run.
+        ``columns``, ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A
+        deployed node whose policy is missing or incomplete refuses every run.
 
     Returns
     -------

@@ -20,13 +20,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from flwr_dpkmeans.data.bundled import load_source
+from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, missing_seams, require_private
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.privacy.ledger import FileLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.secagg.identity import Identity
 
 CLOCK_AHEAD_SECONDS = 5.0
@@ -175,9 +175,11 @@ def _home(home: Path) -> str:
 
 def _policy(options: NodeOptions) -> str:
     _unchangeable(options.policy)
-    policy = ClientPolicy.from_toml(options.policy)
-    if math.inf in (policy.max_epsilon_per_run, policy.max_epsilon_total):
-        raise _NoteError(f"{options.policy} leaves epsilon open: give max-epsilon-per-run and max-epsilon-total")
+    policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
+    policy.require_complete()
+    policy.check_columns(options.columns)
+    if policy.allow_anything and math.inf in (policy.max_epsilon_per_run, policy.max_epsilon_total):
+        raise _NoteError(f"{options.policy} allows anything and leaves epsilon open")
     return f"at most epsilon {policy.max_epsilon_per_run:g} for a run, {policy.max_epsilon_total:g} in all"
 
 
@@ -195,7 +197,7 @@ def _ledger(options: NodeOptions) -> str:
 
 
 def _data(options: NodeOptions) -> str:
-    table = load_source(str(options.data_path), label_column=options.label_column)
+    table = load_declared(str(options.data_path), Schema(options.columns, options.label_column, options.header)).table
     _secret(options.data_path)
     return f"{options.data_path} has {table.points.shape[1]} columns to cluster by"
 

@@ -69,6 +69,10 @@ class NodeOptions(BaseModel):
     """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
+    columns: tuple[str, ...] = Field((), strict=False)
+    """The columns that are clustered, by name: the file does not decide that. Empty for an array without names."""
+    header: bool = True
+    """Whether the first row of a .csv file holds names; without one, `columns` names all columns in their order."""
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
     log_format: str = ""
@@ -108,7 +112,10 @@ class NodeOptions(BaseModel):
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
         given = {name.replace("_", "-"): getattr(self, name) for name in _NODE_CONFIG}
-        return {key: value if value is True else str(value) for key, value in given.items() if value}
+        told = {key: value if value is True else str(value) for key, value in given.items() if value}
+        quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
+        told |= {"columns": ",".join(quoted)} if quoted else {}
+        return told if self.header else told | {"header": "no"}
 
 
 _NODE_CONFIG = (

@@ -6,6 +6,8 @@ Every phase travels as an ordinary ``train`` message, the last one as ``evaluate
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -91,6 +93,8 @@ class KeysReply:
     marks : frozenset of bytes
         From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
         refuse before anybody pays for it; else empty.
+    columns : str
+        Digest of its column names in the order that the run agrees on (`flwr_dpkmeans.columns`); empty without names.
     """
 
     public_key: bytes
@@ -99,6 +103,7 @@ class KeysReply:
     identity: bytes = b""
     signature: bytes = b""
     marks: frozenset[bytes] = frozenset()
+    columns: str = ""
 
     @property
     def credential(self) -> Credential | None:
@@ -204,6 +209,7 @@ def reply_content(reply: KeysReply | SumReply | FinishReply) -> RecordDict:
     header: dict[str, Any] = {"status": Status.OK.value}
     if isinstance(reply, KeysReply):
         header |= {"n_features": reply.n_features} | version_fields()
+        header |= {"columns": reply.columns} if reply.columns else {}
         keys = {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
         signed = {"identity": reply.identity, "signature": reply.signature} if reply.identity else {}
         marks = {"marks": pack_marks(reply.marks)} if reply.marks else {}
@@ -296,9 +302,18 @@ def parse_keys_reply(content: RecordDict) -> KeysReply:
         blob_of(content, "identity", b""),
         blob_of(content, "signature", b""),
         unpack_marks(blob_of(content, "marks", b"")),
+        _columns_of(header_of(content)),
     )
     _ = reply.credential
     return reply
+
+
+def _columns_of(header: Mapping[str, Any]) -> str:
+    """A digest of columns in a header; empty where the table has no names."""
+    columns = header.get("columns", "")
+    if not isinstance(columns, str) or not re.fullmatch("([0-9a-f]{64})?", columns):
+        raise ProtocolError("a client's digest of columns is no SHA-256 in hexadecimal: reply discarded.")
+    return columns
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:

@@ -13,9 +13,11 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.declared import Schema
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
-from flwr_dpkmeans.data.server_data import load_server_points
+from flwr_dpkmeans.data.server_data import load_server_table
+from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.logs import LogOptions
@@ -46,6 +48,7 @@ _STRATEGY_KEYS = (
     "server-prior",
     "examples-per-client",
     "client-sampling-rate",
+    "allow-unnamed",
 )
 _ZERO_MEANS_AUTOMATIC = (
     "delta",
@@ -61,6 +64,8 @@ _NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
 _APP_KEYS = (
     "data",
     "label-column",
+    "columns",
+    "header",
     "partition",
     "partition-seed",
     "partition-column",
@@ -130,10 +135,9 @@ def strategy_from_run_config(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
         )
-    if server_points is None:
-        server_points = _server_points(run_config)
+    server_data = _server_data(run_config) if server_points is None else server_points
     values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
-    options = {key.replace("-", "_"): value for key, value in (_known_sizes(run_config) | values).items()}
+    options = {key.replace("-", "_"): value for key, value in (_known_schema(run_config) | values).items()}
     timeouts = Timeouts(
         joining=run_config.get("join-timeout", 120.0),
         round=run_config.get("round-timeout", 600.0),
@@ -141,8 +145,8 @@ def strategy_from_run_config(
     )
     return PrivateKMeans(
         run_config["n-clusters"],
-        bounds=_bounds(run_config, has_server_points=server_points is not None),
-        server_data=server_points,
+        bounds=_bounds(run_config, has_server_points=server_data is not None),
+        server_data=server_data,
         max_clusters=run_config.get("max-clusters", DEFAULT_MAX_CLUSTERS),
         timeouts=timeouts,
         **options,
@@ -190,17 +194,28 @@ def _simulated_source(run_config: Mapping[str, Any]) -> str:
     return str(run_config.get("data", "")) if is_simulated_server() else ""
 
 
+def _known_schema(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is public of the tables: names as given; a bundled data set's size and names are in its documentation."""
+    names = Schema.of(run_config.get("columns", "")).columns
+    return _known_sizes(run_config) | ({"feature-names": names} if names else {})
+
+
 def _known_sizes(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is public of the simulated clients' tables: a bundled data set's size is printed in its documentation."""
+    """What is documented of the simulated clients' tables."""
     source = _simulated_source(run_config)
     if source == MIXTURE:
         return {"n-features": mixture_of(run_config).n_features}
     if source in BUNDLED:
-        return {"n-examples": BUNDLED[source].n_examples, "n-features": BUNDLED[source].n_features}
+        described = BUNDLED[source]
+        return {
+            "n-examples": described.n_examples,
+            "n-features": described.n_features,
+            "feature-names": described.feature_names,
+        }
     return {}
 
 
-def _server_points(run_config: Mapping[str, Any]) -> NDArray[np.float64] | None:
+def _server_data(run_config: Mapping[str, Any]) -> Table | NDArray[np.float64] | None:
     """The server's own points: a file, a bundled data set, or those of the generated mixture."""
     source = str(run_config.get("server-data", ""))
     if not source and _simulated_source(run_config) == MIXTURE:
@@ -211,7 +226,7 @@ def _server_points(run_config: Mapping[str, Any]) -> NDArray[np.float64] | None:
     if source == MIXTURE:
         return mixture_of(run_config).server_points()
     left_out = {str(run_config.get(key, "")) for key in ("label-column", "partition-column")}
-    return load_server_points(source, ignored=left_out - {""})
+    return load_server_table(source, ignored=left_out - {""})
 
 
 def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:

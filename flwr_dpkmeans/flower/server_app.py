@@ -77,6 +77,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
             clusters.counts,
             clusters.movements,
             report,
+            feature_names=strategy.run.plan.config.feature_names,
             scaled=clusters.centroids,
             evaluation=result.evaluation,
             bounds=strategy.run.plan.bounds,

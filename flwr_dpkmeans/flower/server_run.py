@@ -56,6 +56,7 @@ logger = placed_logger("flwr_dpkmeans.server")
 _STOPPING_CODES = frozenset(
     {"BudgetError", "RefusalError", "ConfigurationError", "DataError", "LocalMisuseError", "IdentityError"}
 )
+_NODES_SHOWN = 20
 
 
 class ServerRun:
@@ -154,7 +155,7 @@ class ServerRun:
             self.plan.run_id,
             "server",
             plan_digest(self._plan_blob),
-            columns_digest="",  # plan.columns_digest, where plans have one
+            columns_digest=self.plan.columns_digest,
             started=self._started,
             app_hash=self._app_hash,
             cohort=self._cohort,
@@ -181,7 +182,10 @@ class ServerRun:
                 raise ProtocolError(
                     f"node {node} agreed to another plan than the one that was sent: stop and check it."
                 )
-        self._take_widths({node: reply.n_features for node, reply in agreed.items()})
+        self._take_schema(
+            {node: reply.n_features for node, reply in agreed.items()},
+            {node: reply.columns for node, reply in agreed.items()},
+        )
         signed = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(signed, marks, self.plan.run_id)
@@ -444,17 +448,22 @@ class ServerRun:
         elif self._clusters is not None:
             self._clusters = build_algorithm(self.plan).rounds[index - 1].advance(self._clusters, released)
 
-    def _take_widths(self, widths: dict[int, int]) -> None:
-        """Learn the tables' width if it was not declared; all must be equal."""
+    def _take_schema(self, widths: dict[int, int], columns: dict[int, str]) -> None:
+        """Learn the tables' width and columns if they were not declared; all must be equal."""
         if len(set(widths.values())) > 1:
             listed = ", ".join(f"node {node}: {width}" for node, width in sorted(widths.items()))
             raise RefusalError(
                 f"the clients' tables have different numbers of features ({listed}): use the same columns."
             )
-        if self.plan.n_features is None:
-            plan = redraft_plan(self.plan, n_features=next(iter(widths.values())))
-            if plan.is_final or plan.config.private_bounds:
-                # Histograms are as wide as the tables, so clients need the width before the first of them.
+        agreed = _common_columns(columns, allow_unnamed=self.plan.config.allow_unnamed)
+        if not agreed:
+            logger.info("the clients' tables have no column names: columns are matched by position")
+        unknown = agreed and not self.plan.columns_digest
+        if self.plan.n_features is None or unknown:
+            plan = redraft_plan(self.plan, n_features=next(iter(widths.values())), columns=agreed)
+            if plan.is_final or plan.config.private_bounds or unknown:
+                # Histograms are as wide as the tables, so clients need the width before the first of them; and each
+                # compares the columns before it is charged.
                 self._next_plan(plan)
             else:
                 # The width joins the plan together with the count.
@@ -466,7 +475,7 @@ class ServerRun:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and trust_model(plan.config.trust).server_reads:
+        if plan.is_final and trust_model(plan.config.trust).server_reads and self._clusters is None:
             self._clusters = initial_state(plan, self._kept_points)
 
     def _state_for(self, index: int | None) -> bytes:
@@ -509,3 +518,22 @@ class ServerRun:
         if every_failure_stops or code in _STOPPING_CODES:
             raise RefusalError(f"node {node} refused ({code}): {sentence}")
         raise ProtocolError(f"node {node} did not answer ({code}): {sentence}")
+
+
+def _common_columns(columns: dict[int, str], *, allow_unnamed: bool) -> str:
+    """The digest of column names that all clients sent; the sentence about others names nodes and no columns."""
+    unnamed = sorted(node for node, digest in columns.items() if not digest)
+    named = sorted(set(columns.values()) - {""})
+    if unnamed and named and not allow_unnamed:
+        raise RefusalError(
+            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but others have: name their columns, "
+            "or let them be matched by position with allow_unnamed."
+        )
+    if len(named) > 1:
+        groups = [sorted(node for node, digest in columns.items() if digest == one) for one in named]
+        listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in sorted(groups, key=len)[:_NODES_SHOWN])
+        raise RefusalError(
+            f"the clients' tables have columns of different names, or an order that cannot be made the same "
+            f"({listed}): use the same names everywhere, and a bounds file with names where bounds differ."
+        )
+    return named[0] if named else ""

@@ -145,10 +145,12 @@ class PrivateKMeans(Strategy):
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(options.get("algorithm", self.algorithm), has_server_data=True)
-        parsed, names, self._server_points = resolve_bounds(bounds, server_data, bounds_domain)
+        known, mixed = options.pop("feature_names", ()), bool(options.get("allow_unnamed", False))
+        parsed, names, self._server_points = resolve_bounds(
+            bounds, server_data, bounds_domain, names=known, allow_unnamed=mixed
+        )
         options.setdefault("algorithm", self.algorithm)
         options.setdefault("private_bounds", is_private(bounds))
-        options.setdefault("feature_names", names)
         self.config = parse_run(
             has_server_data=server_data is not None,
             **resolve_n_clusters(n_clusters, max_clusters),
@@ -158,6 +160,7 @@ class PrivateKMeans(Strategy):
             delta=delta,
             n_examples=n_examples,
             n_clients=n_clients,
+            feature_names=names,
             **options,
         )
         algorithm_entry(self.config.algorithm)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,10 @@ REQUIRED = (
     *("allowed_trust", "allowed_units", "min_cohort"),
 )
 """Limits that a deployed node must state: without one of them a server could ask for anything finite."""
-_DIGEST_LISTS = ("allowed_columns", "approved_plan_digests")
-_NAME_LISTS = ("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation", "allowed_dropout")
+_NAME_LISTS = (
+    *("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation", "allowed_dropout"),
+    "allowed_columns",
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class PlanSummary:
         What happens when clients fall silent: "retry" or "recover".
     max_silent : int
         Clients that may collude or fall silent.
-    columns_digest, terms_digest : str
-        SHA-256 of the agreed columns, and of the plan without what differs from run to run.
+    terms_digest : str
+        SHA-256 of the plan without what differs from run to run.
     """
 
     algorithm: str
@@ -96,7 +98,6 @@ class PlanSummary:
     n_features: int | None = None
     dropout: str = "retry"
     max_silent: int = 0
-    columns_digest: str = ""
     terms_digest: str = ""
 
 
@@ -137,9 +138,12 @@ class ClientPolicy:
         Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows.
     runs_per_day : int, optional
         Runs on one data set that may begin to release within 24 hours, counted from the ledger.
-    allowed_columns, approved_plan_digests : tuple of str
-        Digests (SHA-256, 64 hexadecimal digits) of the agreed columns, and of whole plans without run id and seeds,
-        that alone are accepted; empty accepts all. A refusal says the digest of what was asked for.
+    allowed_columns : tuple of str
+        Names that the columns of the node's own table must be among; empty accepts all. Held against the table, and
+        not against the plan, before the node answers.
+    approved_plan_digests : tuple of str
+        Digests (SHA-256, 64 hexadecimal digits) of whole plans without run id and seeds that alone are accepted; empty
+        accepts all. A refusal says the digest of what was asked for.
     allow_anything : bool
         Lift the rule that a deployed node's policy must state certain limits; those that it states still hold.
     unstated : tuple of str
@@ -195,8 +199,7 @@ class ClientPolicy:
                 raise _invalid(name, getattr(self, name), "a boolean", "give true or false")
         for name in _NAME_LISTS:
             object.__setattr__(self, name, _names(name, getattr(self, name)))
-        for name in _DIGEST_LISTS:
-            object.__setattr__(self, name, _digests(name, getattr(self, name)))
+        object.__setattr__(self, "approved_plan_digests", _digests("approved_plan_digests", self.approved_plan_digests))
         if self.allowed_bounds is not None:
             object.__setattr__(self, "allowed_bounds", _bounds(self.allowed_bounds))
         if self.pinned_peers is not None:
@@ -348,16 +351,32 @@ is 1: lower the plan's epsilon or its number of retries.
         self._check_costs(plan, spent_total, spent_delta)
 
     def _check_agreed(self, plan: PlanSummary) -> None:
-        """Hold digests against those that the owner has agreed to."""
-        for name, what, digest in (
-            ("allowed_columns", "columns have", plan.columns_digest),
-            ("approved_plan_digests", "terms have", plan.terms_digest),
-        ):
-            if getattr(self, name) and digest not in getattr(self, name):
-                raise RefusalError(
-                    f"the plan's {what} the digest {digest!r}, which is not one of this client's {name}: plan as "
-                    "agreed, or have its owner add it."
-                )
+        """Hold the plan's digest against those that the owner has agreed to."""
+        if self.approved_plan_digests and plan.terms_digest not in self.approved_plan_digests:
+            raise RefusalError(
+                f"the plan's terms have the digest {plan.terms_digest!r}, which is not one of this client's "
+                "approved_plan_digests: plan as agreed, or have its owner add it."
+            )
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Refuse a run on a table with columns that the owner did not list.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of the node's own table; empty if it has none.
+
+        Raises
+        ------
+        RefusalError
+            Which tells numbers only: names are the node's own.
+        """
+        n_unlisted = len(set(names) - set(self.allowed_columns)) if names else 1
+        if self.allowed_columns and n_unlisted:
+            raise RefusalError(
+                f"this client's policy allows {len(self.allowed_columns)} columns, and its table of {len(names)} names "
+                f"has {n_unlisted} besides them or none: have its owner name the right columns."
+            )
 
     def _check_names(self, plan: PlanSummary) -> None:
         for kind, value, allowed in (

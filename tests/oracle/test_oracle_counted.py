@@ -177,7 +177,7 @@ def test_gaussian_rounds_that_follow_from_a_count_have_one_total(
 ) -> None:
     """Squared multipliers are then a filter: what comes next may depend on all before. So is the price of the worst.
 
-    A delta that is left out has levels (row C15): all outcomes within one have one total, at most that of the first one.
+    A delta that is left out has levels (row C15): all outcomes within one have one total, at most the first one's.
     """
     counts = (300, 1000, 5000, 10**5, 5 * 10**5)
     plans = [plan_of(n, 5, n_clusters=4, algorithm=algorithm, epsilon=epsilon, delta=delta) for n in counts]

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
 
+from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
@@ -113,6 +114,18 @@ def test_a_folder_gives_each_node_one_file(tmp_path: Path) -> None:
     assert known_facts(tmp_path, str(data), sites) == {"data": "", "n-features": 2}
     with pytest.raises(ConfigurationError, match="2 data files for 3 nodes"):
         make_sites(tmp_path / "again", str(data), 3, default_policy(1.0))
+
+
+@pytest.mark.parametrize("header", ['age,name,"height, cm"\n', ""])
+def test_a_site_says_which_columns_of_its_file_are_clustered(tmp_path: Path, header: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (data / name).write_text(header + ("31,x,170\n47,y,160\n" if header else "31,170\n47,160\n"))
+    own = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))[1].node_config
+    loaded = load_declared(str(own["data-path"]), Schema.of(own["columns"], header=own["header"]))
+    assert loaded.table.points.tolist() == [[31.0, 170.0], [47.0, 160.0]]
+    assert loaded.table.names == (("age", "height, cm") if header else ("x0", "x1"))
 
 
 def test_what_cannot_be_deployed_is_said_before_anything_is_started(

@@ -15,13 +15,14 @@ import pytest
 pytest.importorskip("hydra")
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.datasets import load_data_set
 from simulations.engines import run_settings
 from simulations.expansion import expand
-from simulations.federation import reference_box, server_points_of, split
+from simulations.federation import bounds_of, reference_box, server_points_of, split
 from simulations.job import result_row, run_job
 from simulations.run import main
 from simulations.table import read_table
@@ -133,6 +134,23 @@ def test_server_points_may_come_from_a_file(tmp_path: Path) -> None:
     without = settings_of(*overrides)
     with pytest.raises(ConfigurationError, match="'feddp_kmeans' starts from the server's own points, but there are"):
         run_settings(without)
+
+
+def test_files_of_bounds_and_server_points_are_matched_by_name(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.csv" for name in ("rows", "server", "bounds", "array")}
+    files["rows"].write_text("a,b\n" + "".join(f"{i % 5},{i * 100}\n" for i in range(60)))
+    files["server"].write_text("b,a\n100,1\n2000,4\n")
+    files["bounds"].write_text("feature,lower,upper\nb,0,6000\na,0,5\n")
+    files["array"].write_text("1,2\n3,4\n")
+    overrides = ["algorithm=proxy_lloyd", "data=file", "data.n_clusters=2", f"data.bounds='{files['bounds']}'"]
+    settings = settings_of(*overrides, f"data.path='{files['rows']}'", f"data.server='{files['server']}'")
+    data = load_data_set(settings)
+    assert data.server_points is not None
+    assert data.server_points.tolist() == [[1.0, 100.0], [4.0, 2000.0]]
+    assert bounds_of(settings, data, None) == Bounds((0.0, 0.0), (5.0, 6000.0))
+    unnamed = settings_of(*overrides, f"data.path='{files['array']}'")
+    with pytest.raises(ConfigurationError, match="whose rows have the names of columns, but the data have none"):
+        bounds_of(unnamed, load_data_set(unnamed), None)
 
 
 def test_rows_may_come_from_a_file_with_a_column_of_labels(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A bounds file with names belongs to columns with these names: another order must not be applied in silence."""
+"""A bounds file with names belongs to columns with these names, in whatever order a table has them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,41 +21,60 @@ from flwr_dpkmeans.privacy.policy import ClientPolicy
 TABLE = ("age", "income")
 
 
-def run(folder: Path, rows: list[str], names: tuple[str, ...] = TABLE) -> tuple[KMeansResult, list[MemoryLedger]]:
+def run(
+    folder: Path, rows: list[str], names: tuple[str, ...] = TABLE, **options: Any
+) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:
     """One run of two clients with these columns under a bounds file with these rows."""
     bounds = folder / "bounds.csv"
     bounds.write_text("\n".join(["feature,lower,upper", *rows]) + "\n")
-    ledgers = [MemoryLedger(), MemoryLedger()]
-    nodes = []
+    ledgers, clients, nodes = [MemoryLedger(), MemoryLedger()], [], []
     for seed, ledger in enumerate(ledgers):
         points = np.random.default_rng(seed).uniform((0.0, 0.0), (100.0, 1e5), (300, 2))
-        client = KMeansClient(points, feature_names=names)
+        clients.append(KMeansClient(points, feature_names=names, output_dir=folder / str(seed)))
         settings = NodeSettings(ClientPolicy(), ledger, "default")
-        nodes.append(Node(client_app(lambda _, c=client: c, mod=SecureAggregation(lambda _, s=settings: s))))
+        nodes.append(Node(client_app(lambda _, c=clients[-1]: c, mod=SecureAggregation(lambda _, s=settings: s))))
     grid = InProcessGrid(nodes)
     with grid.running():
-        return FastLloyd(2, bounds=str(bounds), n_examples=600).start(grid), ledgers
+        return FastLloyd(2, bounds=str(bounds), n_examples=600, **options).start(grid), ledgers, clients
 
 
-def test_the_tables_order_is_accepted(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, ["age,0,100", "income,0,100000"])
+@pytest.mark.parametrize("rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]])
+def test_tables_are_put_in_the_order_of_the_bounds_file(tmp_path: Path, rows: list[str]) -> None:
+    result, _, clients = run(tmp_path, rows)
     assert result.confirmed
+    centers = clients[0].cluster_centers_
+    assert centers is not None
+    incomes = [row.startswith("income") for row in rows].index(True)
+    assert bool((centers[:, incomes] > 1000.0).all())
+    assert bool((centers[:, 1 - incomes] <= 100.0).all())
+    with np.load(tmp_path / "0" / "centroids.npz") as archive:
+        assert archive["feature_names"].tolist() == [row.partition(",")[0] for row in rows]
 
 
-def test_a_table_without_names_is_matched_by_position(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, ["age,0,100", "income,0,100000"], names=())
+def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(tmp_path: Path) -> None:
+    rows = ["age,0,100", "income,0,100000"]
+    result, _, _ = run(tmp_path, rows, names=(), allow_unnamed=True)
     assert result.confirmed
+    with np.load(tmp_path / "0" / "centroids.npz") as archive:
+        assert archive["feature_names"].tolist() == ["age", "income"]
+    with pytest.raises(RefusalError, match="this client's table has no column names, but the plan names 2"):
+        run(tmp_path, rows, names=())
 
 
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (["income,0,100000", "age,0,100"], "feature 0 is 'income' in the bounds, but 'age' in this client's table"),
-        (["age,0,100", "incom,0,100000"], "feature 1 is 'incom' in the bounds, but 'income' in this client's table"),
-        (["age,0,100"], "bounds are for 1 named features, but this client's table has 2 (such as 'income')"),
+        (
+            ["age,0,100", "incom,0,100000"],
+            "the plan names 2 columns, of which this client's table of 2 lacks 1: use",
+        ),
+        (["age,0,100"], "the plan names 1 columns, of which this client's table of 2 lacks 0: use"),
+        (["age,0,100", "income,0,1", "more,0,1"], "this client's table has 2 features, but the plan has bounds for 3"),
     ],
 )
 def test_anything_else_is_refused_before_budget_is_spent(tmp_path: Path, rows: list[str], sentence: str) -> None:
+    """The sentence is read by the server, so it tells numbers and no name of the client's table."""
     with pytest.raises(RefusalError) as caught:
         run(tmp_path, rows)
     assert sentence in str(caught.value)
+    assert "income" not in str(caught.value)

@@ -268,3 +268,18 @@ def test_nothing_can_be_changed_afterwards() -> None:
 def test_what_a_hostile_plan_could_make_a_client_build_is_bounded(name: str, value: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"^{name} is {value}, but it must be at most {value - 1}: give a"):
         parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,))} | {name: value}))
+
+
+def test_names_of_columns_are_one_for_each_and_different() -> None:
+    with pytest.raises(ConfigurationError, match="feature_names has 'a' 2 times, but columns are matched by name"):
+        parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=("b", "a", "a"))
+    for values in ({"n_features": 3}, {"bounds": ((0, 0, 0), (1, 1, 1))}):
+        with pytest.raises(ConfigurationError, match="feature_names has 2 names, but bounds or n_features say 3"):
+            parse_config(**({"n_clusters": 2, "bounds": ((0,), (1,)), "feature_names": ("a", "b")} | values))
+
+
+def test_many_names_are_looked_at_once() -> None:
+    """A plan comes from a server that may be hostile."""
+    names = (*(str(index) for index in range(65_000)), "1")
+    with pytest.raises(ConfigurationError, match="'1' 2 times"):
+        parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=names)

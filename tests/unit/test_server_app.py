@@ -427,10 +427,10 @@ def test_server_may_not_choose_a_file_in_a_deployment(table: Path) -> None:
 
 
 def test_a_node_loads_its_own_file_whatever_the_server_says(table: Path, tmp_path: Path) -> None:
-    own = {"data-path": str(table), "output": str(tmp_path / "mine")}
-    client = load_client(context(own, {"data": "digits", "output": str(tmp_path / "other")}))
+    own = {"data-path": str(table), "output": str(tmp_path / "mine"), "columns": "age,group,height"}
+    client = load_client(context(own, {"data": "digits", "output": str(tmp_path / "other"), "label-column": "group"}))
     assert rows(client).shape == (6, 3)
-    labelled = load_client(context(own, {"label-column": "group"}))
+    labelled = load_client(context(own | {"columns": "age, height"}, {"label-column": "age", "columns": "group"}))
     assert rows(labelled).tolist() == [[i, 170 + i] for i in range(6)]
     assert labelled._feature_names == ("age", "height")
     assert labelled._output_dir == tmp_path / "mine" / "run-1" / "client-5"
@@ -440,8 +440,11 @@ def test_a_node_loads_its_own_file_whatever_the_server_says(table: Path, tmp_pat
 def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_client(context({"data-path": str(table) + "x.csv"}, {}))
-    with pytest.raises(DataError, match="grup"):
-        load_client(context({"data-path": str(table)}, {"label-column": "grup"}))
+    with pytest.raises(DataError, match="nothing says which columns of"):
+        load_client(context({"data-path": str(table)}, {}))
+    for own in ({"columns": "age", "label-column": "grup"}, {"columns": "age,grup"}):
+        with pytest.raises(DataError, match="grup"):
+            load_client(context({"data-path": str(table)} | own, {}))
 
 
 def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
@@ -462,6 +465,36 @@ def test_a_simulation_splits_the_file_of_the_run(table: Path, monkeypatch: pytes
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [rows(load_client(context({"partition-id": i, "num-partitions": 2}, run))) for i in range(2)]
     assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+def test_a_simulations_header_is_guessed_unless_it_is_said(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    for header, names in (("", ("age", "group", "height")), ("yes", ("age", "group", "height"))):
+        run = {"data": str(table), "partition": "contiguous", "header": header}
+        assert load_client(context({"partition-id": 0, "num-partitions": 2}, run))._feature_names == names
+    table.write_text("1,2\n3,4\n5,6\n")
+    parts = [
+        load_client(context({"partition-id": 0, "num-partitions": 1}, {"data": str(table), "header": header}))
+        for header in ("no", "yes")
+    ]
+    assert [(part._feature_names, len(rows(part))) for part in parts] == [((), 3), (("1", "2"), 2)]
+
+
+def test_names_of_columns_come_from_the_run_bounds_server_data_or_documentation(tmp_path: Path) -> None:
+    bounds, points = tmp_path / "bounds.csv", tmp_path / "server.csv"
+    bounds.write_text("feature,lower,upper\nb,0,2\na,0,1\n")
+    points.write_text("a,b\n0.1,1.5\n0.4,0.5\n")
+    files = {"bounds": str(bounds), "server-data": str(points), "data": "rows.csv"}
+    assert configured(**files).feature_names == ("b", "a")
+    named = configured(columns="a, b", **files)
+    assert (named.feature_names, named.bounds) == (("a", "b"), ((0.0, 0.0), (1.0, 2.0)))
+    assert configured(**files | {"bounds": ""}).feature_names == ("a", "b")
+    assert configured(data="rows.csv", bounds="0,1").feature_names == ()
+    assert configured(data="iris").feature_names == BUNDLED["iris"].feature_names
+    assert configured(**{"allow-unnamed": True}).allow_unnamed
+    assert "feature 'c' has no row in the bounds file" in sentence(columns="a,c", **files | {"server-data": ""})
+    bounds.write_text("feature,lower,upper\nb,0,2\n")
+    assert "server_data has, besides the run's columns, a column 'a'" in sentence(**files)
 
 
 COLUMNS = {"ward": ["b", "a", "b", "c", "a", "b"], "code": [3, 1, 2, 10, 1, 2]}
@@ -769,7 +802,7 @@ def test_labels_of_bundled_data_go_with_their_rows() -> None:
 def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b,kind,name\n1,2,0,x\n3,4,2,y\n5,6,,z\n")
-    own = {"data-path": str(path)}
+    own = {"data-path": str(path), "columns": "a,b,kind"}
     run = {"label-column": "a", "evaluation": "private", "n-classes": 3}
     client = load_client(context(own | {"label-column": "kind"}, run))
     assert labels_of(client) == [0, 2, -1]
@@ -777,7 +810,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_pat
     path.write_text(path.read_text().replace("6,,z", "6,1,z"))
     unnamed = load_client(context(own, run))
     assert labels_of(unnamed) is None
-    assert unnamed._feature_names == ("b", "kind")
+    assert unnamed._feature_names == ("a", "b", "kind")
     assert labels_of(load_client(context(own | {"label-column": "name"}, run))) == [-1, -1, -1]
     with pytest.raises(DataError, match="label_column is 'kin', but the table"):
         load_client(context(own | {"label-column": "kin"}, run))

@@ -57,6 +57,24 @@ def test_first_row_with_a_number_is_no_header(tmp_path: Path) -> None:
     assert table.points.tolist() == [[39.0], [40.0]]
 
 
+@pytest.mark.parametrize("cell", [">89", "2020-01-01", "", "?", "Infinity", "-", "male"])
+def test_a_first_row_of_censored_missing_or_equal_cells_is_no_header(tmp_path: Path, cell: str) -> None:
+    """A guess that takes it for data fails aloud; one that takes it for names would lose a row in silence."""
+    assert "1 rows with a value that is" in failure(write(tmp_path, f"male,{cell}\nfemale,34\n"))
+
+
+@pytest.mark.parametrize("first", ["over 89,male", "age,sex"])
+def test_whether_there_is_a_header_can_be_said(tmp_path: Path, first: str) -> None:
+    path = write(tmp_path, f"{first}\n34,female\n")
+    assert load_table(path, header=True).feature_names == (first.partition(",")[0],)
+    with pytest.raises(DataError, match="1 rows with a value that is not a number"):
+        load_table(path, header=False)
+    numbers = write(tmp_path, "1,2\n3,4\n")
+    assert load_table(numbers, header=True).names == ("1", "2")
+    assert load_table(numbers, header=False).names == ()
+    assert load_table(numbers, header=False, partition_column="0").points.tolist() == [[2.0], [4.0]]
+
+
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("columns", [["a", "b", "c"], None])
 def test_what_pandas_writes_is_read_back(tmp_path: Path, index: bool, columns: list[str] | None) -> None:

@@ -1,0 +1,144 @@
+"""A deployed node's table under its owner's schema: each row is read by itself and decides about no other."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+
+ROWS = ["31,a,170", "47,b,160", "52,c,180"]
+NUMBERS = [[31.0, 170.0], [47.0, 160.0], [52.0, 180.0]]
+SCHEMA = Schema.of("age,height")
+
+HOSTILE = {
+    "nothing": "",
+    "too few cells": "1",
+    "too many cells": "1,2,3,4,5,6",
+    "an open quote": '9,"open,170',
+    "a quote in a number": '"9,x,170',
+    "censored": ">89,x,170",
+    "a leading zero and text": "007x,x,170",
+    "infinity": "Infinity,x,170",
+    "beyond float64": "1e999,x,170",
+    "a huge integer": f"{'9' * 5000},x,170",
+    "a missing value": ",x,170",
+    "a missing word": "NA,x,170",
+    "a date": "2020-01-01,x,170",
+    "an underscore": "1_0,x,170",
+    "a null byte": "9\0,x,170",
+    "bytes that are no UTF-8": "\udcff,x,170",
+    "a cell of a megabyte": f'"{"x" * 10**6}",x,170',
+    "the header again": "age,kind,height",
+}
+
+
+def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
+    path = folder / name
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+    return path
+
+
+@pytest.mark.parametrize("cells", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("header", [True, False])
+def test_one_row_changes_nothing_but_itself(tmp_path: Path, cells: str, place: int, header: bool) -> None:
+    lines = [*ROWS[:place], cells, *ROWS[place:]]
+    schema = SCHEMA if header else Schema(("age", "kind", "height"), "kind", header=False)
+    loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
+    assert loaded.table.points.tolist() == NUMBERS
+    assert loaded.table.names == ("age", "height")
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)]
+)
+def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: float) -> None:
+    for others in ([], ["x"], ["1", "True"]):
+        path = write(tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"])
+        assert load_declared(path, Schema.of("age")).table.points[-1].tolist() == [value]
+
+
+def test_a_table_without_rows_has_the_same_columns(tmp_path: Path) -> None:
+    loaded = load_declared(write(tmp_path, ["age,kind,height"]), SCHEMA)
+    assert (loaded.table.points.shape, loaded.table.names) == ((0, 2), ("age", "height"))
+    empty = load_declared(write(tmp_path, []), Schema(("age", "height"), header=False))
+    assert (empty.table.points.shape, empty.table.names) == ((0, 2), ("age", "height"))
+
+
+def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, ["age,kind,height", *ROWS])
+    with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
+        assert load_declared(path, Schema.of("age,kind")).table.points.shape == (0, 2)
+        load_declared(path, Schema.of("age,kind"))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_header_says_the_separator(tmp_path: Path, separator: str) -> None:
+    lines = [line.replace(",", separator) for line in ["age,kind,height", *ROWS]]
+    assert load_declared(write(tmp_path, lines), SCHEMA).table.points.tolist() == NUMBERS
+
+
+def test_other_files_lose_rows_too(tmp_path: Path) -> None:
+    points = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, np.inf], [5.0, 6.0]])
+    np.save(tmp_path / "a.npy", points)
+    np.savez(tmp_path / "a.npz", X=points, kind=np.arange(4))
+    frame = pd.DataFrame(points, columns=["a", "b"]).assign(kind=[3, 2, 1, 0], text="x")
+    frame.to_parquet(tmp_path / "a.parquet")
+    cases: list[tuple[str, Schema, tuple[str, ...], Any]] = [
+        ("a.npy", Schema(), (), None),
+        ("a.npy", Schema.of("a,b"), ("a", "b"), None),
+        ("a.npz", Schema(label_column="kind"), (), [0, 3]),
+        ("a.parquet", Schema.of("b,a", "kind"), ("b", "a"), [3, 0]),
+    ]
+    for name, schema, names, labels in cases:
+        loaded = load_declared(tmp_path / name, schema)
+        rows = [[1.0, 2.0], [5.0, 6.0]]
+        assert loaded.table.points.tolist() == ([row[::-1] for row in rows] if names == ("b", "a") else rows)
+        assert loaded.table.names == names
+        assert (None if loaded.labels is None else loaded.labels.tolist()) == labels
+    assert load_declared(tmp_path / "a.parquet", Schema.of("a,text")).table.points.shape == (0, 2)
+
+
+def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
+    path = write(tmp_path, ["age,kind", "1,0", ">89,1", "3,x", "4,2"])
+    labels = load_declared(path, Schema.of("age", "kind")).labels
+    assert labels is not None
+    np.testing.assert_array_equal(labels, [0.0, np.nan, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        (Schema(), "nothing says which columns of"),
+        (Schema.of("age,hight"), "columns has 'hight', but"),
+        (Schema.of("age,twice"), "does not have one column of that name"),
+        (Schema.of("age", "knd"), "label_column is 'knd', but"),
+        (Schema.of("age", "age"), "is left to be clustered"),
+    ],
+)
+def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Schema, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        load_declared(write(tmp_path, ["age,kind,twice,twice", "1,2,3,4"]), schema)
+
+
+def test_an_array_needs_as_many_names_as_columns(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    with pytest.raises(DataError, match="columns has 2 names, but"):
+        load_declared(tmp_path / "a.npy", Schema.of("a,b"))
+
+
+def test_a_header_is_said_with_yes_or_no() -> None:
+    assert [parse_header(value) for value in (True, "no", "", "auto")] == [True, False, None, None]
+    with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
+        parse_header("maybe")

@@ -1,0 +1,108 @@
+"""Data frames in a notebook: columns by name, in `fit` and afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+
+NAMES = ["age", "income", "height"]
+WIDTHS = np.array([100.0, 1e5, 2.0])
+FILE = "feature,lower,upper\nheight,0,2\nage,0,100\nincome,0,100000\n"
+
+
+def frames(*orders: list[str]) -> list[pd.DataFrame]:
+    generator = np.random.default_rng(0)
+    return [pd.DataFrame(generator.uniform(0, WIDTHS, (200, 3)), columns=NAMES)[order] for order in orders]
+
+
+def model(**options: Any) -> FederatedKMeans:
+    defaults: dict[str, Any] = {"bounds": ([0.0] * 3, WIDTHS), "noise": "seeded", "random_state": 1, "epsilon": 5.0}
+    return FederatedKMeans(3, **(defaults | options))
+
+
+@pytest.mark.parametrize("options", [{}, {"engine": "direct"}, {"algorithm": "optimal"}], ids=str)
+def test_frames_in_another_order_are_put_in_the_first_ones(options: dict[str, Any]) -> None:
+    same = model(**options).fit(frames(NAMES, NAMES))
+    other = model(**options).fit(frames(NAMES, NAMES[::-1]))
+    np.testing.assert_array_equal(same.cluster_centers_, other.cluster_centers_)
+    assert other.feature_names_in_.tolist() == NAMES
+    assert any("matched by name" in line for line in other.privacy_.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda frame: frame.rename(columns={"age": "aeg"}), r"X\[1\]: the points have no column 'age'.*'aeg'"),
+        (lambda frame: frame.assign(more=1.0), r"X\[1\]: the points have a column 'more' that was not there before"),
+        (lambda frame: frame.to_numpy(), "1 of 2 tables in X have column names and the others have none"),
+        (lambda frame: frame.rename(columns={"age": 1}), "2 of 3 column names are text and the others are not"),
+    ],
+)
+def test_other_names_are_refused(change: Callable[[pd.DataFrame], Any], sentence: str) -> None:
+    first, second = frames(NAMES, NAMES)
+    with pytest.raises(DataError, match=sentence):
+        model().fit([first, change(second)])
+
+
+def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "bounds.csv"
+    path.write_text(FILE)
+    by_name = model(bounds=str(path)).fit(frames(NAMES, NAMES))
+    np.testing.assert_array_equal(by_name.cluster_centers_, model().fit(frames(NAMES, NAMES)).cluster_centers_)
+    assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
+    with pytest.raises(ConfigurationError, match="feature 'weight' has no row in the bounds file"):
+        model(bounds=str(path)).fit([frame.rename(columns={"age": "weight"}) for frame in frames(NAMES, NAMES)])
+    with pytest.raises(DataError, match="X has no column names, but the bounds file or server_data names 3 columns"):
+        model(bounds=str(path)).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
+
+
+def test_server_data_are_matched_by_name() -> None:
+    (points,) = frames(NAMES)
+    fitted = [
+        model(bounds=None, server_data=points[order]).fit(frames(NAMES, NAMES)).cluster_centers_
+        for order in (NAMES, NAMES[::-1])
+    ]
+    np.testing.assert_array_equal(*fitted)
+    with pytest.raises(ConfigurationError, match="server_data has no column names, but the run's columns have"):
+        model(bounds=None, server_data=points.to_numpy()).fit(frames(NAMES, NAMES))
+    with pytest.raises(ConfigurationError, match="server_data lacks a column 'age'"):
+        model(bounds=None, server_data=points.drop(columns="age")).fit(frames(NAMES, NAMES))
+    with pytest.raises(DataError, match="X has no column names, but the bounds file or server_data names 3"):
+        model(bounds=None, server_data=points).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
+
+
+@pytest.mark.parametrize("method", ["predict", "transform", "score"])
+def test_columns_are_checked_after_the_fit(method: str) -> None:
+    fitted = model().fit(frames(NAMES, NAMES))
+    (rows,) = frames(NAMES)
+    use = getattr(fitted, method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = use(rows)
+        np.testing.assert_array_equal(use(rows[NAMES[::-1]]), expected)
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but FederatedKMeans was fitted with"):
+        np.testing.assert_array_equal(use(rows.to_numpy()), expected)
+    with pytest.raises(DataError, match="the points have no column 'height'"):
+        use(rows.rename(columns={"height": "hight"}))
+
+
+def test_a_fit_to_arrays_has_no_names() -> None:
+    fitted = model().fit(frames(NAMES, NAMES)).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
+    assert not hasattr(fitted, "feature_names_in_")
+    assert "The tables' columns have no names and were matched by position." in fitted.privacy_.assumptions
+    with pytest.warns(UserWarning, match="X has feature names, but FederatedKMeans was fitted without feature names"):
+        fitted.predict(frames(NAMES)[0])
+
+
+def test_fit_predict_takes_frames_in_any_order() -> None:
+    labels = model().fit_predict(frames(NAMES, NAMES[::-1]))
+    assert [len(own) for own in labels] == [200, 200]
