@@ -181,7 +181,17 @@ def worst_case(plan: Plan) -> float:
         # Private bounds: no price depends on what they are found to be.
         return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust)).epsilon_worst_case
     most = config.epsilon if config.max_retries == 0 else _whole_repeated(plan)
+    uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
+    if math.isinf(_dearest(uncounted)):
+        # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever minds is told before the count.
+        return math.inf
     return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
+
+
+@lru_cache(maxsize=64)
+def _dearest(plan: Plan) -> float:
+    """Most that a continuation of a preliminary plan can cost, of those that are looked at before anything is sent."""
+    return max(final.epsilon_worst_case for final in _continuations(plan))
 
 
 def _whole_repeated(plan: Plan) -> float:
