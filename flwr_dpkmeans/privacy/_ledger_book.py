@@ -117,7 +117,8 @@ class Past:
     epsilon, delta : float
         Of the runs in one unit of privacy.
     begun : tuple of str
-        When each of them, whatever its unit, made its first release: times in UTC, ISO format.
+        When each other run, whatever its unit and once for all nodes of this host, made its first release: times in
+        UTC, ISO format.
     """
 
     epsilon: float
@@ -152,7 +153,11 @@ class Book:
         runs = [run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run]
         alike = [run for run in runs if run.unit == unit]
         total, total_delta = math.fsum(run.epsilon for run in alike), math.fsum(run.delta for run in alike)
-        return Past(total, total_delta, tuple(run.time for run in runs))
+        # Nodes of one host may share a ledger: "<run>/<node>" are parts of one run.
+        own = (excluding_run or "").split("/")[0]
+        begun = {run.run_id.split("/")[0]: run.time for run in reversed(runs)}
+        begun.pop(own, None)
+        return Past(total, total_delta, tuple(reversed(begun.values())))
 
     def conflict(self, entry: LedgerEntry) -> str | None:
         """Say why an entry cannot follow the present ones, if it cannot; data sets are not named."""

@@ -39,7 +39,11 @@ def ledger_by_round(patch: pytest.MonkeyPatch) -> None:
 def lines_by_round(patch: pytest.MonkeyPatch) -> None:
     """The report lists, and so prices, one release a round."""
     honest = server_run.build_report
-    patch.setattr(server_run, "build_report", lambda plan, attempts, *rest: honest(plan, _once(attempts), *rest))
+
+    def listed(plan: Plan, attempts: Any, *rest: Any, **more: Any) -> Any:
+        return honest(plan, _once(attempts), *rest, **more)
+
+    patch.setattr(server_run, "build_report", listed)
 
 
 def worst_case_without_retries(patch: pytest.MonkeyPatch) -> None:

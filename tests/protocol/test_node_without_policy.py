@@ -17,7 +17,7 @@ from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.privacy.policy import DEPLOYED, REQUIRED, ClientPolicy
 
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "privacy" / "policy.example.toml"
@@ -62,7 +62,7 @@ def keys(**changes: str | None) -> str:
         {"epsilon": 1.0},
         {"epsilon": 10_000.0, "trust": "central"},
         {"epsilon": 1e5, "algorithm": "sulloyd", "trust": "central"},
-        {"epsilon": 1e9, "algorithm": "glloyd", "n_examples": None},
+        {"epsilon": 100.0, "algorithm": "glloyd", "n_examples": None},
     ],
     ids=str,
 )
@@ -131,7 +131,7 @@ def ledger_with(*ages_in_hours: float, data_id: str = "rows") -> MemoryLedger:
     for run_id, age in enumerate(ages_in_hours):
         time = (datetime.now(UTC) - timedelta(hours=age)).isoformat(timespec="seconds")
         for node in (2, 3):
-            ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, time))
+            ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, "record", time))
     return ledger
 
 
@@ -157,7 +157,7 @@ def test_runs_of_the_last_day_are_counted_once_each(ledger: MemoryLedger, begins
 class Torn(MemoryLedger):
     """Breaks between two reads, as a file may."""
 
-    def entries(self) -> tuple[LedgerEntry, ...]:
+    def past(self, *_: object, **__: object) -> Past:
         raise BudgetError("the ledger /var/ward7 is damaged: restore it from a backup.")
 
 
@@ -166,6 +166,18 @@ def test_a_ledger_that_breaks_while_runs_are_counted_does_not_tell_its_path() ->
     with pytest.raises(DPKMeansError) as caught:
         federation.start(n_examples=260)
     assert "ward7" not in str(caught.value)
+
+
+def test_the_digest_of_a_plans_terms_is_that_of_all_its_runs_and_stages() -> None:
+    """Digests of columns are bound to the run, and a count may lower delta."""
+    config = small_config(n_examples=None, dropout="retry", feature_names=("a", "b"))
+    first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=None)
+    stages = [
+        draft_plan(config, run_id=run_id, n_clients=3, seed=run_id, n_features=2, n_examples=counted)
+        for run_id, counted in ((1, None), (2, 5_000), (3, 5_000_000))
+    ]
+    assert len({plan.delta for plan in stages}) > 1
+    assert {terms_digest(plan) for plan in stages} == {terms_digest(first)}
 
 
 def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:

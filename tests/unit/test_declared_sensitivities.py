@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
-from flwr_dpkmeans.algorithms import parse_run
+from flwr_dpkmeans.algorithms import ALGORITHMS, own_options, parse_run
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.direct import Seen, run_direct
 from flwr_dpkmeans.errors import PlanError
@@ -34,9 +34,10 @@ Case = tuple[str, str, str]
 def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
     """What every round's statistic was taken at in a run with as many kinds of releases as it can have."""
     algorithm, unit, kind = case
-    values: dict[str, Any] = {"n_clusters": 3, "epsilon": 5.0, "noise": "seeded", "random_state": 1, "n_init": 2}
+    values: dict[str, Any] = {"n_clusters": 3, "epsilon": 5.0, "noise": "seeded", "random_state": 1}
     values |= {"algorithm": algorithm, "unit": unit, "noise_kind": kind, "bounds": ((LOWER,), (UPPER,))}
-    values |= {"trust": SUPPORTED[case][-1], "evaluation": "private", "max_iter": 2}
+    values |= {"trust": SUPPORTED[case][-1], "evaluation": "private"}
+    values |= own_options({"max_iter": 2, "n_init": 2}, algorithm, ALGORITHMS)
     values |= {"n_examples": None, "private_bounds": True} if discovers else {"n_examples": 20_000}
     values |= {"choose_n_clusters": True} if algorithm == "feddp_choose_k" else {}
     config = parse_run(has_server_data=algorithm in SERVER_DATA, **values)

@@ -46,6 +46,7 @@ PUBLIC = {
     ("baselines/optimal.py", "optimal"): "hands a seed to `run_kmeans`",
     ("central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("central.py", "_k_fed"): "hands a seed to `run_kmeans`",
+    ("flower/records.py", "terms_digest"): "leaves the seed out of what is compared",
     ("central.py", "_max_cover"): "a random projection, which protects nothing",
     ("data/mixtures.py", "MixtureClients.means"): "data of a simulation",
     ("data/mixtures.py", "MixtureClients.server_points"): "data of a simulation",
@@ -68,6 +69,7 @@ ENTROPY = {
     ("flower/engines.py", "fit_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
     ("plan.py", "takes_part"): {"secrets.randbelow"},
+    ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("secagg/identity.py", "Identity.generate"): {"os.urandom"},
     ("secagg/identity.py", "Identity.save"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
@@ -222,7 +224,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "Laplace": {"algorithm": "sulloyd", "trust": "central"},
     "proxies": {"algorithm": "proxy_lloyd", "trust": "distributed", "max_iter": None},
     "server's points": {"algorithm": "feddp_kmeans", "trust": "distributed", "n_init": 1, "server_data": SERVER},
-    "private bounds": {"algorithm": "fastlloyd", "trust": "central", "bounds": "private", "n_examples": "private"},
+    "private bounds": {"algorithm": "fastlloyd", "trust": "central", "bounds": "private", "n_examples": "private"}
+    | {"bounds_domain": (-2.0, 2.0)},
     "clients, sampled": CLIENTS | {"trust": "distributed", "client_sampling_rate": 0.5},
     "clients, oblivious": CLIENTS | {"trust": "oblivious"},
 }
