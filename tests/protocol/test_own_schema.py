@@ -54,7 +54,9 @@ def answers(
     for index, content in enumerate((lines, FILES["as it should be"])):
         path = folder / f"rows{index}.csv"
         path.write_text("".join(f"{line}\n" for line in content))
-        config = {"data-path": str(path), "ledger": str(folder / f"ledger{index}")} | own
+        (folder / "policy.toml").write_text("allow-anything = true\n")
+        config = {"data-path": str(path), "ledger": str(folder / f"ledger{index}")}
+        config |= {"policy": str(folder / "policy.toml")} | own
         nodes.append(Node(client_app(load_client), config))
     grid = InProcessGrid(nodes, run_id=79, run_config=run)
     strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_features=None), on_step=lambda _: None)
@@ -117,12 +119,14 @@ def test_a_row_that_cannot_be_used_is_missing_in_the_sums_alone(tmp_path: Path) 
                 "policy": str(tmp_path / "policy.toml"),
             }
             nodes.append(Node(client_app(load_client), own | ledger | {"columns": "age,income"}))
-        (tmp_path / "policy.toml").write_text("allow-non-private = true\nrequire-secure-noise = false\n")
+        (tmp_path / "policy.toml").write_text(
+            "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
+        )
         config = small_config(n_clusters=2, algorithm="lloyd", n_examples=1000)
         grid = InProcessGrid(nodes, run_id=80 + len(results))
         with grid.running():
             PrivateKMeans.from_config(config, on_step=lambda _: None).start(grid)
-        with np.load(tmp_path / "out0" / "centroids.npz") as archive:
+        with np.load(next((tmp_path / "out0" / f"run-{80 + len(results)}").glob("client-*/centroids.npz"))) as archive:
             assert archive["feature_names"].tolist() == ["age", "income"]
             results.append(archive["centroids"])
     np.testing.assert_array_equal(results[0], results[1])
@@ -145,5 +149,5 @@ def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(tmp_path: Path, 
     with grid.running():
         strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_examples=80), on_step=lambda _: None)
         assert strategy.start(grid).confirmed
-    with np.load(tmp_path / "0" / "centroids.npz") as archive:
+    with np.load(next((tmp_path / "0").glob("run-81/client-*/centroids.npz"))) as archive:
         assert tuple(archive["feature_names"]) == names
