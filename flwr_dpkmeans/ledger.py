@@ -14,6 +14,8 @@ from typing import Literal
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 
+_NO_TERMINAL = 1000
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
@@ -80,8 +82,9 @@ def _print_table(report: LedgerReport) -> None:
 
     table = Table()
     for column in ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
-        justify: Literal["left", "right"] = "right" if column in ("releases", "epsilon", "delta") else "left"
-        table.add_column(column, justify=justify, min_width=len(column))
+        number = column in ("releases", "epsilon", "delta")
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
     for (data_id, unit), runs in _by_data_set(report.entries).items():
         for run_id, entries in runs.items():
             first = entries[0]
@@ -94,7 +97,8 @@ def _print_table(report: LedgerReport) -> None:
         n_releases = sum(_n_releases(entries) for entries in runs.values())
         totals = (f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
         table.add_row("total", _printable(unit), *totals, style="bold", end_section=True)
-    Console().print(table)
+    # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
+    Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
 
 def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[str, list[LedgerEntry]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from flwr.app import Context, Message
@@ -102,7 +102,25 @@ def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
         dropout=plan.dropout.value,
         max_silent=plan.max_silent,
         terms_digest=terms_digest(plan) if policy.approved_plan_digests else "",
+        bounds_by_name=_has_bounds_by_name(plan),
     )
+
+
+def _has_bounds_by_name(plan: Plan) -> bool:
+    """Whether a plan names the columns that its bounds belong to, so that only their owner knows their order."""
+    return bool(plan.config.feature_names) and len(plan.config.bounds[0]) > 1
+
+
+def require_named_box(plan: Plan, policy: ClientPolicy, names: Sequence[str]) -> None:
+    """Hold the bounds of named columns against the policy, whose own are in the order of the own table.
+
+    Asked once, after `require_columns`: no later plan can have other bounds or names.
+    """
+    if _has_bounds_by_name(plan):
+        planned = plan.config.feature_names
+        places = [planned.index(name) for name in names or planned]
+        lower, upper = ([side[place] for place in places] for side in plan.config.bounds)
+        policy.check_box(lower, upper, len(places))
 
 
 def require_ledger(settings: NodeSettings, context: Context) -> None:

@@ -35,6 +35,7 @@ from flwr_dpkmeans.flower.approval import (
     require_in_time,
     require_labels,
     require_ledger,
+    require_named_box,
     require_pinned,
     require_planned,
     require_width,
@@ -193,6 +194,7 @@ def _agree(
     require_labels(plan, has_labels=has_labels)
     settings.policy.check_columns(names)
     columns = require_columns(plan, names)
+    require_named_box(plan, settings.policy, names)
     if not names:
         client_log.unnamed()
     private_key = generate_private_key()

@@ -199,7 +199,12 @@ def _ledger(options: NodeOptions) -> str:
 def _data(options: NodeOptions) -> str:
     table = load_declared(str(options.data_path), Schema(options.columns, options.label_column, options.header)).table
     _secret(options.data_path)
-    return f"{options.data_path} has {table.points.shape[1]} columns to cluster by"
+    if not len(table.points):
+        raise ConfigurationError(
+            f"{options.data_path} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
+            "this node would give nothing: correct columns, header or the file."
+        )
+    return f"{options.data_path} has {table.points.shape[1]} columns to cluster by, and {len(table.points)} rows"
 
 
 def _writable(folder: Path) -> str:

@@ -80,6 +80,9 @@ class PlanSummary:
         Clients that may collude or fall silent.
     terms_digest : str
         SHA-256 of the plan without what differs from run to run.
+    bounds_by_name : bool
+        Whether the box belongs to columns that the plan names, in an order of its own: it is then held against the own
+        table by `ClientPolicy.check_box`, and not by `ClientPolicy.check`.
     """
 
     algorithm: str
@@ -99,6 +102,7 @@ class PlanSummary:
     dropout: str = "retry"
     max_silent: int = 0
     terms_digest: str = ""
+    bounds_by_name: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ class ClientPolicy:
     allow_server_data : bool
         Allow runs that start from the server's own points.
     allowed_bounds : tuple of (float, float), optional
-        For each feature the lowest and highest value that the plan's box may reach; a single pair holds for
-        every feature. None allows every box.
+        For each column of the own table, in its order, the lowest and highest value that the plan's box may reach; a
+        single pair holds for every column. None allows every box.
     pinned_peers : tuple of (name, public key), optional
         Long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one may be
         among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
@@ -347,7 +351,8 @@ is 1: lower the plan's epsilon or its number of retries.
                 "start the run later, or leave this client out."
             )
         self._check_cohort_and_noise(plan)
-        self._check_box(plan)
+        if not plan.bounds_by_name:
+            self.check_box(plan.bounds_lower, plan.bounds_upper, plan.n_features)
         self._check_costs(plan, spent_total, spent_delta)
 
     def _check_agreed(self, plan: PlanSummary) -> None:
@@ -413,11 +418,24 @@ is 1: lower the plan's epsilon or its number of retries.
                 f"the plan's noise is {_quote(plan.noise)}, but this client requires 'secure': drop the noise seed."
             )
 
-    def _check_box(self, plan: PlanSummary) -> None:
+    def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int | None) -> None:
+        """Refuse a box that reaches beyond what this client allows.
+
+        Parameters
+        ----------
+        lower, upper : sequence of float
+            In the order of the own table's columns; one entry holds for all.
+        n_features : int or None
+            None while the plan does not say.
+
+        Raises
+        ------
+        RefusalError
+        """
         if self.allowed_bounds is None:
             return
-        one_pair = len(plan.bounds_lower) == 1
-        n_features = plan.n_features or (len(self.allowed_bounds) if one_pair else len(plan.bounds_lower))
+        one_pair = len(lower) == 1
+        n_features = n_features or (len(self.allowed_bounds) if one_pair else len(lower))
         allowed = self.allowed_bounds * n_features if len(self.allowed_bounds) == 1 else self.allowed_bounds
         if len(allowed) != n_features:
             raise RefusalError(
@@ -425,11 +443,11 @@ is 1: lower the plan's epsilon or its number of retries.
                 "plan for the features that were agreed on."
             )
         repeats = n_features if one_pair else 1
-        boxes = zip(plan.bounds_lower * repeats, plan.bounds_upper * repeats, allowed, strict=True)
-        for feature, (lower, upper, (lowest, highest)) in enumerate(boxes):
-            if not (lowest <= lower and upper <= highest):
+        boxes = zip([*lower] * repeats, [*upper] * repeats, allowed, strict=True)
+        for feature, (low, high, (lowest, highest)) in enumerate(boxes):
+            if not (lowest <= low and high <= highest):
                 raise RefusalError(
-                    f"the plan's bounds of feature {feature} are [{lower:g}, {upper:g}], but this client allows only "
+                    f"the plan's bounds of feature {feature} are [{low:g}, {high:g}], but this client allows only "
                     f"[{lowest:g}, {highest:g}]: plan with bounds inside these."
                 )
 

@@ -39,6 +39,7 @@ def node_for(deployment: Deployment, home: Path, app: Path) -> Iterator[None]:
             port=free_ports(1)[0],
             home=str(flower_home(home)),
             data_path=str(rows),
+            columns=["x", "y"],
         )
         command = [sys.executable, "-m", "flwr_dpkmeans", "node", "start", str(file)]
         with running(command, home, stdout=log, cwd=PROJECT) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
 
+import simulations.deploy
 from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
+from flwr_dpkmeans.flower.approval import _summary
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
 from simulations.deploy.__main__ import expected_duration, main, run_settings
 from simulations.deploy.certificates import make_credentials, write_node_key
@@ -189,3 +194,19 @@ def test_results_are_compared_to_the_last_bit(tmp_path: Path) -> None:
 def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(RefusalError, match=r"does not limit max-epsilon-total, max-delta, .*, min-cohort"):
         make_sites(tmp_path, "iris", 3, "max-epsilon-per-run = 2.0\n")
+
+
+def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
+    page = (Path(simulations.deploy.__file__).parent / "README.md").read_text()
+    text = re.search(r"```toml\n(max-epsilon-per-run.*?)```", page, re.DOTALL)
+    typed = re.search(r'flwr run \. --stream --run-config "(.*)"', page)
+    assert text is not None
+    assert typed is not None
+    pins = re.sub(r'"64 hexadecimal digits"', lambda found: f'"{found.start():064x}"', text[1])
+    (tmp_path / "policy.toml").write_text(pins)
+    policy = ClientPolicy.from_toml(tmp_path / "policy.toml", base=DEPLOYED)
+    settings = run_settings([typed[1]])
+    config = strategy_from_run_config(settings).config
+    n_clients = settings["num-clients"]
+    plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features)
+    policy.check(_summary(plan, policy), spent_total=0.0)

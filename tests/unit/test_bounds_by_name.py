@@ -22,7 +22,7 @@ TABLE = ("age", "income")
 
 
 def run(
-    folder: Path, rows: list[str], names: tuple[str, ...] = TABLE, **options: Any
+    folder: Path, rows: list[str], names: tuple[str, ...] = TABLE, policy: ClientPolicy | None = None, **options: Any
 ) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:
     """One run of two clients with these columns under a bounds file with these rows."""
     bounds = folder / "bounds.csv"
@@ -31,7 +31,7 @@ def run(
     for seed, ledger in enumerate(ledgers):
         points = np.random.default_rng(seed).uniform((0.0, 0.0), (100.0, 1e5), (300, 2))
         clients.append(KMeansClient(points, feature_names=names, output_dir=folder / str(seed)))
-        settings = NodeSettings(ClientPolicy(), ledger, "default")
+        settings = NodeSettings(policy or ClientPolicy(), ledger, "default")
         nodes.append(Node(client_app(lambda _, c=clients[-1]: c, mod=SecureAggregation(lambda _, s=settings: s))))
     grid = InProcessGrid(nodes)
     with grid.running():
@@ -78,3 +78,22 @@ def test_anything_else_is_refused_before_budget_is_spent(tmp_path: Path, rows: l
         run(tmp_path, rows)
     assert sentence in str(caught.value)
     assert "income" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]])
+def test_a_policy_s_bounds_are_those_of_the_own_columns_whatever_order_the_server_chooses(
+    tmp_path: Path, rows: list[str]
+) -> None:
+    allowed = ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5)))
+    assert run(tmp_path, rows, policy=allowed)[0].confirmed
+    wider = [row.replace("age,0,100", "age,0,500").replace("100000", "50") for row in rows]
+    with pytest.raises(RefusalError, match=r"feature 0 are \[0, 500\], but this client allows only \[0, 100\]"):
+        run(tmp_path, wider, policy=allowed)
+
+
+@pytest.mark.parametrize("rows", [["income,0,50", "age,0,500"], ["age,0,500", "income,0,50"]])
+def test_a_server_cannot_swap_the_columns_that_a_policy_s_bounds_are_held_against(
+    tmp_path: Path, rows: list[str]
+) -> None:
+    with pytest.raises(RefusalError, match="bounds of feature 0"):
+        run(tmp_path, rows, policy=ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5))))

@@ -125,6 +125,19 @@ def test_a_node_does_not_start_while_something_is_wrong(
     assert not started
 
 
+@pytest.mark.parametrize(("rows", "verdict"), [("a,1\n", "wrong"), ("a,1\nb,>89\n3,4\n", "ok")])
+def test_a_table_of_which_no_row_is_left_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, verdict: str
+) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text(f"sex,age\n{rows}")
+    table.chmod(0o600)
+    main(["check", str(write_node(tmp_path, data_path=str(table), columns=["sex", "age"]))])
+    line = said(capsys, "data")
+    assert line.startswith(verdict)
+    assert line.endswith("has 2 columns to cluster by, and 1 rows") == (verdict == "ok")
+
+
 @pytest.mark.parametrize("name", ["node.toml", "policy.toml", "ledger.jsonl"])
 def test_files_that_others_may_change_are_refused(tmp_path: Path, name: str) -> None:
     file = write_node(tmp_path)

@@ -637,7 +637,7 @@ def test_killed_process_never_undercharges(path: Path) -> None:
 
 
 def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     ledger = FileLedger(path)
     ledger.charge(entry("run-1", 0, 0.75))
     ledger.charge(entry("run-1", 1, 0.75))
