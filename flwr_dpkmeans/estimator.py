@@ -704,7 +704,7 @@ def _validated_labels(
             "labels were given for the evaluation, but n_classes does not say how many classes there are, which must "
             "be public: give n_classes=3, or leave y out."
         )
-    if not isinstance(y, Iterable) or isinstance(y, str | bytes) or len(listed := list(y)) != len(parts):
+    if not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping) or len(listed := list(y)) != len(parts):
         raise DataError(f"y must have one array of labels for each of the {len(parts)} clients: pass a list of arrays.")
     labels = []
     for index, (own, part) in enumerate(zip(listed, parts, strict=True)):

@@ -51,6 +51,8 @@ def test_labels_of_different_lengths_are_refused_in_one_sentence() -> None:
 def test_a_dict_of_tables_is_refused_with_what_to_give() -> None:
     with pytest.raises(DataError, match=r"^X is of type dict, .*list\(X.values\(\)\)"):
         fit(dict(zip("ab", PARTS, strict=True)))
+    with pytest.raises(DataError, match=r"^y must have one array of labels for each of the 2 clients: pass a list"):
+        fit(y={"a": [0] * 40, "b": [1] * 40}, evaluation="private", n_classes=2)
 
 
 def test_bounds_that_are_no_flat_numbers_are_refused_in_one_line() -> None:
