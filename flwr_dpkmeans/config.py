@@ -405,7 +405,8 @@ def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     >>> resolve_n_clusters(3, 20)
     {'n_clusters': 3}
     """
-    if n_clusters == "auto":
+    if isinstance(n_clusters, str) and n_clusters == "auto":
+        require_integer("max_clusters", as_integer(max_clusters), 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
     if max_clusters != DEFAULT_MAX_CLUSTERS:
         raise ConfigurationError(
@@ -448,7 +449,7 @@ def parse_config(**values: Any) -> KMeansConfig:
             raise ConfigurationError(f"{name!r} is missing, but every run needs it: give a value such as {example}.")
     converted = dict(values)
     for name, kind in _CHOICES.items():
-        if name in converted and converted[name] is not None:
+        if name in converted and not (name in _OPTIONAL_CHOICES and converted[name] is None):
             converted[name] = choice(name, converted[name], kind)
     for name, *_ in _REALS:
         if name in converted:

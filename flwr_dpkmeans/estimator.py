@@ -26,7 +26,7 @@ from flwr_dpkmeans.config import (
 )
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.flower.held import is_private, resolve_bounds
 from flwr_dpkmeans.flower.units import in_squared_units
@@ -360,7 +360,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         spread: float = 0.15,
         seeds: int = 20,
         private_count: bool | None = None,
-        algorithms: Sequence[str] = (),
+        algorithms: str | Sequence[str] = (),
     ) -> Forecast:
         """Forecast noise, accuracy, messages and minutes of a run of this shape, before any data are touched.
 
@@ -380,7 +380,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             Synthetic data sets for each point of a curve, at least 2.
         private_count : bool, optional
             Whether the run would count its rows privately; else their number is declared. None: as `fit` would.
-        algorithms : sequence of str
+        algorithms : str or sequence of str
             Candidates; empty: all that fit.
 
         Returns
@@ -419,7 +419,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             spread=spread,
             seeds=seeds,
             private_count=private_count,
-            algorithms=tuple(algorithms),
+            algorithms=(algorithms,) if isinstance(algorithms, str) else tuple(algorithms),
         )
         return make_forecast(request)
 
@@ -508,7 +508,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             warnings.warn(
                 f"X {told[0]} feature names, but FederatedKMeans was fitted {told[1]} feature names",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         points = validate_columns(X, fitted)
         return validate_points(points, self.n_features_in_)
@@ -558,6 +558,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 "experiments without masks."
             )
         algorithm = algorithm or self.algorithm
+        if not isinstance(algorithm, str):
+            raise ConfigurationError(f"algorithm is {algorithm!r}, but it must be a name: give a string.")
         self._require_server_data(algorithm, has_server_data=self.server_data is not None)
         bounds, order, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain, names=names)
         if order != names:
@@ -675,6 +677,10 @@ def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
             f"X is one table of shape {tuple(shape)}, but fit needs one array for each client: pass a list such as "
             "[X_a, X_b]."
         )
+    if isinstance(X, Mapping):
+        raise DataError(
+            f"X is of type {type(X).__name__}, but fit needs one array for each client: pass list(X.values())."
+        )
     if not isinstance(X, Iterable) or isinstance(X, str | bytes):
         raise DataError(
             f"X is of type {type(X).__name__}, but fit needs one array for each client: pass a list such as [X_a, X_b]."
@@ -698,7 +704,7 @@ def _validated_labels(
             "labels were given for the evaluation, but n_classes does not say how many classes there are, which must "
             "be public: give n_classes=3, or leave y out."
         )
-    if not isinstance(y, Iterable) or isinstance(y, str | bytes) or len(listed := list(y)) != len(parts):
+    if not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping) or len(listed := list(y)) != len(parts):
         raise DataError(f"y must have one array of labels for each of the {len(parts)} clients: pass a list of arrays.")
     labels = []
     for index, (own, part) in enumerate(zip(listed, parts, strict=True)):
@@ -717,7 +723,22 @@ def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
             f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but "
             "columns are matched by name: give data frames only, or arrays only."
         )
+    if not any(found):
+        _require_same_labels(tables)
     return found[0]
+
+
+def _require_same_labels(tables: Sequence[ArrayLike]) -> None:
+    """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
+    labels = {index: list(table.columns) for index, table in enumerate(tables) if hasattr(table, "columns")}
+    first = min(labels, default=0)
+    for index, own in labels.items():
+        if len(own) == len(labels[first]) and own != labels[first]:
+            raise DataError(
+                f"X[{index}]: the columns are {listed(map(repr, own))}, but those of X[{first}] are "
+                f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
+                "frame.columns.astype(str)."
+            )
 
 
 def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[np.float64]:

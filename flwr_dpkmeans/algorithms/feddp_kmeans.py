@@ -76,7 +76,7 @@ def build_choose_k(public: Public) -> Algorithm:
     """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
     facts, config = _facts(public), public.config
     if not config.choose_n_clusters:
-        raise PlanError("'feddp_choose_k' looks for the number of clusters: set choose_n_clusters.")
+        raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
     shares = shared(budget_shares(public)[:2], 1.0, config.noise_kind)
     outer, weights = allocate(
         public, [[outer_product_part(public, facts, shares[0])], [weights_part(public, facts, shares[1])]]

@@ -166,13 +166,14 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
         )
     if array.shape[1] == 0:
         raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
-    values = np.ascontiguousarray(_as_real(array), dtype=np.float64)
+    labels = list(getattr(points, "columns", range(array.shape[1])))
+    values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     bad_rows = ~np.isfinite(values).all(axis=1)
     if bad_rows.any():
         column = int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])
         raise DataError(
             f"the points have {int(bad_rows.sum())} rows with a missing or infinite value (the first such feature is "
-            f"{column}), but every value must be finite: fill in the values or remove the rows."
+            f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
         )
     return values
 
@@ -275,7 +276,10 @@ def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -
     >>> validate_labels([1.0, 0.0], 2).tolist()
     [1, 0]
     """
-    array = np.asarray(labels)
+    try:
+        array = np.asarray(labels)
+    except ValueError:
+        array = np.empty((n_rows, 0))  # entries of different lengths
     if array.shape != (n_rows,):
         raise DataError(
             f"labels have shape {array.shape}, but the table has {n_rows} rows: give one label for each row."
@@ -399,7 +403,7 @@ def _as_array(points: object) -> NDArray[Any]:
     )
 
 
-def _as_real(array: NDArray[Any]) -> NDArray[Any]:
+def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     """Accept real numbers and truth values; a frame with both has dtype object."""
     if array.dtype.kind in "biuf":
         return array
@@ -408,10 +412,10 @@ def _as_real(array: NDArray[Any]) -> NDArray[Any]:
             f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
             "points.astype('float64')."
         )
-    for index, column in enumerate(array.T):
+    for label, column in zip(labels, array.T, strict=True):
         if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
             raise DataError(
-                f"the points have values in feature {index} which are no numbers, but all must be real numbers: "
+                f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
                 "leave the feature out, or encode it as numbers and fill in what is missing."
             )
     try:

@@ -161,7 +161,7 @@ def test_choice_like_no_other_gets_the_whole_list() -> None:
 @pytest.mark.parametrize("name", ["unit", "noise", "schedule", "packing"])
 def test_only_post_processing_may_be_left_to_the_algorithm(name: str) -> None:
     assert config(post_processing=None).post_processing is None
-    assert sentence(**{name: None}).startswith(f"{name} is None, but it must be ")
+    assert sentence(**{name: None}).startswith(f"{name} is None, which is not known: choose one of '")
 
 
 def test_choices_are_taken_as_text_or_as_members() -> None:
