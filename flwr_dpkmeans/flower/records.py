@@ -42,6 +42,7 @@ from flwr_dpkmeans.flower.packing import (
 )
 from flwr_dpkmeans.flower.versions import require_same_versions, version_fields
 from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
@@ -132,13 +133,15 @@ def plan_digest(blob: bytes) -> bytes:
 
 
 def terms_digest(plan: Plan) -> str:
-    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted or found.
+    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted, found or answered.
 
-    Rounds follow from the rest, so that a preliminary plan has the digest of the final one.
+    Rounds follow from the rest, as does the delta that a count leads to, so that a preliminary plan has the digest of
+    the final one. The digest of columns is another one in every run; names that are given stand in the configuration.
     """
     config = replace(plan.config, random_state=None)
-    common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None)
-    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features)
+    common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None, columns_digest="")
+    start = resolve_delta(config, plan.n_clients)
+    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features, delta=start)
     return plan_digest(dump_plan(declared)).hex()
 
 

@@ -10,6 +10,7 @@ import pytest
 from protocol_federation import grid_parts, make_federation, small_config
 
 import flwr_dpkmeans
+from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
@@ -17,7 +18,7 @@ from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.privacy.policy import DEPLOYED, REQUIRED, ClientPolicy
 
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "privacy" / "policy.example.toml"
@@ -62,7 +63,7 @@ def keys(**changes: str | None) -> str:
         {"epsilon": 1.0},
         {"epsilon": 10_000.0, "trust": "central"},
         {"epsilon": 1e5, "algorithm": "sulloyd", "trust": "central"},
-        {"epsilon": 1e9, "algorithm": "glloyd", "n_examples": None},
+        {"epsilon": 1e3, "algorithm": "glloyd", "n_examples": None},
     ],
     ids=str,
 )
@@ -131,7 +132,7 @@ def ledger_with(*ages_in_hours: float, data_id: str = "rows") -> MemoryLedger:
     for run_id, age in enumerate(ages_in_hours):
         time = (datetime.now(UTC) - timedelta(hours=age)).isoformat(timespec="seconds")
         for node in (2, 3):
-            ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, time))
+            ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, "record", time))
     return ledger
 
 
@@ -157,7 +158,7 @@ def test_runs_of_the_last_day_are_counted_once_each(ledger: MemoryLedger, begins
 class Torn(MemoryLedger):
     """Breaks between two reads, as a file may."""
 
-    def entries(self) -> tuple[LedgerEntry, ...]:
+    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         raise BudgetError("the ledger /var/ward7 is damaged: restore it from a backup.")
 
 
@@ -182,3 +183,15 @@ def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
         federation = make_federation(PARTS, policies={2: approved})
         with pytest.raises(RefusalError, match=r"the plan's terms have the digest '[0-9a-f]{64}'"):
             federation.start(small_config(n_examples=None, **other))
+
+
+@pytest.mark.parametrize("names", [(), ("age", "income")])
+def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_as_it_is(names: tuple[str, ...]) -> None:
+    """Otherwise a run that is approved would end after its count, charged in full, and no named one could be agreed."""
+    config = small_config(n_examples=None, feature_names=names)
+    first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
+    answered = "" if names else columns_digest(6, ("age", "income"))
+    later = draft_plan(config, run_id=6, n_clients=3, seed=7, n_features=2, n_examples=10**7, columns=answered)
+    assert later.delta < first.delta
+    assert later.columns_digest != first.columns_digest
+    assert terms_digest(first) == terms_digest(later)
