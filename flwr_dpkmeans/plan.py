@@ -303,15 +303,15 @@ class Plan:
         kinds = {type(event) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
-            return _price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
+            return price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
         if kinds <= {GaussianRelease, SampledGaussianRelease}:
             # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
             repeated = dominating_release(list(distinct))
-            cost = _price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
+            cost = price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
             # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
             return cost * (1.0 + 1e-6) if SampledGaussianRelease in kinds else cost
         # Pure releases add up, so that the dearest one stands for each retry here as well.
-        return max(_price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+        return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 
 
 @lru_cache(maxsize=1024)
@@ -320,7 +320,7 @@ def price(events: tuple[Event, ...], delta: float) -> float:
     return compose_epsilon(events, delta)
 
 
-def _price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
+def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
     """Epsilon of the events, infinite where their discrete noise is too far from a continuous one for delta."""
     try:
         return price(events, delta)

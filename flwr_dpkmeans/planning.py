@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
 from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
-from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints, price
+from flwr_dpkmeans.plan import Box, Plan, PlannedRound, PublicPoints, price_or_infinity
 from flwr_dpkmeans.plan_checks import check_budget, check_plan
 from flwr_dpkmeans.plan_defaults import resolve_delta, resolve_max_silent
 from flwr_dpkmeans.preliminary import COUNT, preliminary_rounds, require_box, whole_multiplier
@@ -430,7 +430,7 @@ def _counted_delta(plan: Plan) -> float:
     evaluated = config.evaluation_share if config.evaluation is Evaluation.PRIVATE else 0.0
     spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.epsilon
     events, delta = plan.events(range(plan.first_round, 1)), start
-    while delta > most and price(events, 0.25 * delta) <= spendable:
+    while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
         delta *= 0.25
     return delta
 

@@ -265,8 +265,11 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _number(cell: str) -> float:
-    """The number or truth value in a cell; NaN if it is none (float reads "1_000" as 1000)."""
+    """The number or truth value in a cell; NaN if it is none (float reads "1_000" as 1000).
+
+    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
+    """
     try:
-        return float(cell) if "_" not in cell else math.nan
+        return float(cell.strip()) if "_" not in cell else math.nan  # float alone keeps the ASCII separators
     except ValueError:
         return _TRUTH.get(cell.strip().lower(), math.nan)

@@ -189,7 +189,8 @@ class KMeansClient(NumPyClient):
         self.bounds_ = plan.bounds
         self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
-        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, [self._points], self._feature_names)
+        names = agreed_names(plan, self._feature_names)
+        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, [self._ordered(plan)], names)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
@@ -202,7 +203,7 @@ class KMeansClient(NumPyClient):
                 self.movements_,
                 replace(report, warnings=report.warnings + self.local_warnings_),
                 self._image_shape,
-                agreed_names(plan, self._feature_names),
+                names,
                 state.centroids,
                 self.evaluation_,
                 plan.bounds,

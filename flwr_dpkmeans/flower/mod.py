@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened, with_columns
+from flwr_dpkmeans.columns import agreed_names
 from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import (
     DataError,
@@ -324,7 +325,8 @@ def _finish(
     if memory.n_recognised:
         identities = pinned_identities(memory.n_recognised)
     counts, unclear = None if memory.clusters is None else memory.clusters.counts, memory.found.unclear
-    names = describe(message, context, call_next)[1] if unclear else ()
+    # Numbers of columns are those of the agreed order, which need not be that of the own table.
+    names = agreed_names(memory.plan, describe(message, context, call_next)[1]) if unclear else ()
     report = replace(
         build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names),
         provenance=Provenance.of(

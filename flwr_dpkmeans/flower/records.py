@@ -133,14 +133,15 @@ def plan_digest(blob: bytes) -> bytes:
 
 
 def terms_digest(plan: Plan) -> str:
-    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted, found or follows.
+    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted, found or answered.
 
-    Rounds follow from the rest, so that a preliminary plan has the digest of the final one.
+    Rounds follow from the rest, as does the delta that a count leads to, so that a preliminary plan has the digest of
+    the final one. The digest of columns is another one in every run; names that are given stand in the configuration.
     """
     config = replace(plan.config, random_state=None)
     common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None, columns_digest="")
-    delta = resolve_delta(config, plan.n_clients)
-    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features, delta=delta)
+    start = resolve_delta(config, plan.n_clients)
+    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features, delta=start)
     return plan_digest(dump_plan(declared)).hex()
 
 

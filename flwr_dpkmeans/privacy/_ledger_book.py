@@ -117,8 +117,7 @@ class Past:
     epsilon, delta : float
         Of the runs in one unit of privacy.
     begun : tuple of str
-        When each other run, whatever its unit and once for all nodes of this host, made its first release: times in
-        UTC, ISO format.
+        When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format.
     """
 
     epsilon: float
@@ -153,11 +152,11 @@ class Book:
         runs = [run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run]
         alike = [run for run in runs if run.unit == unit]
         total, total_delta = math.fsum(run.epsilon for run in alike), math.fsum(run.delta for run in alike)
-        # Nodes of one host may share a ledger: "<run>/<node>" are parts of one run.
-        own = (excluding_run or "").split("/")[0]
-        begun = {run.run_id.split("/")[0]: run.time for run in reversed(runs)}
+        own, begun = "" if excluding_run is None else excluding_run.partition("/")[0], dict[str, str]()
+        for run in runs:  # nodes of one host have a part each, named run/node, of what is one run
+            begun.setdefault(run.run_id.partition("/")[0], run.time)
         begun.pop(own, None)
-        return Past(total, total_delta, tuple(reversed(begun.values())))
+        return Past(total, total_delta, tuple(begun.values()))
 
     def conflict(self, entry: LedgerEntry) -> str | None:
         """Say why an entry cannot follow the present ones, if it cannot; data sets are not named."""

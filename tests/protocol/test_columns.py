@@ -233,3 +233,28 @@ def test_a_digest_that_is_none_is_malformed() -> None:
     plan = load_plan(dump_plan(replace(running.plan, columns_digest="../../x")))
     with pytest.raises(ProtocolError, match="digest of columns is no SHA-256"):
         verify_plan(plan)
+
+
+# -- what a node says of its own columns --------------------------------------------------------------------------
+
+
+def test_a_node_holds_its_columns_in_the_agreed_order_against_the_bounds() -> None:
+    tables = [frame * [1.0, 100.0] for frame in frames(NAMES)]
+    tables[1] = tables[1][list(NAMES[::-1])]
+    running = make_federation(tables)
+    running.start(feature_names=NAMES, bounds=((-1.0, -100.0), (1.0, 100.0)))
+    assert [client.local_warnings_ for client in running.clients.values()] == [()] * len(tables)
+
+
+def test_a_node_names_the_column_that_private_bounds_did_not_find() -> None:
+    parts = [np.column_stack([np.full(n, 3.0), np.linspace(-8.0, 8.0, n)]) for n in SIZES]
+    tables = [pd.DataFrame(part, columns=list(NAMES)) for part in parts]
+    tables[1] = tables[1][list(NAMES[::-1])]
+    running = make_federation(tables)
+    config = small_config(noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None, epsilon=1.0)
+    running.start(config)
+    for client in running.clients.values():
+        assert client.privacy_ is not None
+        (said,) = (sentence for sentence in client.privacy_.warnings if "Private bounds" in sentence)
+        assert "secret_income" in said
+        assert "secret_age" not in said

@@ -10,6 +10,7 @@ import pytest
 from protocol_federation import grid_parts, make_federation, small_config
 
 import flwr_dpkmeans
+from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
@@ -62,7 +63,7 @@ def keys(**changes: str | None) -> str:
         {"epsilon": 1.0},
         {"epsilon": 10_000.0, "trust": "central"},
         {"epsilon": 1e5, "algorithm": "sulloyd", "trust": "central"},
-        {"epsilon": 100.0, "algorithm": "glloyd", "n_examples": None},
+        {"epsilon": 1e3, "algorithm": "glloyd", "n_examples": None},
     ],
     ids=str,
 )
@@ -157,7 +158,7 @@ def test_runs_of_the_last_day_are_counted_once_each(ledger: MemoryLedger, begins
 class Torn(MemoryLedger):
     """Breaks between two reads, as a file may."""
 
-    def past(self, *_: object, **__: object) -> Past:
+    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         raise BudgetError("the ledger /var/ward7 is damaged: restore it from a backup.")
 
 
@@ -194,3 +195,15 @@ def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
         federation = make_federation(PARTS, policies={2: approved})
         with pytest.raises(RefusalError, match=r"the plan's terms have the digest '[0-9a-f]{64}'"):
             federation.start(small_config(n_examples=None, **other))
+
+
+@pytest.mark.parametrize("names", [(), ("age", "income")])
+def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_as_it_is(names: tuple[str, ...]) -> None:
+    """Otherwise a run that is approved would end after its count, charged in full, and no named one could be agreed."""
+    config = small_config(n_examples=None, feature_names=names)
+    first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
+    answered = "" if names else columns_digest(6, ("age", "income"))
+    later = draft_plan(config, run_id=6, n_clients=3, seed=7, n_features=2, n_examples=10**7, columns=answered)
+    assert later.delta < first.delta
+    assert later.columns_digest != first.columns_digest
+    assert terms_digest(first) == terms_digest(later)

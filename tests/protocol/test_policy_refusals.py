@@ -59,11 +59,12 @@ class Deployment:
 def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -> Deployment:
     """Three nodes; what other runs have cost the victim's data stands in its ledger."""
     folder.mkdir(exist_ok=True)
-    lenient = "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
-    for name, text in (("policy.toml", f"allow-anything = true\n{policy}"), ("lenient.toml", lenient)):
-        # A run in another process may be reading it.
-        if not (folder / name).exists() or (folder / name).read_text() != text:
-            (folder / name).write_text(text)
+    lenient = "allow-non-private = true\nrequire-secure-noise = false\n"
+    for name, text in (("policy", policy), ("lenient", lenient)):
+        # In one step, since several processes do this at once and nobody may read a file that is empty as yet.
+        written = folder / f"{name}-{os.getpid()}"
+        written.write_text(f"allow-anything = true\n{text}")
+        written.replace(folder / f"{name}.toml")
     nodes = []
     for node_id, part in enumerate(grid_parts(SIZES), start=FIRST_NODE_ID):
         own = "policy.toml" if node_id == VICTIM else "lenient.toml"

@@ -142,3 +142,18 @@ def test_a_header_is_said_with_yes_or_no() -> None:
     assert [parse_header(value) for value in (True, "no", "", "auto")] == [True, False, None, None]
     with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
         parse_header("maybe")
+
+
+def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(tmp_path: Path) -> None:
+    """Blocks of plain numbers are read at once, others line by line: both ways must take a cell for the same."""
+    padding = [
+        chr(code) for code in range(0x3001) if chr(code) not in '",\n\r' and (code < 0x80 or chr(code).isspace())
+    ]
+    cells = [cell for pad in padding for cell in (f"5{pad}", f"{pad}5")]
+    file = tmp_path / "people.csv"
+    for cell in cells:
+        found = []
+        for more in ("", "censored,160\n"):
+            file.write_text(f"age,height\n{cell},170\n{more}", encoding="utf-8")
+            found.append(load_declared(file, SCHEMA).table.points.tolist())
+        assert found[0] == found[1], repr(cell)
