@@ -777,6 +777,8 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert len(curves[0]) == 12
     assert 5.0 < curves[0][0] < 25.0
     assert any(line.startswith("PRIVATE: feddp_kmeans, trust model 'distributed'") for line in log)
+    assert any(line.startswith("feddp_kmeans: k = 'auto', at most 12, N = ") for line in log)
+    assert f"k = {k} was chosen, of at most 12" in log
 
 
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
