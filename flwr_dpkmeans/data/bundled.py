@@ -173,6 +173,7 @@ def load_source(
     label_column: str = "",
     partition_column: str = "",
     ignored: Collection[str] = (),
+    columns: Collection[str] = (),
     header: bool | None = None,
 ) -> Table:
     """Load a bundled data set by name, or else a file by path.
@@ -188,6 +189,8 @@ def load_source(
         The column of a file, or ``"target"`` of a bundled data set, that is returned beside the points.
     ignored : collection of str
         Names of columns of a file to leave out where it has them.
+    columns : collection of str
+        Names of the only columns of a file to look at, as for ``load_table``.
     header : bool, optional
         Whether the first row of a .csv file holds names; None: guessed.
 
@@ -220,7 +223,12 @@ def load_source(
             f".parquet file: {nearest(source, BUNDLED)}"
         )
     return load_table(
-        source, label_column=label_column, partition_column=partition_column, ignored=ignored, header=header
+        source,
+        label_column=label_column,
+        partition_column=partition_column,
+        ignored=ignored,
+        columns=columns,
+        header=header,
     )
 
 

@@ -17,7 +17,12 @@ MOST_TABLES = 2
 
 
 def load_source_once(
-    source: str, *, label_column: str = "", partition_column: str = "", header: bool | None = None
+    source: str,
+    *,
+    label_column: str = "",
+    partition_column: str = "",
+    columns: tuple[str, ...] = (),
+    header: bool | None = None,
 ) -> Table:
     """Load a data source as `load_source` does, but parse it only once in a process.
 
@@ -28,7 +33,7 @@ def load_source_once(
     ----------
     source : str
         A bundled name or a path.
-    label_column, partition_column, header
+    label_column, partition_column, columns, header
         As in `load_source`.
 
     Returns
@@ -46,7 +51,7 @@ def load_source_once(
     >>> load_source_once("iris") is load_source_once("iris")
     True
     """
-    return _parsed(source, label_column, partition_column, header, _stamp(source))
+    return _parsed(source, label_column, partition_column, columns, header, _stamp(source))
 
 
 def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
@@ -108,11 +113,18 @@ def _stamp(source: str) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=MOST_TABLES)
 def _parsed(
-    source: str, label_column: str, partition_column: str, header: bool | None, stamp: tuple[str, int, int]
+    source: str,
+    label_column: str,
+    partition_column: str,
+    columns: tuple[str, ...],
+    header: bool | None,
+    stamp: tuple[str, int, int],
 ) -> Table:
     """Parse; `stamp` is a part of the key only."""
     del stamp
-    table = load_source(source, label_column=label_column, partition_column=partition_column, header=header)
+    table = load_source(
+        source, label_column=label_column, partition_column=partition_column, columns=columns, header=header
+    )
     table.points.flags.writeable = False
     if table.partition_values is not None:
         table.partition_values.flags.writeable = False

@@ -54,6 +54,7 @@ def load_table(
     label_column: str = "",
     partition_column: str = "",
     ignored: Collection[str] = (),
+    columns: Collection[str] = (),
     header: bool | None = None,
 ) -> Table:
     """Load the numeric columns of a file.
@@ -86,6 +87,9 @@ def load_table(
         file it may be the name of another array. It may be the label column.
     ignored : collection of str
         Names of columns to leave out where the file has them.
+    columns : collection of str
+        Names of the only columns to look at besides those two, in any order; empty: all. Without effect on a file that
+        has no names.
     header : bool, optional
         Whether the first row of a .csv file holds names; None: guessed.
 
@@ -120,6 +124,10 @@ def load_table(
         )
     values = partition_values(raw, partition_column, located) if partition_column else None
     kept = _kept_columns(raw, {"label_column": label_column, "partition_column": partition_column}, ignored, located)
+    if columns and raw.named:
+        for name in columns:
+            find_column(raw, "columns", name, located)
+        kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
         _say_left_out(located, ", ".join(repr(name) for name in text))

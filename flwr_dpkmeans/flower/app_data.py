@@ -34,7 +34,7 @@ def load_client(context: Context) -> KMeansClient:
         Node configuration: ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
         ``header`` (whether a .csv file has one) and ``label-column`` (its column of classes, for an evaluation); in
         simulation Flower sets ``partition-id`` and ``num-partitions``. Run configuration: ``data``, and in simulation
-        ``label-column``, ``header``, ``partition``, ``partition-seed``, ``partition-column``,
+        ``label-column``, ``columns``, ``header``, ``partition``, ``partition-seed``, ``partition-column``,
         ``partition-alpha``, ``partition-sizes``, ``mixture-rows-per-client``.
 
     Notes
@@ -128,7 +128,8 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> t
     """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", ""))
     by = str(run.get("partition-column", ""))
-    table = load_source_once(source, label_column=column, partition_column=by, header=header)
+    names = Schema.of(run.get("columns", "")).columns
+    table = load_source_once(source, label_column=column, partition_column=by, columns=names, header=header)
     n_rows = len(table.points)
     if "partition-id" not in node:
         return table, _labels(source, column, n_rows, header)

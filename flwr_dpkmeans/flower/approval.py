@@ -151,7 +151,7 @@ def require_width(plan: Plan, n_features: int) -> None:
     if lengths not in (1, n_features):
         raise RefusalError(
             f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
-            "all features or one pair for each."
+            "all features or one pair for each, or choose the table's columns by 'columns'."
         )
 
 
@@ -185,7 +185,7 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
     if n_unknown or (planned and names and len(planned) != len(names)):
         raise RefusalError(
             f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: "
-            "use the same names everywhere."
+            "use the same names everywhere, or choose the table's columns by 'columns'."
         )
     columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
     if plan.columns_digest:

@@ -71,6 +71,8 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
     else:
+        if strategy.config.choose_n_clusters:
+            logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
         centroids = in_callers_units(strategy.run.plan, clusters.centroids)
         written = RunResult(
             centroids,

@@ -216,9 +216,9 @@ class PrivateKMeans(Strategy):
         counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
-            "%s: k = %d, N = %s, %d clients, trust %r, %s noise",
+            "%s: k = %s, N = %s, %d clients, trust %r, %s noise",
             config.algorithm,
-            config.n_clusters,
+            f"'auto', at most {config.n_clusters}" if config.choose_n_clusters else config.n_clusters,
             n,
             plan.n_clients,
             config.trust,

@@ -196,7 +196,12 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
     if not finite:
         axis.text(0.5, 0.5, "no noise was added: epsilon is infinite", ha="center", transform=axis.transAxes)
         return
-    axis.bar(list(finite), list(finite.values()), color=_GREEN, edgecolor="black", linewidth=0.6)
+    # Bars of no height keep their places where what was released without noise has no finite cost.
+    heights = [finite.get(name, 0.0) for name in costs]
+    axis.bar(list(costs), heights, color=_GREEN, edgecolor="black", linewidth=0.6)
+    for place, name in enumerate(costs):
+        if name not in finite:
+            axis.annotate("infinite", (place, 0.0), xytext=(0, 4), textcoords="offset points", ha="center", rotation=90)
     axis.axhline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
     axis.set_ylim(0.0, 1.2 * max(report.epsilon_requested, *finite.values()))
     axis.legend(loc="upper left", fontsize=8)

@@ -322,6 +322,13 @@ def test_a_failure_leaves_no_part_of_a_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_release_without_noise_is_no_missing_bar() -> None:
+    report = report_of(3, 2, evaluation="exact")
+    assert [math.isinf(line.epsilon_so_far) for line in report.releases][-3:] == [True] * 3
+    words = words_in(result_of(3, 2, report=report))
+    assert {"infinite", str(report.releases[-1].round_index)} <= words
+
+
 def test_the_picture_says_which_run_it_belongs_to() -> None:
     provenance = Provenance.of(77, "client 2", b"p" * 32)
     result = replace(RESULTS["digits"], report=replace(RESULTS["digits"].report, provenance=provenance))

@@ -447,6 +447,23 @@ def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
             load_client(context({"data-path": str(table)} | own, {}))
 
 
+def test_the_runs_columns_choose_those_of_a_simulated_file(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    cells = [f"{i},{i % 2},{170 + i},NA" for i in range(5)] + ["5,1,175,3"]
+    table.write_text("\n".join(["age,group,height,gust", *cells]) + "\n")
+    part = {"partition-id": 0, "num-partitions": 1}
+    run = {"data": str(table), "columns": "height, age", "label-column": "group"}
+    client = load_client(context(part, run))
+    # In the order of the file, as without the option; the run puts them in its own.
+    assert client._feature_names == ("age", "height")
+    assert sorted(rows(client).tolist()) == [[i, 170 + i] for i in range(6)]
+    assert client._labels is not None
+    with pytest.raises(DataError, match=r"columns is 'heigth', but the table .* did you mean 'height'"):
+        load_client(context(part, run | {"columns": "age,heigth"}))
+    with pytest.raises(DataError, match=r"'gust' .* has 5 rows with a value that is missing"):
+        load_client(context(part, run | {"columns": ""}))
+
+
 def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
     run = {"data": "iris", "partition": "iid", "partition-seed": 3}
     parts = [
@@ -760,6 +777,8 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert len(curves[0]) == 12
     assert 5.0 < curves[0][0] < 25.0
     assert any(line.startswith("PRIVATE: feddp_kmeans, trust model 'distributed'") for line in log)
+    assert any(line.startswith("feddp_kmeans: k = 'auto', at most 12, N = ") for line in log)
+    assert f"k = {k} was chosen, of at most 12" in log
 
 
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
