@@ -27,6 +27,7 @@ from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.privacy.ledger import FileLedger
 from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
 from flwr_dpkmeans.secagg.identity import Identity
 
 CLOCK_AHEAD_SECONDS = 5.0
@@ -106,6 +107,8 @@ def _found(item: str, look: Callable[[], str]) -> Finding:
 
 def _file(path: Path, options: NodeOptions) -> str:
     _unchangeable(path)
+    if not all(app.strip("0") for app in options.allowed_apps):
+        raise ConfigurationError("allowed-apps still has the example's zeros: put the hash of a reviewed app there.")
     return f"{path} allows {len(options.allowed_apps)} app(s): {', '.join(app[:16] for app in options.allowed_apps)}"
 
 
@@ -192,8 +195,19 @@ def _identity(options: NodeOptions) -> str:
 def _ledger(options: NodeOptions) -> str:
     if options.ledger.exists():
         _unchangeable(options.ledger)
-    FileLedger(options.ledger).require_usable()
-    return f"{options.ledger} can be charged"
+    ledger = FileLedger(options.ledger)
+    ledger.require_usable()
+    data_id = options.data_id or str(options.data_path)
+    spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
+    says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
+    others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
+    if others and not any(spent.values()):
+        # A renamed file is another data set to the ledger, and would have its whole budget again.
+        raise _NoteError(
+            f"{options.ledger} knows nothing of {data_id!r}, but of {others[0]!r}: give data-id={others[0]!r} if the "
+            "rows are the same"
+        )
+    return f"{options.ledger} can be charged; {data_id!r} has cost {says}"
 
 
 def _data(options: NodeOptions) -> str:

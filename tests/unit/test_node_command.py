@@ -20,6 +20,7 @@ from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_checks import Verdict, check
 from flwr_dpkmeans.flower.node_command import main
 from flwr_dpkmeans.flower.node_options import NodeOptions
+from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry
 from simulations.deploy.certificates import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -299,3 +300,25 @@ def test_the_example_names_every_key() -> None:
     assert not options.insecure
     assert options.root_certificates
     assert options.key
+
+
+def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default name in the ledger is the path: a renamed file would have its whole budget again."""
+    file = write_node(tmp_path)
+    ledger = FileLedger(tmp_path / "ledger.jsonl")
+    rows = str(tmp_path / "rows.npy")
+    ledger.charge(LedgerEntry("1/2", rows, "ab", 1, 0, "sums", epsilon=1.25, delta=1e-6, unit="record"))
+    (tmp_path / "ledger.jsonl").chmod(0o600)
+    main(["check", str(file)])
+    assert "has cost epsilon 1.25 per record; epsilon 0 per client" in said(capsys, "ledger")
+    main(["check", str(write_node(tmp_path, data_id="ward-7"))])
+    line = said(capsys, "ledger")
+    assert line.startswith("note")
+    assert f"knows nothing of 'ward-7', but of {rows!r}" in line
+
+
+def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
+    assert said(capsys, "file").startswith("wrong")
