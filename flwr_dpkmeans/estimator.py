@@ -639,7 +639,7 @@ def _with_local_warnings(
     fitted: FittedFederation, config: KMeansConfig, parts: Sequence[NDArray[np.float64]]
 ) -> FittedFederation:
     """The result with what the rows say against it: whoever calls this holds all of them."""
-    local = local_cautions(config, fitted.privacy.delta, fitted.bounds or config.bounds, parts)
+    local = local_cautions(config, fitted.privacy.delta, fitted.bounds, parts)
     return replace(fitted, privacy=replace(fitted.privacy, warnings=fitted.privacy.warnings + local))
 
 
@@ -656,12 +656,6 @@ def warn_once(sentence: str) -> None:
     Python's own memory of what it has shown is emptied by scikit-learn in each fit.
     """
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
-
-
-def _column_names(listed: Sequence[ArrayLike]) -> tuple[str, ...]:
-    """Names of the first table's columns, if all are strings."""
-    names = tuple(getattr(listed[0], "columns", ()))
-    return names if all(isinstance(name, str) for name in names) else ()
 
 
 def _total(parts: Sequence[NDArray[np.float64]]) -> int:

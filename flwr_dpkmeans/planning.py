@@ -182,16 +182,10 @@ def worst_case(plan: Plan) -> float:
         return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust)).epsilon_worst_case
     most = config.epsilon if config.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
-    if math.isinf(_dearest(uncounted)):
+    if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever minds is told before the count.
         return math.inf
     return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
-
-
-@lru_cache(maxsize=64)
-def _dearest(plan: Plan) -> float:
-    """Most that a continuation of a preliminary plan can cost, of those that are looked at before anything is sent."""
-    return max(final.epsilon_worst_case for final in _continuations(plan))
 
 
 def _whole_repeated(plan: Plan) -> float:
@@ -440,7 +434,8 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
     return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
 
 
-def _continuations(plan: Plan) -> list[Plan]:
+@lru_cache(maxsize=64)
+def _continuations(plan: Plan) -> tuple[Plan, ...]:
     """Final plans that a preliminary one may lead to, such that no other undercuts them all.
 
     A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the
@@ -470,4 +465,4 @@ def _continuations(plan: Plan) -> list[Plan]:
             refused = error
     if refused is not None and not continued:
         raise refused
-    return continued
+    return tuple(continued)

@@ -66,11 +66,6 @@ class RunResult:
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
-def write_results(folder: Path, result: RunResult) -> list[Path]:
-    """Write all four files of a run; see `write_folder`."""
-    return write_folder(folder, result_files(result))
-
-
 def result_files(result: RunResult) -> dict[str, bytes]:
     """Contents of the four files of a run, by name."""
     from flwr_dpkmeans.results.picture import draw_summary

@@ -26,7 +26,7 @@ from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.reporting import is_private_plan
 from flwr_dpkmeans.results.evaluation import EvaluationResult
-from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, write_results
+from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
 from flwr_dpkmeans.rounds.state import ClusterState
 
 Floats = NDArray[np.float64]
@@ -387,7 +387,7 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
     km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
     moves = tuple(entry["movement"] for entry in km.history_[:-1])
     result = RunResult(km.cluster_centers_, km.cluster_counts_, moves, km.privacy_, evaluation=km.evaluation_)
-    write_results(tmp_path, result)
+    write_folder(tmp_path, result_files(result))
     metrics = json.loads((tmp_path / METRICS_FILE).read_text())
     assert km.evaluation_ is not None
     assert metrics["evaluation"] == json.loads(json.dumps(km.evaluation_.to_dict()))

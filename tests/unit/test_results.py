@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.picture import draw_summary
-from flwr_dpkmeans.results.writer import RunResult, metrics_of, write_folder, write_report, write_results, write_whole
+from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole
 
 NAMES = ["centroids.npz", "privacy_report.json", "metrics.json", "summary.png"]
 
@@ -173,7 +173,7 @@ def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
 def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_DPI", 40)
     result = RESULTS[name]
-    paths = write_results(tmp_path / "run" / "client-2", result)
+    paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
     assert [path.name for path in paths] == NAMES
     assert all(path.is_absolute() for path in paths)
     assert sorted(path.name for path in (tmp_path / "run" / "client-2").iterdir()) == sorted(NAMES)
@@ -279,7 +279,7 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     folder = tmp_path / "file" / "run-1"
     with pytest.raises(LocalMisuseError) as caught:
-        write_results(folder, RESULTS["two features"])
+        write_folder(folder, result_files(RESULTS["two features"]))
     assert str(caught.value) == (
         f"the folder {folder} cannot be written (Not a directory): choose another output folder."
     )
