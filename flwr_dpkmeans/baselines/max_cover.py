@@ -24,11 +24,10 @@ from flwr_dpkmeans.baselines.grid_cover import cover_centres
 from flwr_dpkmeans.baselines.noisy_average import add_gaussian_noise, noisy_averages
 from flwr_dpkmeans.baselines.projection import clip_to_ball, default_components, project_to_box
 from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, CoverageSampler, byte_source
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
 from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid
 from flwr_dpkmeans.privacy.accounting import Event
 from flwr_dpkmeans.privacy.samplers import NoiseSource
-from flwr_dpkmeans.privacy.sensitivity import require_positive
 
 _RESTARTS = 10
 _SMALLEST_RADIUS = 2.0**-10  # points live on multiples of 2^-16

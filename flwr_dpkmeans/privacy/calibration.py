@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.composition import compose_epsilon
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease, require_closeness
 from flwr_dpkmeans.privacy.gaussian import CALIBRATION_SHADE, gaussian_noise_multiplier, smallest_multiplier
 from flwr_dpkmeans.privacy.pld import numerical_epsilon
 from flwr_dpkmeans.privacy.search import first_private
-from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive
 from flwr_dpkmeans.privacy.slack import Closeness
 from flwr_dpkmeans.privacy.totals import Totals, add_up, delta_as_drawn, epsilon_as_drawn, gdp_delta, gdp_epsilon
 

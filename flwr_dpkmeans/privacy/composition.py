@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import LocalMisuseError, require_delta, require_real
 from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.mixture import mixture_delta, mixture_epsilon
 from flwr_dpkmeans.privacy.pld import numerical_delta, numerical_epsilon
-from flwr_dpkmeans.privacy.sensitivity import require_delta, require_real
 from flwr_dpkmeans.privacy.totals import (
     Totals,
     add_up,

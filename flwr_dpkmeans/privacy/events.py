@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.sensitivity import require_positive
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive
 from flwr_dpkmeans.privacy.slack import SAME, Closeness, joint_closeness
 
 _REPETITION = "a repetition"

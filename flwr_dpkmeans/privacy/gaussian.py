@@ -19,8 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.sensitivity import require_delta, require_positive, require_real
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive, require_real
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_TWO_PI = math.sqrt(2.0 * math.pi)

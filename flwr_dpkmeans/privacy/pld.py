@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.errors import PlanError, require_delta
 from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.gaussian import smallest_true
-from flwr_dpkmeans.privacy.sensitivity import require_delta
 from flwr_dpkmeans.privacy.totals import Totals, add_up, epsilon_as_drawn, slack_cost
 
 # Convolutions by FFT carry absolute errors near 1e-15 in each probability; 1e-13 of delta is set aside for them.

@@ -14,9 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive
 from flwr_dpkmeans.privacy._forks import FORKS
-from flwr_dpkmeans.privacy.sensitivity import require_positive
 
 # OpenDP moves noise beyond int64 to its ends, where a neighbour's could not be: what lies there must be nothing. Beyond
 # 40 standard deviations of a Gaussian lies exp(-800), beyond 128 scales of a Laplace variable exp(-128).

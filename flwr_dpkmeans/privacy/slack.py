@@ -28,8 +28,7 @@ import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.sensitivity import require_positive, require_real
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real
 
 _TAIL = 100.0
 """The additive part of every closeness is exp(-100), 4e-44."""

@@ -40,9 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import LocalMisuseError, require_real
 from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
-from flwr_dpkmeans.privacy.sensitivity import require_real
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
