@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "plan": "flwr_dpkmeans.planner.cli",
-    "ledger": "flwr_dpkmeans.ledger",
-    "identity": "flwr_dpkmeans.identity",
+    "ledger": "flwr_dpkmeans.node.ledger_command",
+    "identity": "flwr_dpkmeans.node.identity_command",
     "node": "flwr_dpkmeans.flower.node_command",
 }
 

@@ -26,8 +26,8 @@ from flwr_dpkmeans.config_checks import (
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
-from flwr_dpkmeans.privacy.samplers import NoiseKind
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.noise import NoiseKind
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 EnumT = TypeVar("EnumT", bound=Enum)
 MOST_CELLS = 100_000

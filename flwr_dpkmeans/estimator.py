@@ -15,7 +15,9 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, own_options, parse_run, require_server_data
-from flwr_dpkmeans.cautions import local_cautions
+from flwr_dpkmeans.algorithms.held import is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.units import in_squared_units
 from flwr_dpkmeans.config import (
     CLIP_BOUNDS,
     DEFAULT_ALGORITHM,
@@ -28,15 +30,13 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
-from flwr_dpkmeans.flower.held import is_private, resolve_bounds
-from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Box
-from flwr_dpkmeans.planning import require_supported
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.cluster_choice import ClusterChoice
-from flwr_dpkmeans.results.evaluation import EvaluationResult
+from flwr_dpkmeans.sums.cautions import local_cautions
+from flwr_dpkmeans.sums.draft import require_supported
+from flwr_dpkmeans.sums.plan import Box
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast

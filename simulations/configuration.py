@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
-from flwr_dpkmeans.central import require_central
+from flwr_dpkmeans.algorithms.held import PRIVATE, is_private
+from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.config import Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.held import PRIVATE, is_private
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.planning import require_supported
+from flwr_dpkmeans.sums.draft import require_supported
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points
 

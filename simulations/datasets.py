@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.held import resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
 from flwr_dpkmeans.data.mixtures import (
@@ -24,7 +25,6 @@ from flwr_dpkmeans.data.mixtures import (
 )
 from flwr_dpkmeans.data.server_data import load_server_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.flower.held import resolve_bounds
 from simulations.sources.census import load_census
 from simulations.sources.federated import FederatedData
 from simulations.sources.stack_overflow import load_stack_overflow

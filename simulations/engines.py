@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.held import is_private
+from flwr_dpkmeans.algorithms.units import in_squared_units
 from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
-from flwr_dpkmeans.flower.held import is_private
-from flwr_dpkmeans.flower.units import in_squared_units
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
 from simulations.federation import bounds_of, reference_box, server_points_of, split

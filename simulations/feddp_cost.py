@@ -27,13 +27,13 @@ from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import parse_run
+from flwr_dpkmeans.algorithms.held import hold_points
+from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.held import hold_points
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.mechanisms import draw_noise, vector_length
-from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
-from flwr_dpkmeans.server_facts import bounds_from_server
+from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
+from flwr_dpkmeans.privacy.release import draw_noise, vector_length
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.threads import one_thread
 from simulations.mixture_runs import (
     DELTA,

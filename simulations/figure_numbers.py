@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import RULE_OF_THUMB
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.figure_kinds import Columns, CurveSpec, ElbowSpec, ParetoSpec, SharesSpec
 from simulations.figure_table import ASKED, Selection, counted, in_order, numbers, plain, private, tidy
 

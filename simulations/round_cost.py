@@ -23,9 +23,9 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import VECTOR_RECORD
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.privacy.samplers import NoiseKind
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.privacy.noise import NoiseKind
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 
-from flwr_dpkmeans.flower.logs import Place, placed
+from flwr_dpkmeans.log import Place, placed
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_kmeans, proxy_llo
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import DEFAULT_ALGORITHM, KMeansConfig, parse_config
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.rounds.private_sum import Algorithm
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.sums.round import Algorithm
 
 
 class ServerData(Enum):
@@ -180,7 +179,7 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = MappingProxyType(
 NOT_FEDERATED: Mapping[str, frozenset[str]] = MappingProxyType(
     {"k_fed": frozenset(), "optimal": frozenset(("n_init",)), "max_cover": frozenset()}
 )
-"""Baselines that `FederatedKMeans` runs in one process (`flwr_dpkmeans.central`), with the options that each has."""
+"""Baselines that `FederatedKMeans` runs in one process (`baselines.central`), with the options that each has."""
 
 
 def algorithm_entry(name: str) -> AlgorithmEntry:

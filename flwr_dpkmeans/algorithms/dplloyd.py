@@ -25,10 +25,9 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness
-from flwr_dpkmeans.rounds.private_sum import Algorithm, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
 
 SULLOYD_CONSTANT = 500.0
 """Constant of SuLloyd's number of iterations (Su et al. 2016)."""

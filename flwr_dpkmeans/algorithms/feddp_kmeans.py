@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import ReleasePart, allocate, shared
 from flwr_dpkmeans.algorithms.feddp_steps import (
     centers_parts,
     centers_round,
@@ -19,10 +18,11 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_round,
 )
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate, shared
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, InitialState
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, InitialState
 
 RULE_OF_THUMB = {
     PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),

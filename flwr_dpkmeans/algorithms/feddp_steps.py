@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.lloyd_family import Public, counts_sensitivity, largest_step
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray
@@ -34,10 +35,8 @@ from flwr_dpkmeans.kmeans.projected import (
 )
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, PrivateSum
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.round import Array, ClusterState, PrivateSum
 
 SERVER_POINTS = "server_points"
 PROJECTION = "projection"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
@@ -15,11 +16,9 @@ from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
-from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.sums.round import Array, ClusterState, InitialState
 
 MIN_ITERATIONS = 2
 MAX_ITERATIONS = 7

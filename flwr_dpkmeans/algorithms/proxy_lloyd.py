@@ -5,8 +5,8 @@ Rounds: location -> covariance -> proxies x L -> refinement x T. Pictures and re
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms.budget import allocate
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.noise_budget import allocate
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_refinement import refinement_parts, refinement_round
 from flwr_dpkmeans.algorithms.proxy_rounds import (
@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     proxy_round,
 )
 from flwr_dpkmeans.algorithms.proxy_setting import Setting
-from flwr_dpkmeans.rounds.private_sum import Algorithm
+from flwr_dpkmeans.sums.round import Algorithm
 
 
 def build(public: Public, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen

@@ -12,7 +12,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 
 @dataclass(frozen=True)

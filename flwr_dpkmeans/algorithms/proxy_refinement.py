@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE, PROJECTED_CENTERS, SEED, state_extra
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_rounds import in_proxy_space
 from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admitting, as_length
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
@@ -16,8 +16,8 @@ from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
-from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, PrivateSum
+from flwr_dpkmeans.privacy.release import Block, ReleasedSum
+from flwr_dpkmeans.sums.round import Array, ClusterState, PrivateSum
 
 _SMALLEST_SHRINKING = 0.05
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import (
     PROJECTED_CENTERS,
     SEED,
@@ -20,6 +19,7 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     outer_product_rounding,
     state_extra,
 )
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_setting import (
     AXES,
     CENTRE,
@@ -48,8 +48,8 @@ from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
-from flwr_dpkmeans.privacy.mechanisms import Block, ReleasedSum
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState, InitialState, PrivateSum
+from flwr_dpkmeans.privacy.release import Block, ReleasedSum
+from flwr_dpkmeans.sums.round import Array, ClusterState, InitialState, PrivateSum
 
 CLIPPED_SQUARE = 0.8
 """Mean squared length, in squared clip bounds, from which on the prior supports the spread."""

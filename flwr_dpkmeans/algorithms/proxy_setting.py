@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, client_bounds
 from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.privacy.mechanisms import Block
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.round import Array, ClusterState
 
 CENTRE = "centre"
 SPREAD = "spread"

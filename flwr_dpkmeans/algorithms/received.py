@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from flwr_dpkmeans.kmeans.assignment import is_on_grid
-from flwr_dpkmeans.rounds.private_sum import Array, ClusterState
+from flwr_dpkmeans.sums.round import Array, ClusterState
 
 _STRETCH = 1.01
 """Largest length of a projection's column: 1, and room for rounding."""

@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget import allocate
 from flwr_dpkmeans.algorithms.feddp_kmeans import lloyd_parts
 from flwr_dpkmeans.algorithms.feddp_steps import lloyd_round, server_state
 from flwr_dpkmeans.algorithms.lloyd_family import Public, iterations, require_packable
+from flwr_dpkmeans.algorithms.noise_budget import allocate
+from flwr_dpkmeans.algorithms.server_points import ServerFacts, facts_without_server
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
-from flwr_dpkmeans.rounds.private_sum import Algorithm, Array, ClusterState, InitialState
-from flwr_dpkmeans.server_facts import ServerFacts, facts_without_server
+from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, InitialState
 
 DEFAULT_ROUNDS = 5
 """Lloyd rounds unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the paper's mixture."""

@@ -10,8 +10,7 @@ from flwr_dpkmeans.baselines.noisy_average import NOISE_BITS
 from flwr_dpkmeans.baselines.selection import SELECTION_SLACK, selection_rate
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, PureRelease, calibrate_gaussian, compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import product_at_least
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 
 # Part of epsilon that goes to the selections, and parts of the squared GDP parameter of the Gaussian releases, which

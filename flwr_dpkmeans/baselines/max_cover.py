@@ -27,7 +27,7 @@ from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, Cove
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
 from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid
 from flwr_dpkmeans.privacy.accounting import Event
-from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.noise import NoiseSource
 
 _RESTARTS = 10
 _SMALLEST_RADIUS = 2.0**-10  # points live on multiples of 2^-16
@@ -120,7 +120,7 @@ def max_cover(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.samplers import SeededNoise
+    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
     >>> result = max_cover(points, 2, epsilon=1.0, delta=1e-6, source=SeededNoise(generator), generator=generator)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.baselines._inputs import FloatArray
 from flwr_dpkmeans.kmeans import round_to_grid, truncate
-from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.noise import NoiseSource
 
 NOISE_BITS = 24
 """Noise lives on multiples of 2^-24: what its discreteness costs falls with the square of the step, to nothing."""
@@ -36,7 +36,7 @@ def add_gaussian_noise(values: FloatArray, std: float, source: NoiseSource) -> F
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.samplers import SeededNoise
+    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> noise = SeededNoise(np.random.default_rng(0))
     >>> add_gaussian_noise(np.array([[8.0, 9.0]]), 0.001, noise).round(2).tolist()
     [[8.0, 9.0]]
@@ -120,7 +120,7 @@ def noisy_averages(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.samplers import SeededNoise
+    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> found = noisy_averages(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int32), previous=None, n_clusters=2,
     ...                        sum_std=0.01, count_std=0.01, source=SeededNoise(np.random.default_rng(0)))
     >>> found.centroids.round(2).tolist(), found.counts.round().astype(int).tolist()

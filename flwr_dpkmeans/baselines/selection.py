@@ -52,7 +52,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.gaussian import smallest_true
-from flwr_dpkmeans.privacy.samplers import NoiseSource
+from flwr_dpkmeans.privacy.noise import NoiseSource
 
 _WEIGHT_BITS = 192
 LARGEST_NUMBER_OF_CANDIDATES = 2**62

@@ -12,24 +12,23 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.cautions import local_cautions
-from flwr_dpkmeans.columns import agreed_names, places_of
+from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.units import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import column_names, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.evaluation import read_evaluation
-from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.records import load_plan
-from flwr_dpkmeans.flower.units import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.kmeans.ranges import Ranges
-from flwr_dpkmeans.plan import Box, Plan
-from flwr_dpkmeans.planning import build_algorithm
-from flwr_dpkmeans.preliminary import preliminary_statistic
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.evaluation import EvaluationResult
-from flwr_dpkmeans.rounds.private_sum import ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.cautions import local_cautions
+from flwr_dpkmeans.sums.columns import agreed_names, places_of
+from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.round import ClusterState, Labels, PrivateSum
 
 logger = placed_logger("flwr_dpkmeans.client")
 

@@ -14,9 +14,9 @@ from flwr_dpkmeans.data.tables import column_names
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inner import run_numpy_client
-from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation, secure_aggregation_mod
 from flwr_dpkmeans.flower.node import output_folder
+from flwr_dpkmeans.log import placed_logger
 
 logger = placed_logger("flwr_dpkmeans.client")
 

@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.logs import printable
+from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg.ring import Ring
 
 RECORD = "dpkmeans"

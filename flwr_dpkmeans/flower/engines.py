@@ -15,32 +15,31 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.central import fit_central
+from flwr_dpkmeans.algorithms.held import hold_points
+from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.units import in_box, plan_bounds
+from flwr_dpkmeans.baselines.central import fit_central
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.direct import run_direct
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.held import hold_points
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.flower.units import in_box, plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Box, Plan
-from flwr_dpkmeans.plan_defaults import resolve_delta
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
-from flwr_dpkmeans.reporting import Step, build_report
-from flwr_dpkmeans.results.evaluation import EvaluationResult
-from flwr_dpkmeans.rounds.private_sum import Labels
+from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.statement import Step, build_report
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 

@@ -14,7 +14,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.client import KMeansClient, Task
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.rounds.private_sum import ClusterState
+from flwr_dpkmeans.sums.round import ClusterState
 
 NextCall = Callable[[Message, Context], Message]
 _EMPTY_TENSOR = "_empty"

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from flwr_dpkmeans.flower.logs import placed_logger, where_raised
+from flwr_dpkmeans.log import placed_logger, where_raised
 
 logger = placed_logger("flwr_dpkmeans.inprocess")
 

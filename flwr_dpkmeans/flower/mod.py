@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.agreement import require_server_state, require_successor, require_widened, with_columns
-from flwr_dpkmeans.columns import agreed_names
+from flwr_dpkmeans.algorithms.discovery import Found, take_preliminary
 from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import (
     DataError,
@@ -23,26 +22,7 @@ from flwr_dpkmeans.errors import (
     PeerError,
     ProtocolError,
 )
-from flwr_dpkmeans.flower import client_log
-from flwr_dpkmeans.flower.approval import (
-    approve_plan,
-    charge,
-    ledger_run,
-    pins_of,
-    require_agreed_columns,
-    require_allowed,
-    require_columns,
-    require_fresh,
-    require_in_time,
-    require_labels,
-    require_ledger,
-    require_named_box,
-    require_pinned,
-    require_planned,
-    require_width,
-)
 from flwr_dpkmeans.flower.inner import ask_statistic, deliver_result, describe
-from flwr_dpkmeans.flower.logs import Place, now_at, placed
 from flwr_dpkmeans.flower.memory import ClientMemory, recall, remember
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings, stream_number
 from flwr_dpkmeans.flower.records import (
@@ -61,15 +41,29 @@ from flwr_dpkmeans.flower.records import (
     stage_of,
 )
 from flwr_dpkmeans.flower.recovery_mod import require_confirmed, share, unmask
-from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.planning import build_algorithm, initial_state
-from flwr_dpkmeans.preliminary import Found, take_preliminary
-from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.log import Place, now_at, placed
+from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.guard import (
+    approve_plan,
+    charge,
+    ledger_run,
+    pins_of,
+    require_agreed_columns,
+    require_allowed,
+    require_columns,
+    require_fresh,
+    require_in_time,
+    require_labels,
+    require_ledger,
+    require_named_box,
+    require_pinned,
+    require_planned,
+    require_width,
+)
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
+from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, pinned_identities
-from flwr_dpkmeans.privacy.samplers import NoiseSource
-from flwr_dpkmeans.reporting import build_report
-from flwr_dpkmeans.rounds.state import ClusterState, unpack_state
 from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.credentials import fingerprints
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -85,7 +79,13 @@ from flwr_dpkmeans.secagg.protocols import (
 )
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.columns import agreed_names
+from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.state import ClusterState, unpack_state
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.verify import require_server_state, require_successor, require_widened, with_columns
 
 NextCall = Callable[[Message, Context], Message]
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."

@@ -12,11 +12,11 @@ from typing import Any
 
 from flwr.app import Context
 
-from flwr_dpkmeans.direct import FIRST_NODE_ID
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.privacy.ledger import FileLedger, Ledger
-from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.ledger import FileLedger, Ledger
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGERS = "ledgers"
@@ -62,7 +62,7 @@ class NodeSettings:
         if self.policy.pinned_peers is not None and self.identity is None:
             raise ConfigurationError(
                 "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
-                "'python -m flwr_dpkmeans.identity new PATH' and give its path in the node's configuration."
+                "'python -m flwr_dpkmeans identity new PATH' and give its path in the node's configuration."
             )
 
 

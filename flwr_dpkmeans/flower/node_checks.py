@@ -25,10 +25,10 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, missing_seams, require_private
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
-from flwr_dpkmeans.privacy.ledger import FileLedger
-from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 CLOCK_AHEAD_SECONDS = 5.0
 """A SuperLink turns requests away that are signed so far in its future, or 305 s in its past (Flower 1.41)."""

@@ -8,8 +8,8 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.node.identity import IDENTITY_BYTES, SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
 

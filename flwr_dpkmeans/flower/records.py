@@ -41,12 +41,12 @@ from flwr_dpkmeans.flower.packing import (
     unpack_roster,
 )
 from flwr_dpkmeans.flower.versions import require_same_versions, version_fields
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.plan_defaults import resolve_delta
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.plan import Plan
 
 __all__ = ["RECORD", "VECTOR_LAYOUT", "VECTOR_RECORD", "unpack_boxes"]
 
@@ -95,7 +95,7 @@ class KeysReply:
         From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
         refuse before anybody pays for it; else empty.
     columns : str
-        Digest of its column names in the order that the run agrees on (`flwr_dpkmeans.columns`); empty without names.
+        Digest of its column names in the order that the run agrees on (`sums.columns`); empty without names.
     """
 
     public_key: bytes

@@ -17,7 +17,7 @@ from flwr_dpkmeans.flower.packing import (
     unpack_roster,
 )
 from flwr_dpkmeans.flower.records import Stage, Status
-from flwr_dpkmeans.secagg.identity import SIGNATURE_BYTES
+from flwr_dpkmeans.node.identity import SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
 
 

@@ -8,13 +8,13 @@ from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.logs import placed_logger
 from flwr_dpkmeans.flower.recovery_records import (
     parse_share_reply,
     parse_unmask_reply,
     share_request_content,
     unmask_request_content,
 )
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.units import in_squared_units
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.flower.units import in_squared_units
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, report_files, result_files, write_folder
 
 CURVE_FILE = "cost_curve.png"

@@ -20,9 +20,9 @@ from flwr_dpkmeans.data.server_data import load_server_table
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.app_data import mixture_of
-from flwr_dpkmeans.flower.logs import LogOptions
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.log import LogOptions
 
 _STRATEGY_KEYS = (
     "algorithm",

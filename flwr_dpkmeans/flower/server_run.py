@@ -12,13 +12,13 @@ from typing import Any
 
 from flwr.app import Message, RecordDict
 
-from flwr_dpkmeans.algorithms.evaluation import result_extras
+from flwr_dpkmeans.algorithms.discovery import COUNT, Found, take_preliminary
+from flwr_dpkmeans.algorithms.held import HeldPoints
+from flwr_dpkmeans.algorithms.measure_round import result_extras
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.flower_errors import error_text
-from flwr_dpkmeans.flower.held import HeldPoints
-from flwr_dpkmeans.flower.logs import now_at, placed_logger
 from flwr_dpkmeans.flower.records import (
     KeysReply,
     Stage,
@@ -34,22 +34,22 @@ from flwr_dpkmeans.flower.records import (
     require_node_versions,
 )
 from flwr_dpkmeans.flower.recovery_run import RecoveryRun
-from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, redraft_plan
-from flwr_dpkmeans.plausible import require_plausible
-from flwr_dpkmeans.preliminary import COUNT, Found, take_preliminary
-from flwr_dpkmeans.privacy.mechanisms import ReleasedSum, vector_length
+from flwr_dpkmeans.log import now_at, placed_logger
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
+from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
-from flwr_dpkmeans.reporting import Step, build_report, describe_step
-from flwr_dpkmeans.rounds.state import ClusterState, pack_state
 from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, redraft_plan
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.plausible import require_plausible
+from flwr_dpkmeans.sums.state import ClusterState, pack_state
+from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
+from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
 

@@ -16,23 +16,22 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
+from flwr_dpkmeans.algorithms.held import hold_points, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.units import in_callers_units
 from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, Dropout, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.content import set_wait
-from flwr_dpkmeans.flower.held import hold_points, is_private, resolve_bounds
-from flwr_dpkmeans.flower.logs import Place, placed, placed_logger
 from flwr_dpkmeans.flower.pace import announce, is_deployed
 from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.units import in_callers_units
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.flower.waves import exchange
-from flwr_dpkmeans.planning import require_supported, worst_case
+from flwr_dpkmeans.log import Place, placed, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.reporting import Step, why_not_private
-from flwr_dpkmeans.results.evaluation import EvaluationResult
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.draft import require_supported, worst_case
+from flwr_dpkmeans.sums.statement import Step, why_not_private
+from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
 

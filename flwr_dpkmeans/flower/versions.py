@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr_dpkmeans import __version__, plan
+from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import VersionError
 from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.sums import plan
 
 _PROTOCOL, _PLAN, _PACKAGE = "protocol", "plan_format", "package"
 _HIGHEST = 10**6

@@ -1,4 +1,4 @@
-"""``python -m flwr_dpkmeans.plan``: what to expect of a run, before any data are touched."""
+"""``python -m flwr_dpkmeans plan``: what to expect of a run, before any data are touched."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     """Options are named as in the configuration."""
     parser = argparse.ArgumentParser(
-        prog="python -m flwr_dpkmeans.plan",
+        prog="python -m flwr_dpkmeans plan",
         description="Forecast noise, accuracy, messages and minutes of a run from its public shape; reads no data.",
     )
     add = parser.add_argument

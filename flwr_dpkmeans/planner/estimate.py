@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
+from flwr_dpkmeans.sums.plan import Plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
-from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planner.estimate import centroid_noise, largest_n_clusters, noise_in_units
 from flwr_dpkmeans.planner.notes import notes_on
 from flwr_dpkmeans.planner.request import PlanningRequest
@@ -16,7 +15,8 @@ from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
 from flwr_dpkmeans.planner.search import curve, epsilon_for_target, epsilon_grid, expected_points, n_clusters_grid
 from flwr_dpkmeans.planner.simulate import Excess, Simulator
 from flwr_dpkmeans.planner.traffic import deployment_of
-from flwr_dpkmeans.planning import worst_case
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.plan import Plan
 
 
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flwr_dpkmeans.cautions import plan_cautions
 from flwr_dpkmeans.planner.estimate import half_survives
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.result import AlgorithmForecast
 from flwr_dpkmeans.planner.search import BEYOND_GRID
 from flwr_dpkmeans.planner.simulate import CENTRE_RANGE, simulated_size
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.cautions import plan_cautions
 
 
 def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tuple[str, ...]:

@@ -11,15 +11,14 @@ from typing import Any
 
 from flwr_dpkmeans import algorithms
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.algorithms.held import is_private, resolve_bounds
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.config_checks import choice
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.flower.held import is_private, resolve_bounds
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
 
 DEFAULT_TARGET_EXCESS = 0.1
 DEFAULT_SPREAD = 0.15

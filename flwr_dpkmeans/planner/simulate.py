@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan, make_noise_source
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.planning import build_algorithm, initial_state
-from flwr_dpkmeans.privacy.mechanisms import draw_noise
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.rounds.private_sum import PrivateSum
-from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.privacy.release import PrivacyUnit, draw_noise
 from flwr_dpkmeans.secagg.ring import Ring, encode
+from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.round import PrivateSum
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import as_released, trust_model
 from flwr_dpkmeans.threads import one_thread
-from flwr_dpkmeans.trust import trust_model
-from flwr_dpkmeans.trust.base import as_released
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from flwr_dpkmeans.planner.estimate import MOST_CLUSTERS
 from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
 from flwr_dpkmeans.planner.simulate import Excess
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 TEXT_WIDTH = 110
 _UNKNOWN = "unknown"

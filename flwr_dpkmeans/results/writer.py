@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.results.evaluation import EvaluationResult
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES, verify_keys
+from flwr_dpkmeans.node.identity import IDENTITY_BYTES, SIGNATURE_BYTES, verify_keys
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -88,7 +88,7 @@ def require_pinned(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.secagg.identity import Identity
+    >>> from flwr_dpkmeans.node.identity import Identity
     >>> alice, bob = Identity.generate(), Identity.generate()
     >>> roster = Roster.of(0, {2: b"a" * 32, 3: b"b" * 32})
     >>> signed = Credential(bob.public_key, bytes(32), bob.sign_keys(1, 3, bytes(32), b"b" * 32))

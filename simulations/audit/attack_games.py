@@ -1,7 +1,7 @@
 """The games that attacks are measured in: which rows, which target, and one run of the real code.
 
 A game draws a fresh half of a pool of rows, adds the target or does not, and clusters the rows over two clients by
-`flwr_dpkmeans.direct.run_direct`. Everything is public but the rows and the noise: the plan, N (the same with and
+`flwr_dpkmeans.sums.local.run_direct`. Everything is public but the rows and the noise: the plan, N (the same with and
 without the target) and the start. What is watched is what a client reads in FastLloyd's threat model: all released
 sums, and so all centroids. Drawing the other rows afresh in both worlds leaves the guarantee as it is (a mixture over
 them is no easier to tell apart), and gives attacks on non-private Lloyd something to be unsure about.
@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
-from flwr_dpkmeans.direct import Seen, run_direct
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.held import HeldPoints, hold_points
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
 from flwr_dpkmeans.privacy.totals import Totals, add_up
-from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.local import Seen, run_direct
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import ClusterState
 
 Array = NDArray[np.float64]
 

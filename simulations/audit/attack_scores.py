@@ -25,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan
 from simulations.audit.attack_games import Played, contribution
 
 Array = NDArray[np.float64]

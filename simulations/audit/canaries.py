@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
-from flwr_dpkmeans.direct import Seen, run_direct
+from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.held import HeldPoints, hold_points
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan, initial_state
-from flwr_dpkmeans.reporting import epsilon_after
+from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.local import Seen, run_direct
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
 from simulations.audit.bounds import Method
 from simulations.audit.cases import SEED, Case, Neighbours

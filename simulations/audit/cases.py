@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.held import HeldPoints, hold_points
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan, initial_state
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.plan import Plan
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flwr_dpkmeans.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan
 from simulations.audit.bounds import Method, Rule, Scores, choose_rule, lower_bound
 from simulations.audit.distinguishers import LIKELIHOOD
 from simulations.audit.linear import learn_direction

@@ -26,16 +26,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.direct import FIRST_NODE_ID
+from flwr_dpkmeans.algorithms.discovery import Found
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.plan import make_noise_source
-from flwr_dpkmeans.planning import initial_state
-from flwr_dpkmeans.preliminary import Found
-from flwr_dpkmeans.privacy.mechanisms import draw_noise
-from flwr_dpkmeans.privacy.samplers import NoiseKind
-from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.privacy.noise import NoiseKind
+from flwr_dpkmeans.privacy.release import draw_noise
 from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import make_noise_source
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of
 from simulations.audit.views import HiddenWords, ReadableSum, View

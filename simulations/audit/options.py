@@ -12,8 +12,8 @@ from typing import Any
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
-from flwr_dpkmeans.trust import TRUST_MODELS
+from flwr_dpkmeans.privacy.release import NoiseShape
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
-from flwr_dpkmeans import reporting
-from flwr_dpkmeans.direct import Seen, run_direct
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums.local import Seen, run_direct
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import in_box
 from simulations.audit.views import Adversary, View, view_of

@@ -23,13 +23,13 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.direct import Seen
+from flwr_dpkmeans.algorithms.discovery import Found
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.preliminary import Found
-from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.local import Seen
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import trust_model
 
 Array = NDArray[np.float64]
 

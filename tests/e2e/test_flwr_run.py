@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_superlink import LocalSuperLink
+from support.local_superlink import LocalSuperLink
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled

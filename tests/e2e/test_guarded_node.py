@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from apps import THIEF, app_files, write_app
 from flwr.cli.build import build_fab_from_disk
-from node_files import write_node
+from support.apps import THIEF, app_files, write_app
+from support.node_files import write_node
 
 from flwr_dpkmeans.flower.app_guard import digest_of
 from simulations.deployment import PROJECT, Deployment, deployed

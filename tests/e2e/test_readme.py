@@ -40,5 +40,5 @@ def test_options_of_flwr_run_are_declared(text: str) -> None:
 
 def test_modules_to_run_exist() -> None:
     names = set(re.findall(r"python3?\s+-m\s+([\w.]+)", README)) - {"venv"}
-    assert {"pytest", "simulations.run", "flwr_dpkmeans.ledger"} <= names
+    assert {"pytest", "simulations.run", "flwr_dpkmeans.node.ledger_command"} <= names
     assert [name for name in sorted(names) if importlib.util.find_spec(name) is None] == []

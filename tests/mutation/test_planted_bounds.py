@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import bound_bugs
 import pytest
-from bound_detectors import require_bounds, require_information, require_nothing_of_nobody
-from planting import Bug, require_caught, require_missed
+from support import bound_bugs
+from support.bound_detectors import require_bounds, require_information, require_nothing_of_nobody
+from support.planting import Bug, require_caught, require_missed
 
 WIDE: dict[str, Any] = {"n_features": 4, "alpha": 1.2}
 """FastLloyd's radii are above 1, but below the box's diagonal."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import budget_bugs
 import pytest
-from bound_detectors import plan_for, require_information
-from planting import Bug, require_caught
-from price_detectors import require_charged, require_priced
-from protocol_federation import grid_parts
-from wire_detectors import federation_run
+from support import budget_bugs
+from support.bound_detectors import plan_for, require_information
+from support.planting import Bug, require_caught
+from support.price_detectors import require_charged, require_priced
+from support.protocol_federation import grid_parts
+from support.wire_detectors import federation_run
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import leak_bugs
-import noise_bugs
 import pytest
-from noise_detectors import (
+from support import leak_bugs, noise_bugs
+from support.noise_detectors import (
     Noise,
     audited,
     noise_of_published_counts,
@@ -69,9 +68,9 @@ from noise_detectors import (
     require_exact_sampler,
     require_unrelated,
 )
-from planting import Bug, planted, require_caught
+from support.planting import Bug, planted, require_caught
 
-from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
+from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from simulations.audit.audit import AuditResult
 
 pytestmark = pytest.mark.statistical

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import leak_bugs
 import pytest
-from planting import Bug, require_caught, require_missed
-from price_detectors import participations, require_own_coins
-from protocol_federation import grid_parts
-from recovery_federation import RecoveryFederation
-from wire_detectors import (
+from support import leak_bugs
+from support.planting import Bug, require_caught, require_missed
+from support.price_detectors import participations, require_own_coins
+from support.protocol_federation import grid_parts
+from support.recovery_federation import RecoveryFederation
+from support.wire_detectors import (
     Lines,
     Watched,
     different_parts,

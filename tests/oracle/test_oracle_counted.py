@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pricing import mixture_delta
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
+from support.pricing import mixture_delta
 
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.plan import Plan, price
-from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.events import dominating_release
-from flwr_dpkmeans.privacy.mechanisms import Block
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.privacy.release import Block
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan, price
 
 Array = NDArray[np.float64]
 Outcome = tuple[float, float, Plan]

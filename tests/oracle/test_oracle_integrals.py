@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from integration import (
+from support.integration import (
     beside_gaussian,
     discrete_gaussian,
     discrete_gaussian_delta,
@@ -20,7 +20,7 @@ from integration import (
     shared_gaussian,
     shifts,
 )
-from pricing import bracket, gdp_delta, gdp_epsilon, mixture_delta, mixture_epsilon
+from support.pricing import bracket, gdp_delta, gdp_epsilon, mixture_delta, mixture_epsilon
 
 from flwr_dpkmeans.privacy.accounting import (
     Event,
@@ -30,8 +30,7 @@ from flwr_dpkmeans.privacy.accounting import (
     compose_delta,
     compose_epsilon,
 )
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import SAME
 
 DELTAS = (1e-2, 1e-5, 1e-9)

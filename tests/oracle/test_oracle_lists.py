@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from plans import COARSE, GRID, Verdict, log_uniform, verdict, within_accountants
-from pricing import Draw, Noise, gdp_epsilon, parts_of, renyi_epsilon
+from support.plans import COARSE, GRID, Verdict, log_uniform, verdict, within_accountants
+from support.pricing import Draw, Noise, gdp_epsilon, parts_of, renyi_epsilon
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.accounting import Event, calibrate_scale, compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, round_events
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, round_events
 
 FULL = "FULL_ORACLE" in os.environ
 N_LISTS = 1000 if FULL else 150

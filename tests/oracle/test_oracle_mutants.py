@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from integration import beside_gaussian, discrete_laplace_losses
-from plans import Request, draws_of_all, require_noise_of_shares, require_plan, require_used, verdict
-from pricing import Draw, Noise
+from support.integration import beside_gaussian, discrete_laplace_losses
+from support.plans import Request, draws_of_all, require_noise_of_shares, require_plan, require_used, verdict
+from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.plan import Plan, price
-from flwr_dpkmeans.privacy import calibration, composition, mechanisms, mixture, totals
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
+from flwr_dpkmeans.privacy import calibration, composition, mixture, totals
+from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.accounting import LaplaceRelease, compose_delta
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.search import first_private
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.server_facts import ServerFacts
-from flwr_dpkmeans.trust.base import Shares
+from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.trust import Shares
 
 BOX = ((-1.0,), (1.0,))
 GAUSSIAN = [Draw((Noise(True, 3.0, 1.0, 100, 2.0**-16), Noise(True, 5.0, 1.0, 10, 2.0**-16)))] * 4
@@ -148,7 +149,7 @@ def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest
 
 def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response that lies more often than its epsilon allows, and continuous Laplace noise in its place."""
-    from integration import laplace_losses
+    from support.integration import laplace_losses
 
     original = mixture._responses
     monkeypatch.setattr(mixture, "_responses", lambda epsilon, count: original(0.97 * epsilon, count))

@@ -10,10 +10,10 @@ import os
 import time
 
 import pytest
-from plans import ABOVE_GAUSSIAN, ABOVE_OTHERS, COARSE, Harvest, walk
+from support.plans import ABOVE_GAUSSIAN, ABOVE_OTHERS, COARSE, Harvest, walk
 
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 
 FULL = "FULL_ORACLE" in os.environ
 PARTS = 10 if FULL else 1

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from protocol_federation import Federation, grid_parts, make_federation
-from stopping import true_delta
+from support.protocol_federation import Federation, grid_parts, make_federation
+from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import approval
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import RECORD
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy import _ledger_book
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.reporting import epsilon_after
+from flwr_dpkmeans.node import guard as approval
+from flwr_dpkmeans.node import ledger_book as _ledger_book
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import epsilon_after
 
 SIZES = (40, 30, 20)
 NUMERICS = 1.002

@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower import packing, records, recovery_records
@@ -24,9 +24,9 @@ from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.records import Status, dump_plan, load_plan, parse_failure
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
 
 FUZZ = settings(
     max_examples=100,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recovery_federation import PLAN, RecoveryFederation
+from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg.messages import Release

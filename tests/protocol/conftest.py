@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from protocol_federation import truth
+from support.protocol_federation import truth
 
 __all__ = ["truth"]

@@ -32,7 +32,6 @@ from test_hostile_server import (
     with_text,
 )
 
-from flwr_dpkmeans import planning
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.flower.content import MAX_BLOB_BYTES, MAX_LIST_BYTES, RECORD, VECTOR_LAYOUT, VECTOR_RECORD
@@ -48,9 +47,10 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     request_content,
 )
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.rounds.state import unpack_state
+from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import unpack_state
 
 SECONDS = 1.0
 """Of processor time, since the machine that runs the tests may be busy."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import COHORTS, Outcome, run_in_a_storm
+from support.chaos import COHORTS, Outcome, run_in_a_storm
 
 from flwr_dpkmeans.flower import mod
 from flwr_dpkmeans.secagg import server as secagg_server

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_federation import grid_parts, make_federation, small_config
+from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.approval import charge, require_allowed
 from flwr_dpkmeans.flower.node import NodeSettings
-from flwr_dpkmeans.planning import draft_plan, worst_case
-from flwr_dpkmeans.privacy.ledger import FileLedger, MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.guard import charge, require_allowed
+from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
 N_REQUESTS = 41
 SIZES = (120, 80, 60)

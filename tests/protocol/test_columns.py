@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Message
-from protocol_federation import Federation, all_bytes, grid_parts, make_federation, small_config
+from support.protocol_federation import Federation, all_bytes, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.agreement import require_successor, verify_plan
-from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import ProxyLloyd
-from flwr_dpkmeans.planning import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.columns import columns_digest
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 
 NAMES = ("secret_age", "secret_income")
 OTHER = ("secret_age", "secret_rent")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from protocol_federation import (
+from support.protocol_federation import (
     Federation,
     Truth,
     count_readable,
@@ -29,8 +29,8 @@ from flwr_dpkmeans.flower import records
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.versions import version_fields
-from flwr_dpkmeans.planning import worst_case
-from flwr_dpkmeans.reporting import epsilon_after
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.statement import epsilon_after
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 4

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from protocol_federation import (
+from support.protocol_federation import (
     Federation,
     Truth,
     all_bytes,
@@ -37,10 +37,10 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import RECORD, Stage, Status, parse_failure, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.plan import price
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.reporting import epsilon_after
-from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.plan import price
+from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]
 

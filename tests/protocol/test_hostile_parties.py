@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
-from protocol_federation import (
+from support.protocol_federation import (
     Federation,
     Words,
     count_readable,
@@ -40,8 +40,8 @@ from flwr_dpkmeans.errors import CohortError, DPKMeansError, ProtocolError, Refu
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, parse_failure, request_content
 from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.plan import Plan
 
 TRUSTS = ("oblivious", "central", "distributed")
 

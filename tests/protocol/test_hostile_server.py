@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from protocol_federation import (
+from support.protocol_federation import (
     Federation,
     all_bytes,
     grid_parts,
@@ -47,14 +47,13 @@ from flwr_dpkmeans.flower.records import (
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.flower.versions import version_fields
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 3

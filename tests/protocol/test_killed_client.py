@@ -23,16 +23,16 @@ from typing import Any
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from ledger_crashes import Countdown
-from protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.ledger_crashes import Countdown
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.inprocess import Node, copied
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.privacy.ledger import FileLedger, inspect_ledger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.reporting import epsilon_after
+from flwr_dpkmeans.node.ledger import FileLedger, inspect_ledger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import epsilon_after
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 

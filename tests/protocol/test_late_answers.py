@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from protocol_federation import Federation, grid_parts, make_federation
+from support.protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import approval, mod
+from flwr_dpkmeans.flower import mod
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.content import RECORD, WAIT
 from flwr_dpkmeans.flower.records import Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.node import guard as approval
 
 SIZES = (120, 80, 60, 40, 30, 20)
 NODES = (2, 3, 4, 5, 6, 7)

@@ -22,21 +22,21 @@ import numpy as np
 import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
-from protocol_federation import Federation, Truth, grid_parts, make_federation
+from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import DataError, RefusalError
-from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.logs import LineFormatter, LogFormat
 from flwr_dpkmeans.flower.records import RECORD
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.log import LineFormatter, LogFormat
+from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import client as secagg_client
 from flwr_dpkmeans.secagg.recovery import client as recovery_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
+from flwr_dpkmeans.sums.state import ClusterState
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1

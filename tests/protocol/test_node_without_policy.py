@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocol_federation import grid_parts, make_federation, small_config
+from support.protocol_federation import grid_parts, make_federation, small_config
 
 import flwr_dpkmeans
-from flwr_dpkmeans.columns import columns_digest
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import LedgerEntry, MemoryLedger, Past
-from flwr_dpkmeans.privacy.policy import DEPLOYED, REQUIRED, ClientPolicy
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
+from flwr_dpkmeans.sums.columns import columns_digest
+from flwr_dpkmeans.sums.draft import draft_plan
 
-EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "privacy" / "policy.example.toml"
+EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "node" / "policy.example.toml"
 PARTS = grid_parts((120, 80, 60))
 COMPLETE = {
     "max-epsilon-per-run": "1.5",

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from protocol_federation import (
+from scipy import stats
+from support.protocol_federation import (
     Federation,
     Truth,
     Words,
@@ -20,10 +21,9 @@ from protocol_federation import (
     record_truth,
     small_config,
 )
-from scipy import stats
 
-from flwr_dpkmeans.privacy import mechanisms
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
+from flwr_dpkmeans.privacy import release as mechanisms
+from flwr_dpkmeans.privacy.release import NoiseShape
 
 SMALLEST_P = 1e-7
 CONFIG: dict[str, Any] = {

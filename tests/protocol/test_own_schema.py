@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from protocol_federation import all_bytes, grid_parts, small_config
+from support.protocol_federation import all_bytes, grid_parts, small_config
 
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.app_data import load_client
@@ -20,8 +20,8 @@ from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import parse_failure
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]

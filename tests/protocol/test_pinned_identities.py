@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
+from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower import mod, server_run
-from flwr_dpkmeans.flower.approval import require_pinned
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
 from flwr_dpkmeans.flower.records import (
@@ -33,17 +32,18 @@ from flwr_dpkmeans.flower.records import (
 )
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.versions import version_fields
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.guard import require_pinned
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind
 from flwr_dpkmeans.secagg.credentials import Credential, pin_mark
-from flwr_dpkmeans.secagg.identity import Identity
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 60, 40)
 NODES = (2, 3, 4, 5)

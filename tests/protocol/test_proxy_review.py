@@ -10,27 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protocol_federation import all_bytes, make_federation, received_vectors
+from support.protocol_federation import all_bytes, make_federation, received_vectors
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
 from test_server_state import drawn
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.agreement import verify_plan
+from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower import approval, result_files
 from flwr_dpkmeans.flower import mod as mod_module
-from flwr_dpkmeans.flower.held import hold_points
+from flwr_dpkmeans.flower import result_files
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import Stage, dump_plan, request_content
 from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.reporting import build_report
-from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.node import guard as approval
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.verify import verify_plan
 
 BOX = ((0.0,) * 3, (0.5,) * 3)
 

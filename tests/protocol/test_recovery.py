@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from protocol_federation import (
+from support.protocol_federation import (
     GRID,
     Federation,
     Truth,
@@ -31,8 +31,8 @@ from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.recovery import server as server_module
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.content import RECORD
@@ -15,12 +15,12 @@ from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.memory import recall
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import SHARES_GIVEN
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.ledger import SHARES_GIVEN
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState, least_survivors
-from flwr_dpkmeans.trust import distributed
+from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums.draft import draft_plan
 
 N, T, VICTIM = 12, 2, 5
 TRUSTS = ("oblivious", "central", "distributed")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from protocol_federation import (
+from scipy import stats
+from support.protocol_federation import (
     Federation,
     Truth,
     Words,
@@ -23,7 +24,6 @@ from protocol_federation import (
     record_truth,
     small_config,
 )
-from scipy import stats
 
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD, unpack_boxes
 from flwr_dpkmeans.flower.server_run import ServerRun

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protocol_federation import (
+from support.protocol_federation import (
     Federation,
     Words,
     count_readable,
@@ -24,9 +24,9 @@ from protocol_federation import (
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape, vector_length
-from flwr_dpkmeans.trust import TRUST_MODELS, trust_model
+from flwr_dpkmeans.privacy.release import NoiseShape, vector_length
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, trust_model
 
 SIZES = (120, 80, 0, 60, 40)
 LLOYD_FAMILY = ("fastlloyd", "glloyd", "sulloyd", "lloyd")

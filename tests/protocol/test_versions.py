@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
-from protocol_federation import Federation, Truth, count_readable, grid_parts, make_federation, received_vectors
+from support.protocol_federation import Federation, Truth, count_readable, grid_parts, make_federation, received_vectors
 from test_dropouts import with_content, with_header
 from test_hostile_server import VICTIM, changed, hostile, small_config
 
 import flwr_dpkmeans
-from flwr_dpkmeans import plan as plan_module
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.content import header_of
 from flwr_dpkmeans.flower.inprocess import Node
 from flwr_dpkmeans.flower.records import RECORD, Stage, Status, dump_plan, plan_digest, request_content
 from flwr_dpkmeans.flower.versions import Versions, own_versions, stated_versions, version_fields
-from flwr_dpkmeans.secagg import identity as identity_module
+from flwr_dpkmeans.node import identity as identity_module
+from flwr_dpkmeans.node.identity import Identity, verify_keys
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.identity import Identity, verify_keys
+from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)
 OWN = own_versions()

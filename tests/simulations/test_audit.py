@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import direct, reporting
 from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, feddp_steps
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
-from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.privacy import mechanisms
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape
-from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource
+from flwr_dpkmeans.privacy import release as mechanisms
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
+from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.secagg import client as secagg_client
-from flwr_dpkmeans.trust import base, distributed
+from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums import trust as base
+from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
 from simulations.audit.audit import ROUNDING, AuditOptions, AuditResult, prepare, run_audit

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.direct import Seen, run_direct
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.reporting import epsilon_after
+from flwr_dpkmeans.sums.local import Seen, run_direct
+from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, prepare
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth

@@ -17,10 +17,10 @@ import simulations.deploy
 from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
-from flwr_dpkmeans.flower.approval import _summary
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.guard import _summary
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.sums.draft import draft_plan
 from simulations.deploy.__main__ import expected_duration, main, run_settings
 from simulations.deploy.certificates import make_credentials, write_node_key
 from simulations.deploy.collected import collect

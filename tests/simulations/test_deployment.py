@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apps import app_files, write_app
 from flwr.cli.build import build_fab_from_disk
+from support.apps import app_files, write_app
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import digest_of

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.privacy.samplers import NoiseKind, SecureNoise, noise_source
-from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_key,
     generate_group_key,
@@ -30,6 +29,7 @@ from flwr_dpkmeans.secagg.keys import (
 from flwr_dpkmeans.secagg.recovery.shamir import share
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 SEED = 20240607
 PEER = public_key_of(bytes(range(32)))

@@ -11,15 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import parse_run
-from flwr_dpkmeans.direct import run_direct
-from flwr_dpkmeans.evaluation import read_evaluation
+from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan, make_noise_source
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.results.evaluation import EvaluationResult, Measured
-from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import AggregateVector, encode
-from flwr_dpkmeans.trust import trust_model
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import trust_model
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

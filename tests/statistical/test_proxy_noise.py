@@ -14,12 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from protocol_federation import Federation, Truth, grid_parts, make_federation, plant_noise, record_truth, small_config
 from scipy import stats
+from support.protocol_federation import (
+    Federation,
+    Truth,
+    grid_parts,
+    make_federation,
+    plant_noise,
+    record_truth,
+    small_config,
+)
 
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy import mechanisms
-from flwr_dpkmeans.privacy.samplers import SeededNoise
+from flwr_dpkmeans.privacy import release as mechanisms
+from flwr_dpkmeans.privacy.noise import SeededNoise
+from flwr_dpkmeans.sums.draft import draft_plan
 
 pytestmark = pytest.mark.statistical
 

@@ -13,11 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from exact_noise import probability_below
 from numpy.typing import NDArray
 from scipy import special, stats
+from support.exact_noise import probability_below
 
-from flwr_dpkmeans.privacy.samplers import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 
 pytestmark = pytest.mark.statistical
 

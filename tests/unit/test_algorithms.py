@@ -17,13 +17,12 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import cluster_radius, split_multiplier
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
-from flwr_dpkmeans.privacy.sensitivity import Norm
-from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.trust.base import as_released
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Algorithm, ClusterState
+from flwr_dpkmeans.sums.trust import as_released
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from apps import THIEF, app_files, packed
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
+from support.apps import THIEF, app_files, packed
 
 from flwr_dpkmeans.flower import app_guard as guards
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs

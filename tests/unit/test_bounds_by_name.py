@@ -15,8 +15,8 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.strategy import FastLloyd, KMeansResult
-from flwr_dpkmeans.privacy.ledger import MemoryLedger
-from flwr_dpkmeans.privacy.policy import ClientPolicy
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 TABLE = ("age", "income")
 

@@ -14,8 +14,8 @@ from flwr_dpkmeans.config import KMeansConfig, Schedule, parse_config
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
-from flwr_dpkmeans.privacy.samplers import NoiseKind
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
+from flwr_dpkmeans.privacy.noise import NoiseKind
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 BOX = ((-1.0,), (1.0,))
 

@@ -19,8 +19,8 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, own_options
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.privacy.sensitivity import PrivacyUnit
-from flwr_dpkmeans.trust import TRUST_MODELS
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 EPSILON = 3.0
 LOWER, UPPER = -1.0, 2.0

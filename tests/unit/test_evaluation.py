@@ -13,21 +13,20 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, parse_run
-from flwr_dpkmeans.algorithms.evaluation import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
+from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.measure_round import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.evaluation import read_evaluation
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
-from flwr_dpkmeans.plan import Plan
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.estimate import centroid_noise
 from flwr_dpkmeans.planner.traffic import deployment_of
-from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.reporting import is_private_plan
-from flwr_dpkmeans.results.evaluation import EvaluationResult
 from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
-from flwr_dpkmeans.rounds.state import ClusterState
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.statement import is_private_plan
 
 Floats = NDArray[np.float64]
 MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
@@ -437,7 +436,7 @@ def test_choose_k_spends_everything_on_the_choice() -> None:
 
 
 def test_every_algorithm_has_a_theorem_for_it() -> None:
-    from flwr_dpkmeans.privacy.theorems import theorem
+    from flwr_dpkmeans.privacy.release import theorem
 
     for unit in ("record", "client"):
         name = next(name for name, entry in ALGORITHMS.items() if unit in {u.value for u in entry.units})

@@ -16,13 +16,11 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from flwr.app import Message
 from numpy.typing import NDArray
-from protocol_federation import all_bytes, make_federation
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.protocol_federation import all_bytes, make_federation
 
-from flwr_dpkmeans import direct
-from flwr_dpkmeans.algorithms.budget import allocate
 from flwr_dpkmeans.algorithms.feddp_steps import (
     centers_parts,
     centers_round,
@@ -33,31 +31,36 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_part,
     weights_round,
 )
+from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.noise_budget import allocate
+from flwr_dpkmeans.algorithms.server_points import (
+    ServerFacts,
+    bounds_from_server,
+    derive_server_facts,
+    facts_without_server,
+)
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
-from flwr_dpkmeans.direct import run_direct
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower.held import hold_points
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
-from flwr_dpkmeans.plan import Plan, PublicPoints
-from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise, round_events
-from flwr_dpkmeans.privacy.policy import ClientPolicy
-from flwr_dpkmeans.privacy.samplers import SeededNoise
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit
+from flwr_dpkmeans.privacy.noise import SeededNoise
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, draw_noise, round_events
 from flwr_dpkmeans.privacy.slack import SAME
-from flwr_dpkmeans.reporting import build_report
-from flwr_dpkmeans.rounds.private_sum import PrivateSum
-from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.server_facts import ServerFacts, bounds_from_server, derive_server_facts, facts_without_server
-from flwr_dpkmeans.trust import TRUST_MODELS
-from flwr_dpkmeans.trust.base import as_released
+from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.round import PrivateSum
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -589,7 +592,7 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
             return as_released(values, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr("flwr_dpkmeans.trust.central.as_released", kept)
+            patch.setattr("flwr_dpkmeans.sums.trust.as_released", kept)
             run_direct(plan, [*parts[:5], last], server_points=held.kept)
         sums.append(seen[0])
     (block,) = plan.rounds[0].blocks

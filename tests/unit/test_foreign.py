@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import algorithms, trust
-from flwr_dpkmeans.agreement import verify_plan
-from flwr_dpkmeans.algorithms.budget import ReleasePart, allocate
+from flwr_dpkmeans import algorithms
 from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.plausible import require_plausible
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, ReleasedSum
-from flwr_dpkmeans.privacy.samplers import NoiseSource
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.rounds.neighbours import check_sensitivity
-from flwr_dpkmeans.rounds.private_sum import Algorithm, ClusterState, PrivateSum
+from flwr_dpkmeans.privacy.noise import NoiseSource
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.trust.base import Broadcast, Shares, TrustModel, as_released, with_noise
+from flwr_dpkmeans.sums import trust
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plausible import require_plausible
+from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.trust import Broadcast, Shares, TrustModel, as_released, with_noise
+from flwr_dpkmeans.sums.verify import verify_plan
 
 Array = NDArray[np.float64]
 BALLOT = "one row casts one ballot"

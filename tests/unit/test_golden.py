@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from golden_runs import FILE, RUNS, Run, digest_of, name_of
+from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
 
 GOLDEN: dict[str, str] = json.loads(FILE.read_text())
 

@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
-from protocol_federation import grid_parts, make_federation
+from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import client_log
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.logs import (
+from flwr_dpkmeans.flower.memory import recall
+from flwr_dpkmeans.flower.run_config import server_log_options
+from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
+from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
     LogFormat,
@@ -40,9 +42,7 @@ from flwr_dpkmeans.flower.logs import (
     show_logs,
     where_raised,
 )
-from flwr_dpkmeans.flower.memory import recall
-from flwr_dpkmeans.flower.run_config import server_log_options
-from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
+from flwr_dpkmeans.node import client_log
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"

@@ -12,17 +12,19 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease, LaplaceRelease
-from flwr_dpkmeans.privacy.mechanisms import (
+from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
+from flwr_dpkmeans.privacy.release import (
     Block,
     NoisedVector,
     NoiseShape,
+    Norm,
+    PrivacyUnit,
     ReleasedSum,
+    Sensitivity,
     draw_noise,
     release,
     vector_length,
 )
-from flwr_dpkmeans.privacy.samplers import NoiseKind, noise_source
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 from flwr_dpkmeans.secagg.ring import encode
 

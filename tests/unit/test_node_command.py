@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from apps import app_files, packed
-from node_files import SOME_APP, write_node
+from support.apps import app_files, packed
+from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS
 from flwr_dpkmeans.__main__ import main as package_main
@@ -20,7 +20,7 @@ from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_checks import Verdict, check
 from flwr_dpkmeans.flower.node_command import main
 from flwr_dpkmeans.flower.node_options import NodeOptions
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from simulations.deploy.certificates import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ import pytest
 
 from flwr_dpkmeans.flower.pace import SECONDS_PER_ROUND_TRIP, announce, round_trips
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
 
 
 def plan(n_examples: int | None, n_rounds: int) -> Plan:

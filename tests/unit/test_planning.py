@@ -14,8 +14,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from flwr_dpkmeans import planning
-from flwr_dpkmeans.agreement import require_successor, verify_plan
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -23,14 +22,15 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.plan import Box, Plan
-from flwr_dpkmeans.plan_checks import MAX_VECTOR_LENGTH
-from flwr_dpkmeans.plan_defaults import counted_examples
-from flwr_dpkmeans.planning import build_algorithm, draft_plan, initial_state, worst_case
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import SAME
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums.defaults import counted_examples
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, worst_case
+from flwr_dpkmeans.sums.limits import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225
@@ -267,7 +267,7 @@ def test_worst_case_of_laplace_rounds_adds_up() -> None:
 
 def test_worst_case_of_spread_retries_is_covered() -> None:
     """A strong round of fine noise and a weaker one of coarse noise: one repetition of each costs most of all."""
-    from flwr_dpkmeans.plan import price
+    from flwr_dpkmeans.sums.plan import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
     first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
@@ -288,7 +288,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
     plan = plan_of(algorithm="sulloyd", n_examples=None, counted=900, count_share=0.3, max_retries=1, max_iter=2)
-    from flwr_dpkmeans.plan import price
+    from flwr_dpkmeans.sums.plan import price
 
     for repeated in (0, 1, 2):
         assert price(plan.events([0, 1, 2, repeated]), plan.delta) <= plan.epsilon_worst_case

@@ -9,11 +9,11 @@ import pytest
 
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.plausible import require_plausible
-from flwr_dpkmeans.privacy.mechanisms import NoiseShape, ReleasedSum
-from flwr_dpkmeans.trust.base import as_released
+from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plausible import require_plausible
+from flwr_dpkmeans.sums.trust import as_released
 
 N_CLIENTS = 4
 

@@ -20,8 +20,8 @@ from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
-from flwr_dpkmeans.planning import draft_plan
-from flwr_dpkmeans.privacy.ledger import FileLedger
+from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.sums.draft import draft_plan
 
 N_CLIENTS = 4
 

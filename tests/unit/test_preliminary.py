@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.agreement import require_successor, require_widened, verify_plan
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
+from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic, take_preliminary
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
-from flwr_dpkmeans.plan import Box, Plan, takes_part
-from flwr_dpkmeans.planning import draft_plan, redraft_plan
-from flwr_dpkmeans.preliminary import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
-from flwr_dpkmeans.privacy.mechanisms import NoisedVector, ReleasedSum, release, vector_length
-from flwr_dpkmeans.reporting import build_report
+from flwr_dpkmeans.privacy.release import NoisedVector, ReleasedSum, release, vector_length
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.plan import Box, Plan, takes_part
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.verify import require_successor, require_widened, verify_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
 COUNTING = "counting_packing"

@@ -15,8 +15,8 @@ from test_threats import defined_tests
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.privacy.theorems import PROOF_PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / PROOF_PAGE

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
-from flwr_dpkmeans.reporting import build_report, epsilon_after, is_private_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import build_report, epsilon_after, is_private_plan
 
 KEYS = [
     *("is_private", "epsilon", "delta", "epsilon_requested", "epsilon_worst_case", "unit", "neighbours", "trust"),

@@ -18,13 +18,13 @@ import pytest
 
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.planning import draft_plan
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.reporting import build_report
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.statement import build_report
 
 NAMES = ["centroids.npz", "privacy_report.json", "metrics.json", "summary.png"]
 

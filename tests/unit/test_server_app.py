@@ -18,6 +18,7 @@ from flwr.app import Context, RecordDict
 from flwr.common.config import fuse_dicts, parse_config_args
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
+from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, NoiseFamily, Schedule
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
@@ -30,10 +31,9 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import RUN_CONFIG_KEYS, strategy_from_run_config
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
-from flwr_dpkmeans.privacy.ledger import FileLedger
+from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.server_facts import bounds_from_server
 
 PROJECT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.rounds.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
 
 
 def example() -> ClusterState:

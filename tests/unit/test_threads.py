@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from flwr_dpkmeans import FederatedKMeans, central
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import fastlloyd
+from flwr_dpkmeans.baselines import central
 from flwr_dpkmeans.kmeans import assignment, metrics
 from flwr_dpkmeans.threads import one_thread
 

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.identity import Identity
 
 TARGET = Path(__file__).with_name("identities.json")
 RUN_IDS = (1, 2**63 + 5)

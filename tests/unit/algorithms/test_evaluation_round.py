@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms import parse_run
-from flwr_dpkmeans.algorithms.evaluation import (
+from flwr_dpkmeans.algorithms.measure_round import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
@@ -19,9 +19,9 @@ from flwr_dpkmeans.algorithms.evaluation import (
     result_extras,
 )
 from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
 
 ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
 LABELS = np.array([0, 1, 0, 2, 7])
@@ -94,7 +94,7 @@ def test_the_result_keeps_its_centroids_and_what_else_there_was() -> None:
     step = build_algorithm(plan).rounds[-1]
     assert (step.name, plan.rounds[-1].name, step.radius) == ("evaluation", "evaluation", 0.5)
     assert [block.shape for block in step.blocks] == [(1,), (1,), (2, 1)]
-    from flwr_dpkmeans.privacy.mechanisms import NoisedVector, release
+    from flwr_dpkmeans.privacy.release import NoisedVector, release
 
     released = release(NoisedVector(np.arange(4, dtype=np.uint64) << np.uint64(16), ()), step.blocks, 16)
     state = ClusterState(STATE.centroids, np.ones(2), (0.5,), {"seed": np.zeros(1)})

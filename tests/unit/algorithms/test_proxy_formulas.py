@@ -15,14 +15,22 @@ from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
 from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, NoiseShape, ReleasedSum, release
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoisedVector,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    ReleasedSum,
+    Sensitivity,
+    release,
+)
 from flwr_dpkmeans.privacy.slack import SAME
-from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
-from flwr_dpkmeans.server_facts import ServerFacts
+from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -15,12 +15,11 @@ from scipy.special import log_ndtr, ndtr
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import DPKMeansError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.plan import Plan
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.privacy.mechanisms import Block, NoisedVector, NoiseShape, ReleasedSum, release
-from flwr_dpkmeans.privacy.sensitivity import Norm
-from flwr_dpkmeans.reporting import build_report
-from flwr_dpkmeans.rounds.private_sum import ClusterState, PrivateSum
+from flwr_dpkmeans.privacy.release import Block, NoisedVector, NoiseShape, Norm, ReleasedSum, release
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.statement import build_report
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

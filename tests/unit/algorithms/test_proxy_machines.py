@@ -15,8 +15,8 @@ SCRIPT = """
 import numpy as np
 from threadpoolctl import threadpool_info
 from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.planning import build_algorithm, draft_plan
-from flwr_dpkmeans.privacy.mechanisms import NoisedVector, release
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.privacy.release import NoisedVector, release
 
 matrix = np.random.default_rng(0).normal(size=(30, 30))
 print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))

@@ -14,7 +14,7 @@ from flwr_dpkmeans.baselines.noisy_average import NoisyAverages
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans import cost_per_point
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
-from flwr_dpkmeans.privacy.samplers import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 
 # The package's name `max_cover` is the function.
 module = importlib.import_module("flwr_dpkmeans.baselines.max_cover")

@@ -11,7 +11,7 @@ import pytest
 from flwr_dpkmeans.baselines.noisy_average import NOISE_BITS, add_gaussian_noise, cluster_statistics, noisy_averages
 from flwr_dpkmeans.baselines.projection import clip_to_ball
 from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid
-from flwr_dpkmeans.privacy.samplers import SeededNoise
+from flwr_dpkmeans.privacy.noise import SeededNoise
 
 
 class PlannedNoise:

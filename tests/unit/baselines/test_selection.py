@@ -11,7 +11,7 @@ import pytest
 
 from flwr_dpkmeans.baselines.selection import CoverageSampler, byte_source, selection_delta, selection_rate
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.samplers import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 
 Covers = list[frozenset[int]]  # for each candidate the records that it covers
 

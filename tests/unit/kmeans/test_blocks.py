@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.algorithms.units import in_box
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.flower.units import in_box
 from flwr_dpkmeans.kmeans import blocks
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import BLOCK_BYTES, block_length, row_blocks, sum_over_blocks

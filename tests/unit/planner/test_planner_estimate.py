@@ -12,12 +12,11 @@ import pytest
 from flwr_dpkmeans import FederatedKMeans, algorithms
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
-from flwr_dpkmeans.plan import Plan, PlannedRound
 from flwr_dpkmeans.planner.estimate import centroid_noise, half_survives, largest_n_clusters, noise_in_units
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.traffic import deployment_of
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 
 
 def request_of(n: int = 10_000, d: int = 3, clients: int = 3, **changes: Any) -> PlanningRequest:

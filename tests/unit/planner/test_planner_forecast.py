@@ -17,16 +17,16 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.plan import make_noise_source
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
 from flwr_dpkmeans.planner.estimate import centroid_noise
 from flwr_dpkmeans.planner.search import epsilon_for_target, n_clusters_grid
 from flwr_dpkmeans.planner.simulate import Excess, Simulator, draw_mixture, optimal_cost, run_plan, simulated_size
-from flwr_dpkmeans.planning import build_algorithm
-from flwr_dpkmeans.rounds.state import ClusterState
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.trust.base import as_released
+from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.plan import make_noise_source
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import as_released
 
 SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
 
@@ -286,7 +286,7 @@ def test_the_module_runs_and_opens_no_table(tmp_path: Path) -> None:
         "    if event == 'open' and str(arguments[0]).endswith(('.csv', '.npy', '.npz', '.parquet')):\n"
         "        raise SystemExit(f'opened {arguments[0]}')\n"
         "sys.addaudithook(watch)\n"
-        "runpy.run_module('flwr_dpkmeans.plan', run_name='__main__', alter_sys=True)\n"
+        "runpy.run_module('flwr_dpkmeans.sums.plan', run_name='__main__', alter_sys=True)\n"
     )
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, *SMALL]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

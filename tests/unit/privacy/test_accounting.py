@@ -27,7 +27,7 @@ from flwr_dpkmeans.privacy.accounting import (
     pld_epsilon,
 )
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.privacy.slack import SAME, Closeness
 
 

@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.plan import takes_part
-from flwr_dpkmeans.privacy import samplers
-from flwr_dpkmeans.privacy.mechanisms import Block, NoiseShape, draw_noise
-from flwr_dpkmeans.privacy.samplers import SecureNoise, SeededNoise
-from flwr_dpkmeans.privacy.sensitivity import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, AggregateVector, encode
-from flwr_dpkmeans.trust.base import Shares
-from flwr_dpkmeans.trust.central import Central
+from flwr_dpkmeans.sums.plan import takes_part
+from flwr_dpkmeans.sums.trust import Central, Shares
 
 Doubles = NDArray[np.float64]
 SIZE = 4000
@@ -309,7 +307,7 @@ def test_a_coin_falls_no_more_often_than_is_priced(monkeypatch: pytest.MonkeyPat
             thresholds.append(threshold)
             return True
 
-    monkeypatch.setattr("flwr_dpkmeans.plan.secrets.randbelow", lambda n: Number() if n == 2**53 else None)
+    monkeypatch.setattr("flwr_dpkmeans.sums.plan.secrets.randbelow", lambda n: Number() if n == 2**53 else None)
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
         config = type("Config", (), {"client_sampling_rate": rate, "noise": samplers.NoiseKind.SECURE})
         plan: Any = type("SampledPlan", (), {"config": config, "seed": 1})

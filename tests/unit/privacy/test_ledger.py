@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ledger_entries import charge, entry, head_of, put_head_back
+from support.ledger_entries import charge, entry, head_of, put_head_back
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
-from flwr_dpkmeans.ledger import main
-from flwr_dpkmeans.privacy import ledger as ledger_module
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger, verify_ledger
+from flwr_dpkmeans.node import ledger as ledger_module
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger, verify_ledger
+from flwr_dpkmeans.node.ledger_command import main
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -605,7 +605,7 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
 
 CHARGE_LOOP = """
 import sys
-from flwr_dpkmeans.privacy.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 ledger = FileLedger(sys.argv[1])
 for index in range(10**6):
     ledger.charge(LedgerEntry(f"{sys.argv[2]}-{index}", "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record"))
@@ -673,7 +673,7 @@ def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFix
 
 
 def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans.ledger", "verify", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "flwr_dpkmeans.node.ledger_command", "verify", str(tmp_path / "none")]
     outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert outcome.returncode == 1
     assert outcome.stderr == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_entries import charge, entry, head_of, put_head_back
+from support.ledger_entries import charge, entry, head_of, put_head_back
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
-from flwr_dpkmeans.ledger import main
-from flwr_dpkmeans.privacy import _ledger_book, _ledger_disk
-from flwr_dpkmeans.privacy.ledger import FileLedger, MemoryLedger, inspect_ledger, verify_ledger
+from flwr_dpkmeans.node import ledger_book as _ledger_book
+from flwr_dpkmeans.node import ledger_disk as _ledger_disk
+from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger, inspect_ledger, verify_ledger
+from flwr_dpkmeans.node.ledger_command import main
 
 Tamper = Callable[[Path], None]
 
@@ -150,7 +151,7 @@ def test_what_no_crash_explains_stops_every_use(filled: Path, kind: str, capsys:
     for command in ("verify", "show"):
         assert main([command, str(filled)]) == 1
         captured = capsys.readouterr()
-        assert f"python -m flwr_dpkmeans.ledger accept {filled}" in captured.err
+        assert f"python -m flwr_dpkmeans ledger accept {filled}" in captured.err
         assert "is sound" not in captured.out
         # The owner sees what there is before deciding.
         assert ("data set" in captured.out) == (command == "show")

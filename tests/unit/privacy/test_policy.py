@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, RefusalError
-from flwr_dpkmeans.privacy.policy import ClientPolicy, PlanSummary
+from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
 
 PLAN = PlanSummary(
     algorithm="dp-lloyd",

@@ -17,19 +17,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protocol_federation import make_federation
+from support.protocol_federation import make_federation
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.privacy import _forks, samplers
-from flwr_dpkmeans.privacy.samplers import NoiseKind, SecureNoise, noise_source
-from flwr_dpkmeans.secagg.identity import Identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.privacy import noise as _forks
+from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
 from flwr_dpkmeans.secagg.recovery.shamir import share
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
@@ -44,10 +45,10 @@ PUBLIC = {
     ("baselines/k_fed.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
     ("baselines/optimal.py", "optimal"): "hands a seed to `run_kmeans`",
-    ("central.py", "_optimal"): "hands a seed to `run_kmeans`",
-    ("central.py", "_k_fed"): "hands a seed to `run_kmeans`",
+    ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
+    ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
     ("flower/records.py", "terms_digest"): "leaves the seed out of what is compared",
-    ("central.py", "_max_cover"): "a random projection, which protects nothing",
+    ("baselines/central.py", "_max_cover"): "a random projection, which protects nothing",
     ("data/mixtures.py", "MixtureClients.means"): "data of a simulation",
     ("data/mixtures.py", "MixtureClients.server_points"): "data of a simulation",
     ("data/mixtures.py", "MixtureClients.client_points"): "data of a simulation",
@@ -55,23 +56,23 @@ PUBLIC = {
     ("kmeans/eigen.py", "_leading_range"): "the start of a range finder on a noisy matrix",
     ("kmeans/weighted.py", "weighted_kmeans"): "restarts of k-means on the server's points",
     ("planner/simulate.py", "draw_mixture"): "data of a simulation",
-    ("planning.py", "_public"): "removes the seed",
-    ("server_facts.py", "_client_bounds"): "simulated clients of the server's own points",
-    ("rounds/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    ("sums/draft.py", "_public"): "removes the seed",
+    ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
+    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
-    ("privacy/samplers.py", "noise_source"): "seeded noise, which says that it is not private",
-    ("plan.py", "takes_part"): "coins of a seeded run",
+    ("privacy/noise.py", "noise_source"): "seeded noise, which says that it is not private",
+    ("sums/plan.py", "takes_part"): "coins of a seeded run",
 }
 ENTROPY = {
-    ("central.py", "_max_cover"): {"secrets.randbits"},
+    ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
     ("flower/engines.py", "fit_direct"): {"secrets.randbits"},
     ("flower/engines.py", "fit_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
-    ("plan.py", "takes_part"): {"secrets.randbelow"},
+    ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
-    ("secagg/identity.py", "Identity.generate"): {"os.urandom"},
-    ("secagg/identity.py", "Identity.save"): {"secrets.token_hex"},
+    ("node/identity.py", "Identity.generate"): {"os.urandom"},
+    ("node/identity.py", "Identity.save"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/keys.py", "seal"): {"os.urandom"},
@@ -255,7 +256,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/server_starts.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
-    assert set(NOT_PRIVATE) & watch.seen == {("privacy/samplers.py", "noise_source")}
+    assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}
     watch.seen.clear()
 
     def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
@@ -263,7 +264,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/samplers.py", "SecureNoise.discrete_gaussian") in watch.seen
+    assert ("privacy/noise.py", "SecureNoise.discrete_gaussian") in watch.seen
     watch.seen.clear()
     monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
     generate_private_key()

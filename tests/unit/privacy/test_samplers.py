@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy import samplers
-from flwr_dpkmeans.privacy.samplers import NoiseKind, NoiseSource, SecureNoise, SeededNoise, noise_source
+from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, SecureNoise, SeededNoise, noise_source
 
 SOURCES = [SecureNoise(), SeededNoise(np.random.default_rng(3))]
 DRAWS = ["discrete_gaussian", "discrete_laplace"]
@@ -118,7 +118,7 @@ def test_kinds_and_seeds_are_checked() -> None:
 def test_heavy_libraries_are_imported_only_when_used() -> None:
     code = (
         "import sys\n"
-        "import flwr_dpkmeans.privacy.accounting, flwr_dpkmeans.privacy.samplers, flwr_dpkmeans.privacy.slack\n"
+        "import flwr_dpkmeans.privacy.accounting, flwr_dpkmeans.privacy.noise, flwr_dpkmeans.privacy.slack\n"
         "print([name for name in ('scipy', 'opendp', 'dp_accounting', 'mpmath') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from masked_federation import FIRST_ROUND, Federation, ring
+from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
 from flwr_dpkmeans.secagg import client

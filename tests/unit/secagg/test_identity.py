@@ -22,15 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
-from flwr_dpkmeans.identity import main
-from flwr_dpkmeans.secagg.credentials import Credential, name_of, require_pinned
-from flwr_dpkmeans.secagg.identity import (
+from flwr_dpkmeans.node.identity import (
     Identity,
     format_identity,
     parse_identity,
     verify_keys,
     verify_survivors,
 )
+from flwr_dpkmeans.node.identity_command import main
+from flwr_dpkmeans.secagg.credentials import Credential, name_of, require_pinned
 from flwr_dpkmeans.secagg.roster import Roster
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
@@ -155,7 +155,7 @@ def test_the_command_says_in_a_sentence_what_is_wrong(tmp_path: Path, capsys: py
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans.identity", "new", str(tmp_path / "key")]
+    command = [sys.executable, "-m", "flwr_dpkmeans.node.identity_command", "new", str(tmp_path / "key")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert parse_identity(done.stdout.strip()) == Identity.load(tmp_path / "key").public_key
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hostile_recovery import HostileServer, altered, ring_order, without
-from recovery_federation import PLAN, RecoveryFederation, Words
+from support.hostile_recovery import HostileServer, altered, ring_order, without
+from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.secagg.keys import derive_key

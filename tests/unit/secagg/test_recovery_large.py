@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import recovery_federation
-from recovery_federation import PLAN, RecoveryFederation
+from support import recovery_federation
+from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.flower.packing import pack_boxes
 from flwr_dpkmeans.secagg.messages import Release

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hostile_recovery import ring_order, without
-from recovery_federation import PLAN, RUN, RecoveryFederation
+from support.hostile_recovery import ring_order, without
+from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
 from flwr_dpkmeans.secagg.messages import Release, SumReply

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from masked_federation import Federation, altered, ring
+from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import client

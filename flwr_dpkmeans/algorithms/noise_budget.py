@@ -1,0 +1,108 @@
+"""How a total budget becomes the noise of many releases, whatever their noise, unit and sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.config import NoiseFamily
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
+from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
+
+
+@dataclass(frozen=True)
+class ReleasePart:
+    """One array of one round before its noise is known.
+
+    Parameters
+    ----------
+    name : str
+        Of the block.
+    shape : tuple of int
+        Of the array.
+    sensitivity : Sensitivity
+        Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise.
+    share : float
+        Share s_i of epsilon in the paper; only ratios within a plan matter.
+    entry_bound : float
+        Largest magnitude that one unit adds to one entry.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sensitivity: Sensitivity
+    share: float
+    entry_bound: float
+
+
+def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[tuple[Block, ...], ...]:
+    """Find the least noise with which all rounds together cost the configuration's epsilon.
+
+    Parameters
+    ----------
+    public : Public
+        Epsilon, delta, unit, kind of noise and sampling rate.
+    rounds : sequence of sequences of ReleasePart
+        Arrays that are released together, in order. Under joint Gaussian accounting release i gets the multiplier
+        sigma / sqrt(w_i), its squared-GDP weight w_i being s_i^2; with the paper's mixture each release is
+        (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows. What was
+        released before (a private count, histograms) is part of the composition.
+
+    Returns
+    -------
+    tuple of tuples of Block
+        One tuple for each round.
+    """
+    config = public.config
+    before = public.released_events()
+
+    def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
+        return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
+
+    def events_at(scale: float) -> Sequence[Event]:
+        try:
+            own = [
+                event
+                for blocks in blocks_at(scale)
+                for event in round_events(blocks, public.fraction_bits, 1, config.client_sampling_rate)
+            ]
+        except PlanError:
+            raise
+        except LocalMisuseError:
+            # Noise below the grid has no price: as dear as none.
+            return [ExactRelease("noise below the grid")]
+        events = [*before, *own]
+        return with_joint_pure_release(events) if public.counted else events
+
+    start = gaussian_noise_multiplier(config.epsilon, public.delta)
+    return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))
+
+
+def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
+    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`.
+
+    Examples
+    --------
+    >>> [round(share, 12) for share in shared((3.0, 4.0), 1.0, NoiseFamily.GAUSSIAN)]
+    [0.6, 0.8]
+    >>> shared((3.0, 5.0), 1.0, NoiseFamily.PAPER)
+    (0.375, 0.625)
+    """
+    linear = kind is NoiseFamily.PAPER
+    factor = total / sum(shares) if linear else math.sqrt(total) / math.hypot(*shares)
+    return tuple(share * factor for share in shares)
+
+
+def _block(public: Public, part: ReleasePart, scale: float) -> Block:
+    """A part with the noise of one scale."""
+    noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
+    if noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
+        multiplier = scale / part.share
+    else:
+        multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
+    return Block(part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound)

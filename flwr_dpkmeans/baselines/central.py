@@ -1,0 +1,228 @@
+"""Baselines that need all rows in one place: for comparison, in this process only, never through Flower."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.baselines import ReleaseLine as CentralLine
+from flwr_dpkmeans.baselines import k_fed, max_cover, optimal
+from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, PureRelease
+from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
+from flwr_dpkmeans.sums.statement import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
+from flwr_dpkmeans.threads import one_thread
+
+Array = NDArray[np.float64]
+
+_TRUST = "central"
+
+
+@dataclass(frozen=True)
+class CentralResult:
+    """What a central baseline finds.
+
+    Parameters
+    ----------
+    centroids : ndarray, (n_clusters, n_features)
+        In the scaled box.
+    counts : ndarray, (n_clusters,)
+        Rows per cluster: noisy for a private baseline, exact otherwise.
+    privacy : PrivacyReport
+        What it costs, and who must be trusted.
+    """
+
+    centroids: Array
+    counts: Array
+    privacy: PrivacyReport
+
+
+@one_thread()
+def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+    """Run a central baseline.
+
+    Parameters
+    ----------
+    config : KMeansConfig
+        Validated; its algorithm is a key of `CENTRAL_BASELINES`.
+    parts : sequence of ndarray, (n_i, n_features)
+        In the scaled box, on the grid.
+    delta : float
+        Of the total guarantee.
+
+    Returns
+    -------
+    CentralResult
+
+    Raises
+    ------
+    ConfigurationError
+        For client-level privacy, which none of them has, or another trust model than ``central``.
+    """
+    require_central(config)
+    return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
+
+
+def require_central(config: KMeansConfig) -> None:
+    """Refuse a unit of privacy and a trust model that no central baseline has; see `fit_central`."""
+    if config.unit is not PrivacyUnit.RECORD:
+        raise ConfigurationError(
+            f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record' only: choose unit='record', or "
+            "the algorithm 'proxy_lloyd' for 'client'."
+        )
+    if config.trust != _TRUST:
+        raise ConfigurationError(
+            f"trust is {config.trust!r}, but {config.algorithm!r} needs all rows in one place: choose trust='central', "
+            "or the algorithm 'proxy_lloyd' for 'distributed'."
+        )
+
+
+def _optimal(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+    """Central k-means."""
+    centroids = optimal(parts, config.n_clusters, n_init=config.n_init, random_state=config.random_state)
+    warning = "Central k-means without noise: exact centroids of all rows are released. In simulation only."
+    return _exact(config, parts, centroids, delta, warning)
+
+
+def _k_fed(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+    """One-shot federated k-means."""
+    centroids = k_fed(parts, config.n_clusters, random_state=config.random_state)
+    warning = (
+        "k-FED needs each client's own centres, which sums under masks cannot give, and adds no noise. In simulation "
+        "only."
+    )
+    return _exact(config, parts, centroids, delta, warning)
+
+
+def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+    """Central differentially private k-means."""
+    if config.n_examples is None:
+        raise ConfigurationError(
+            f"n_examples is 'private', but {config.algorithm!r} releases no private count: declare a number, or choose "
+            "the algorithm 'proxy_lloyd'."
+        )
+    seeded = config.noise is NoiseKind.SEEDED
+    seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+    source = noise_source(config.noise, seed if seeded else None)
+    found = max_cover(
+        np.concatenate(parts),
+        config.n_clusters,
+        epsilon=config.epsilon,
+        delta=delta,
+        source=source,
+        generator=np.random.default_rng([seed, 1]),
+        n_examples=config.n_examples,
+    )
+    warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
+    report = _report(config, parts, delta, found.events, _lines(config, found.lines, found.events, delta), warnings)
+    report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
+    return CentralResult(found.centroids, found.counts, report)
+
+
+CENTRAL_BASELINES: Mapping[str, Callable[[KMeansConfig, Sequence[Array], float], CentralResult]] = MappingProxyType(
+    {"k_fed": _k_fed, "optimal": _optimal, "max_cover": _max_cover}
+)
+"""Algorithms that `FederatedKMeans` runs on all rows together."""
+
+
+def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> CentralResult:
+    """The result of a baseline without noise."""
+    labels, _ = nearest_centroids(np.concatenate(parts), centroids)
+    counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
+    event = ExactRelease("centroids")
+    line = CentralLine(
+        "centroids", math.inf, 0.0, "no noise: exact centroids are released, and nothing is proved [M7]."
+    )
+    lines = _lines(config, [line], [event], delta)
+    return CentralResult(centroids, counts, _report(config, parts, delta, (event,), lines, (warning,)))
+
+
+def _lines(
+    config: KMeansConfig, lines: Sequence[CentralLine], events: Sequence[Event], delta: float
+) -> tuple[ReleaseLine, ...]:
+    """Report lines, one for each event."""
+    return tuple(
+        ReleaseLine(
+            round_index=1,
+            attempt=0,
+            round_name=config.algorithm,
+            array=line.name,
+            norm="l2" if isinstance(event, GaussianRelease) else "l1",
+            sensitivity=line.sensitivity,
+            trust=_TRUST,
+            noise=_noise_name(event),
+            noise_scale=line.noise_scale,
+            noise_multiplier=line.noise_scale / line.sensitivity,
+            theorem=line.theorem,
+            epsilon_so_far=compose_epsilon(events[:position], delta),
+            radius=None,
+        )
+        for position, (line, event) in enumerate(zip(lines, events, strict=True), start=1)
+    )
+
+
+def _noise_name(event: Event) -> str:
+    """What protects one release."""
+    if isinstance(event, ExactRelease):
+        return "none"
+    return "exponential mechanism" if isinstance(event, PureRelease) else "gaussian"
+
+
+def _report(
+    config: KMeansConfig,
+    parts: Sequence[Array],
+    delta: float,
+    events: Sequence[Event],
+    lines: tuple[ReleaseLine, ...],
+    warnings: tuple[str, ...],
+) -> PrivacyReport:
+    """The report of a central baseline."""
+    epsilon = compose_epsilon(events, delta)
+    private = not warnings
+    # A seed or missing noise is all there is to say of a run that protects nobody.
+    cautions = spending_cautions(config.epsilon, epsilon) if private else ()
+    n_examples = sum(len(part) for part in parts) if config.n_examples is None else config.n_examples
+    guarantee = (
+        "One party holds all rows and publishes the noisy centroids. Holds against everyone except that party. "
+        f"Proofs: {PROOF_PAGE}, row T6 and those that each line names."
+        if private
+        else "None: this run is not private, see the warnings."
+    )
+    return PrivacyReport(
+        is_private=private,
+        epsilon=epsilon,
+        delta=delta,
+        epsilon_requested=config.epsilon,
+        epsilon_worst_case=epsilon,
+        unit=config.unit.value,
+        neighbours=NEIGHBOURS[config.unit.value],
+        trust=_TRUST,
+        guarantee=guarantee,
+        algorithm=config.algorithm,
+        noise=config.noise.value,
+        n_clients=len(parts),
+        n_attempts=1,
+        n_examples=n_examples,
+        n_examples_source="declared public",
+        slack=discreteness_cost(events),
+        assumptions=(
+            "The bounds are public knowledge and were not taken from the data; values outside are clipped.",
+            f"The number of rows, {n_examples}, is public knowledge.",
+            "Columns were matched by name." if config.feature_names else UNNAMED_COLUMNS,
+            "All rows are brought to one place: this is no federated protocol.",
+        ),
+        warnings=(*warnings, *cautions),
+        releases=lines,
+    )

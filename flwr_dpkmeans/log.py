@@ -1,0 +1,299 @@
+"""Log lines that say where in a run they belong, as text or as JSON, and hold nothing private.
+
+Every logger of the package is made by `placed_logger`: its records carry ``run``, ``round``, ``attempt`` and, on a
+client, ``node``. What is being worked on is set once, by `placed` and `now_at`, and not passed to every call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TextIO
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+
+PACKAGE = "flwr_dpkmeans"
+LONGEST_LINE = 4000
+"""Characters of one message; longer ones come from another party's text."""
+
+
+class LogFormat(StrEnum):
+    """How a line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What the operator of one machine wants to read.
+
+    Parameters
+    ----------
+    format : LogFormat
+        Lines for people, or one JSON object a line.
+    verbose : bool
+        Also sizes, timings, bytes and phases. Neither data nor keys nor masks, ever.
+    file : Path or None
+        Where lines are written as well, by a node that says so itself.
+    """
+
+    format: LogFormat = LogFormat.TEXT
+    verbose: bool = False
+    file: Path | None = None
+
+    @classmethod
+    def of(cls, log_format: Any = "", verbose: Any = False, file: Any = "") -> LogOptions:
+        """Read the options as a configuration spells them; anything else is a `ConfigurationError`."""
+        kinds = [kind.value for kind in LogFormat]
+        if log_format not in ("", *kinds):
+            raise ConfigurationError(
+                f"log-format is {log_format!r}, which is not known here: {nearest(log_format, kinds)}"
+            )
+        if not isinstance(verbose, bool):
+            raise ConfigurationError(f"verbose is {verbose!r}, but it must be true or false: correct it.")
+        where = Path(str(file)).expanduser().absolute() if file else None
+        return cls(LogFormat(log_format or LogFormat.TEXT.value), verbose, where)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a run a line belongs; None where that is not known or does not apply."""
+
+    run: int | None = None
+    node: int | None = None
+    round: int | None = None
+    attempt: int | None = None
+
+
+# A context variable and no argument, since lines come from every room, also from those that know no run.
+_place: ContextVar[Place] = ContextVar("flwr_dpkmeans_place", default=Place())  # noqa: B039 (frozen)
+
+
+@contextmanager
+def placed(place: Place) -> Iterator[None]:
+    """Give all lines inside the block this place."""
+    token = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def now_at(round_index: int, attempt: int) -> None:
+    """Say which aggregation the lines up to the end of the `placed` block are about."""
+    _place.set(replace(_place.get(), round=round_index, attempt=attempt))
+
+
+class _PlaceFilter(logging.Filter):
+    """Writes the place onto every record; as a filter it does so for handlers that know nothing of places, too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        _write_place(record)
+        return True
+
+
+_FILTER = _PlaceFilter()
+
+
+def placed_logger(name: str) -> logging.Logger:
+    """Return a logger of the package whose records carry their place.
+
+    Parameters
+    ----------
+    name : str
+        Dotted, below the package's.
+
+    Returns
+    -------
+    logging.Logger
+
+    Examples
+    --------
+    >>> placed_logger("flwr_dpkmeans.server").name
+    'flwr_dpkmeans.server'
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_FILTER)
+    return logger
+
+
+def _write_place(record: logging.LogRecord) -> None:
+    """Put the fields of the current place onto a record that has none yet."""
+    for field in fields(Place):
+        if not hasattr(record, field.name):
+            setattr(record, field.name, getattr(_place.get(), field.name))
+
+
+# Rooms below this one know no run, but speak of one when they are called in it.
+for _name in ("flwr_dpkmeans.data", "flwr_dpkmeans.node.ledger"):
+    placed_logger(_name)
+
+
+def event(name: str, **details: Any) -> dict[str, Any]:
+    """Make the ``extra`` of a logging call: a name to search for and public numbers, shown in JSON lines."""
+    return {"event": name, "details": details}
+
+
+def printable(text: object, longest: int = LONGEST_LINE) -> str:
+    r"""Return text for one line of a log: bounded, and without control characters.
+
+    Parameters
+    ----------
+    text : object
+        Its text may come from another party.
+    longest : int
+        Characters that are kept.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> printable("fine\n2026 INFO all good\x1b[2J")
+    'fine?2026 INFO all good?[2J'
+    """
+    whole = str(text)
+    kept = "".join(character if character.isprintable() else "?" for character in whole[:longest])
+    return kept if len(whole) <= longest else kept + "..."
+
+
+def where_raised(error: BaseException, *, verbose: bool = False) -> str:
+    """Say what kind of exception was raised and where, but not its text, which may quote rows of a table.
+
+    Parameters
+    ----------
+    error : BaseException
+        Its causes are told as well.
+    verbose : bool
+        Tell every call on the way, not only the last one.
+
+    Returns
+    -------
+    str
+        One line.
+    """
+    told = []
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        # Neither source lines nor locals: only where to look.
+        frames = traceback.extract_tb(cause.__traceback__)
+        calls = [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
+        shown = calls if verbose else calls[-1:]
+        told.append(f"{type(cause).__name__} at {' > '.join(shown) if shown else 'an unknown place'}")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return ", after ".join(told)
+
+
+class LineFormatter(logging.Formatter):
+    """One line for each record, without control characters.
+
+    Parameters
+    ----------
+    log_format : LogFormat
+        Text or JSON.
+    timed : bool
+        Whether text lines begin with the time; JSON lines have it always.
+
+    Notes
+    -----
+    As text, lines of a client and everything that is not INFO begin with their place; INFO lines of the server name
+    their round themselves. Exceptions are written by kind and place, see `where_raised`.
+    """
+
+    def __init__(self, log_format: LogFormat = LogFormat.TEXT, *, timed: bool = False) -> None:
+        super().__init__()
+        self._format, self._timed = log_format, timed
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as one line."""
+        _write_place(record)
+        message = printable(record.getMessage())
+        if record.exc_info and record.exc_info[1] is not None:
+            message += f" ({printable(where_raised(record.exc_info[1], verbose=True))})"
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        if self._format is LogFormat.JSON:
+            return _as_json(record, message, time)
+        place = _spelt(record)
+        if place and (getattr(record, "node", None) is not None or record.levelno != logging.INFO):
+            message = f"{place}: {message}"
+        return f"{time} {record.levelname} {message}" if self._timed else message
+
+
+def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
+    """One JSON object; ASCII only, so that no reader of lines is misled."""
+    place = {field.name: getattr(record, field.name) for field in fields(Place)}
+    line = {"time": time, "level": record.levelname, "logger": record.name}
+    # Ids have 64 bits, which few readers of JSON can count to, so they are text.
+    ids = {name: str(place.pop(name)) for name in ("run", "node") if place[name] is not None}
+    line |= ids | {name: value for name, value in place.items() if value is not None}
+    if hasattr(record, "event"):
+        line |= {"event": record.event} | getattr(record, "details", {})
+    return json.dumps(line | {"message": message}, default=printable)
+
+
+def _spelt(record: logging.LogRecord) -> str:
+    """The place as the beginning of a text line."""
+    names = ("run", "node", "round", "attempt")
+    return " ".join(f"{name} {getattr(record, name)}" for name in names if getattr(record, name) is not None)
+
+
+def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -> None:
+    """Show the package's lines on standard output and, if asked for, in a file; for processes that run one app.
+
+    Parameters
+    ----------
+    options : LogOptions, optional
+        What to show, and how.
+    stream : text stream, optional
+        Instead of standard output.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be written.
+
+    Notes
+    -----
+    Where the process has set up logging itself, its own handlers show the lines. A second call replaces the first.
+    """
+    chosen = options or LogOptions()
+    root = logging.getLogger(PACKAGE)
+    for handler in [handler for handler in root.handlers if isinstance(handler.formatter, LineFormatter)]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(logging.DEBUG if chosen.verbose else logging.INFO)
+    if not logging.root.handlers and not root.handlers:
+        shown = logging.StreamHandler(stream or sys.stdout)
+        shown.setFormatter(LineFormatter(chosen.format))
+        root.addHandler(shown)
+        root.propagate = False
+    if chosen.file is not None:
+        root.addHandler(_file_handler(chosen.file, chosen.format))
+
+
+def _file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
+    """A handler that appends to a file which only this user may read: it tells what a data set has spent."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the log file {str(path)!r} cannot be written ({error.strerror}): correct the node's 'log-file', or make "
+            "its folder."
+        ) from error
+    handler.setFormatter(LineFormatter(log_format, timed=True))
+    return handler

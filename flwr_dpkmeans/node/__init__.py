@@ -1,0 +1,1 @@
+"""What one party decides and remembers: its limits, its ledger, its identity."""

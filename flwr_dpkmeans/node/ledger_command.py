@@ -1,0 +1,122 @@
+"""Look at a client's privacy ledger: ``python -m flwr_dpkmeans ledger show|verify PATH``.
+
+``accept PATH`` is the owner's decision to go on with a ledger that its head file contradicts, such as an old backup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+
+_NO_TERMINAL = 1000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the program's name; that of the process by default.
+
+    Returns
+    -------
+    int
+        0 if the ledger is sound (or accepted), 1 if it is damaged, missing, or not what its head file says.
+
+    Examples
+    --------
+    >>> main(["verify", "no-such-ledger"])
+    1
+    """
+    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans ledger", description="Look at a privacy ledger.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("show", "print what was spent, by data set, unit of privacy and run"),
+        ("verify", "check every line, and the head file beside the ledger"),
+        ("accept", "go on with the ledger as it stands: for its owner, after looking at what is missing from it"),
+    ):
+        commands.add_parser(name, help=text, description=text).add_argument("path", help="the ledger file")
+    options = parser.parse_args(arguments)
+    report = inspect_ledger(options.path)
+    if options.command == "accept" and report.is_acceptable:
+        return _accept(options.path)
+    for problem in report.problems:
+        print(problem, file=sys.stderr)
+    if options.command == "show" and report.is_acceptable:
+        _print_table(report)
+    if report.problems:
+        return 1
+    if options.command != "show":
+        print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
+    if report.torn_bytes:
+        print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
+    return 0
+
+
+def _accept(path: str) -> int:
+    """Write the head of a ledger anew."""
+    try:
+        report = FileLedger(path).accept()
+    except DPKMeansError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(
+        f"the ledger {path} is accepted with {len(report.entries)} entries, last checksum {report.head}: whatever is "
+        "missing from it counts no longer."
+    )
+    return 0
+
+
+def _print_table(report: LedgerReport) -> None:
+    """Print one row per run, and a total per data set and unit of privacy: those of different units never add up."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
+        number = column in ("releases", "epsilon", "delta")
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
+    for (data_id, unit), runs in _by_data_set(report.entries).items():
+        for run_id, entries in runs.items():
+            first = entries[0]
+            cells = [data_id, unit, run_id, first.plan_digest[:12], str(_n_releases(entries)), f"{first.epsilon:.6g}"]
+            cells += [f"{first.delta:.3g}", first.time, entries[-1].time]
+            # A run's name is the server's choice: neither markup nor control characters reach the terminal.
+            table.add_row(*(Text(_printable(cell)) for cell in cells))
+        epsilon = math.fsum(entries[0].epsilon for entries in runs.values())
+        delta = math.fsum(entries[0].delta for entries in runs.values())
+        n_releases = sum(_n_releases(entries) for entries in runs.values())
+        totals = (f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
+        table.add_row("total", _printable(unit), *totals, style="bold", end_section=True)
+    # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
+    Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
+
+
+def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[str, list[LedgerEntry]]]:
+    """Group entries by data set with unit and by run, in the order of their first charge."""
+    groups: dict[tuple[str, str], dict[str, list[LedgerEntry]]] = {}
+    for entry in entries:
+        groups.setdefault((entry.data_id, entry.unit), {}).setdefault(entry.run_id, []).append(entry)
+    return groups
+
+
+def _n_releases(entries: Sequence[LedgerEntry]) -> int:
+    """Entries that are releases; others only note that key shares were given."""
+    return sum(entry.is_release for entry in entries)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,430 @@
+"""From an exact sum to a released one: the only place where noise is added, and the only maker of `ReleasedSum`.
+
+A `Block` describes one released array: its sensitivity and its noise. Describing (blocks), adding (`draw_noise`) and
+pricing (`Block.event` with `accounting`) are apart, so that a plan can be priced before any data are touched.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_positive
+from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.events import joint_sampled_release
+from flwr_dpkmeans.privacy.noise import NoiseSource
+from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+
+_ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
+
+
+class PrivacyUnit(enum.Enum):
+    """Whose presence or absence the guarantee hides.
+
+    Examples
+    --------
+    >>> PrivacyUnit("client") is PrivacyUnit.CLIENT
+    True
+    """
+
+    RECORD = "record"
+    CLIENT = "client"
+
+
+class Norm(enum.Enum):
+    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise.
+
+    Examples
+    --------
+    >>> Norm("l2") is Norm.L2
+    True
+    """
+
+    L1 = "l1"
+    L2 = "l2"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The largest change of a query when one unit is added or removed, and why it is no larger.
+
+    One function makes both, bound and reason, so that no bound travels with another one's proof.
+
+    Parameters
+    ----------
+    norm : Norm
+        The norm of the change.
+    bound : float
+        The largest norm of the change, in the units of the query; finite and greater than 0.
+    unit : PrivacyUnit
+        What is added or removed.
+    because : str
+        Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
+        is one: "S2: one row lies in at most one cluster". No plan is drafted without it.
+    nonnegative : bool
+        Whether the query is a sum of numbers of at least 0.
+
+    Raises
+    ------
+    LocalMisuseError
+        If `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no string.
+
+    Examples
+    --------
+    >>> counts = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True)
+    >>> counts.proof
+    ('S2', 'one row lies in at most one cluster')
+    """
+
+    norm: Norm
+    bound: float
+    unit: PrivacyUnit
+    because: str = ""
+    nonnegative: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.norm, Norm):
+            raise LocalMisuseError(f"norm is {self.norm!r}, but it must be a Norm: give Norm.L1 or Norm.L2.")
+        if not isinstance(self.unit, PrivacyUnit):
+            raise LocalMisuseError(
+                f"unit is {self.unit!r}, but it must be a PrivacyUnit: give PrivacyUnit.RECORD or PrivacyUnit.CLIENT."
+            )
+        require_positive("the bound of a sensitivity", self.bound)
+        if not isinstance(self.because, str):
+            raise LocalMisuseError(
+                f"because is {self.because!r}, but it must be half a sentence: say why the bound holds."
+            )
+
+    @property
+    def proof(self) -> tuple[str, str]:
+        """The row of the proof table that `because` names ("" if none), and the reason without it."""
+        named = _ROW.fullmatch(self.because)
+        return (named[1], named[2]) if named else ("", self.because)
+
+    def require_reason(self, name: str) -> None:
+        """Refuse a sensitivity that cannot say why it holds, while nothing has been sent: the report must say it.
+
+        Parameters
+        ----------
+        name : str
+            Of the array.
+
+        Raises
+        ------
+        PlanError
+            If `because` is empty.
+        """
+        if not self.proof[1].strip():
+            raise PlanError(
+                f"the sensitivity of {name!r} is {self.bound:g}, but nothing says why it is no larger: give "
+                "Sensitivity(because=...), half a sentence for the report."
+            )
+
+
+class NoiseShape(Enum):
+    """Distribution of the noise on one released array."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One array of a private sum: what is released, how far one unit can move it, and which noise hides that.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array, for reports.
+    shape : tuple of int
+        Its shape.
+    sensitivity : Sensitivity
+        Norm, bound and unit; the statistic enforces the bound by clipping.
+    noise : NoiseShape
+        Gaussian goes with L2, Laplace with L1.
+    noise_multiplier : float
+        Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise.
+    entry_bound : float
+        Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap.
+
+    Raises
+    ------
+    PlanError
+        If norm and noise do not fit together or the multiplier is not positive.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sensitivity: Sensitivity
+    noise: NoiseShape
+    noise_multiplier: float
+    entry_bound: float
+
+    def __post_init__(self) -> None:
+        fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(self.noise)
+        if fitting is not None and self.sensitivity.norm is not fitting:
+            raise PlanError(f"{self.name!r} has {self.noise.value} noise, but its sensitivity is in another norm.")
+        if self.noise is not NoiseShape.NONE and not (0.0 < self.noise_multiplier < math.inf):
+            raise PlanError(
+                f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it must be positive and finite."
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation or Laplace scale, in the array's units."""
+        return self.noise_multiplier * self.sensitivity.bound
+
+    def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
+        """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
+
+        Parameters
+        ----------
+        fraction_bits : int
+            The noise lives on multiples of ``2**-fraction_bits``.
+        n_shares : int
+            Number of honest shares that the noise is the sum of.
+        """
+        if self.noise is NoiseShape.NONE:
+            return ExactRelease(self.name)
+        if self.noise is NoiseShape.LAPLACE:
+            return LaplaceRelease(self.name, self.noise_multiplier)
+        std = self.noise_scale * 2.0**fraction_bits
+        closeness = discrete_gaussian_closeness(std, self.size)
+        if n_shares > 1:
+            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+            closeness = closeness.widened(sum_log_ratio)
+        return GaussianRelease(self.name, self.noise_multiplier, closeness)
+
+
+def round_events(
+    blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
+) -> tuple[Event, ...]:
+    """Describe one aggregation's releases for the accountant.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Released together.
+    fraction_bits : int
+        Grid of the ring.
+    n_shares : int
+        Number of honest shares that the noise is the sum of.
+    sampling_rate : float
+        Probability with which each unit takes part. Below 1 one coin decides for all blocks together, so they are
+        described as one Gaussian release of the joint multiplier.
+
+    Returns
+    -------
+    tuple of Event
+
+    Raises
+    ------
+    PlanError
+        If blocks of a sampled round have noise other than Gaussian.
+    """
+    if sampling_rate >= 1.0:
+        return tuple(block.event(fraction_bits, n_shares) for block in blocks)
+    for block in blocks:
+        if block.noise is not NoiseShape.GAUSSIAN:
+            raise PlanError(
+                f"{block.name!r} has {block.noise.value} noise, but amplification by sampling is accounted for "
+                "Gaussian noise only: choose noise_kind='gaussian' or client_sampling_rate=1."
+            )
+    parts = [block.event(fraction_bits, n_shares) for block in blocks]
+    return (joint_sampled_release(" and ".join(block.name for block in blocks), parts, sampling_rate),)
+
+
+def vector_length(blocks: Sequence[Block]) -> int:
+    """Number of entries of all blocks together."""
+    return sum(block.size for block in blocks)
+
+
+def draw_noise(
+    blocks: Sequence[Block], source: NoiseSource, fraction_bits: int, *, share: float = 1.0
+) -> NDArray[np.uint64]:
+    """Draw fresh noise for one release, as ring elements.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Laid end to end in the vector.
+    source : NoiseSource
+        Exact sampler or seeded generator.
+    fraction_bits : int
+        Grid of the ring.
+    share : float
+        Factor on the standard deviation when several clients each add a share (Gaussian only).
+
+    Returns
+    -------
+    ndarray of uint64, (vector_length(blocks),)
+
+    Raises
+    ------
+    PlanError
+        If Laplace noise is asked for in shares.
+    """
+    parts = []
+    for block in blocks:
+        scale = _drawn_scale(block, fraction_bits, share)
+        if block.noise is NoiseShape.NONE:
+            parts.append(np.zeros(block.size, dtype=np.int64))
+        elif block.noise is NoiseShape.GAUSSIAN:
+            parts.append(source.discrete_gaussian(scale, block.size))
+        elif share == 1.0:
+            parts.append(source.discrete_laplace(scale, block.size))
+        else:
+            raise PlanError(
+                f"{block.name!r} has Laplace noise, which cannot be split into shares: use Gaussian noise or the trust "
+                "model 'oblivious'."
+            )
+    return np.concatenate(parts).view(np.uint64)
+
+
+def _drawn_scale(block: Block, fraction_bits: int, share: float) -> float:
+    """Smallest float that is not below multiplier times bound times share in grid steps: priced is that much noise."""
+    return product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
+
+
+def product_at_least(*factors: float) -> float:
+    """Return the smallest float that is not below the exact product.
+
+    Examples
+    --------
+    >>> product_at_least(0.7, 0.7) > 0.7 * 0.7
+    True
+    """
+    exact = math.prod(map(Fraction, factors))
+    product = float(exact)
+    return product if product >= exact else math.nextafter(product, math.inf)
+
+
+@dataclass(frozen=True)
+class NoisedVector:
+    """A sum with its noise in it, readable: what `ReleasedSum` is made of.
+
+    Parameters
+    ----------
+    values : ndarray of uint64
+        Ring elements.
+    events : tuple of Event
+        What the noise costs.
+    """
+
+    values: NDArray[np.uint64] = field(repr=False)
+    events: tuple[Event, ...]
+
+
+_MAKER = object()
+
+
+class ReleasedSum:
+    """The only thing that `advance` may look at: a noised sum together with its privacy events.
+
+    It cannot be built from a plain array: `release` makes it from a `NoisedVector`.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], events: tuple[Event, ...], maker: object) -> None:
+        if maker is not _MAKER:
+            raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `release`.")
+        self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
+        self.events = events
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """Return one released array, in data units."""
+        return self.arrays[name]
+
+    def __reduce__(self) -> Any:
+        raise LocalMisuseError("a ReleasedSum cannot be pickled: send the noised vector instead.")
+
+
+def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+    """Cut a noised vector into its arrays.
+
+    Parameters
+    ----------
+    vector : NoisedVector
+        From the mechanism.
+    blocks : sequence of Block
+        The plan's blocks of that round.
+    fraction_bits : int
+        Grid of the ring.
+
+    Returns
+    -------
+    ReleasedSum
+        Arrays in data units.
+
+    Raises
+    ------
+    PlanError
+        If the vector's length is not the plan's.
+    """
+    if vector.values.shape != (vector_length(blocks),):
+        raise PlanError(f"a release has {vector.values.size} entries, but the plan has {vector_length(blocks)}.")
+    values = vector.values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
+    arrays = {}
+    start = 0
+    for block in blocks:
+        arrays[block.name] = values[start : start + block.size].reshape(block.shape)
+        start += block.size
+    return ReleasedSum(arrays, vector.events, _MAKER)
+
+
+PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
+"""Where the rows are."""
+
+_MECHANISMS = {
+    NoiseShape.GAUSSIAN: "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)",
+    NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
+}
+_MECHANISM_ROWS = {NoiseShape.GAUSSIAN: ("M1", "M3"), NoiseShape.LAPLACE: ("M2",)}
+_SAMPLED = (
+    "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
+    "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
+)
+
+
+def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
+    """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
+
+    Parameters
+    ----------
+    block : Block
+    shared_noise : bool
+        Whether clients add the noise in shares.
+    sampling_rate : float
+        Probability with which a client takes part.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
+    >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S16: one row changes the number of rows by one")
+    >>> block = Block("count", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
+    >>> theorem(block)[:41], theorem(block, shared_noise=True)[-18:]
+    ('one row changes the number of rows by one', '[S16, M1, M3, M4].')
+    """
+    if block.noise is NoiseShape.NONE:
+        return "no noise: the exact sum is released, and nothing is proved [M7]."
+    row, bound = block.sensitivity.proof
+    rows = [*([row] if row else []), *_MECHANISM_ROWS[block.noise]]
+    rows += ["M4"] if shared_noise else []
+    rows += ["M5"] if sampling_rate < 1.0 else []
+    sampled = _SAMPLED.format(rate=sampling_rate) if sampling_rate < 1.0 else ""
+    return f"{bound}; {_MECHANISMS[block.noise]}{sampled} [{', '.join(rows)}]."

@@ -1,1 +1,0 @@
-"""The one idea: an algorithm is an ordered list of private-sum rounds."""

@@ -1,0 +1,130 @@
+"""A check for whoever writes a round: do neighbouring tables move its statistic beyond what it declares?
+
+It looks for a counterexample by brute force and proves nothing: `Sensitivity.because` says what does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
+from flwr_dpkmeans.sums.state import Array
+
+_STEPS = 2**16
+_SIZES = (0, 1, 4, 40)
+
+
+def check_sensitivity(
+    blocks: Sequence[Block],
+    statistic: Callable[[Array], Sequence[Array]],
+    n_features: int,
+    *,
+    n_tables: int = 5,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Hold a statistic against its declared sensitivities on random neighbouring tables, in exact arithmetic.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        What the statistic returns, with sensitivities.
+    statistic : callable
+        ``statistic(points) -> arrays`` of one client, one for each block; a round's own with its state in place.
+    n_features : int
+        Width of the tables, whose rows lie in [-1, 1]^d on the grid.
+    n_tables : int
+        How many of each size and shape.
+    seed : int
+        Of the tables.
+
+    Returns
+    -------
+    dict of str to float
+        The largest change that was seen, over the bound, by name of the array; at most 1.
+
+    Raises
+    ------
+    PlanError
+        If one row (record level) or one client's table (client level) moves an array beyond its bound or an entry
+        beyond `Block.entry_bound`, an array is off the grid or of another shape, or one that is declared nonnegative
+        has an entry below 0.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.privacy.release import NoiseShape
+    >>> from flwr_dpkmeans.privacy.release import Sensitivity
+    >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row", nonnegative=True)
+    >>> rows = Block("rows", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
+    >>> check_sensitivity([rows], lambda points: [np.array([float(len(points))])], n_features=2)
+    {'rows': 1.0}
+    """
+    generator, largest = np.random.default_rng(seed), dict.fromkeys((block.name for block in blocks), 0.0)
+    for before, after in _neighbours(blocks[0].sensitivity.unit, n_features, n_tables, generator):
+        pairs = zip(blocks, _in_steps(blocks, statistic(before)), _in_steps(blocks, statistic(after)), strict=True)
+        for block, old, new in pairs:
+            largest[block.name] = max(largest[block.name], _share_of_bound(block, (new - old).ravel()))
+    return largest
+
+
+def _neighbours(
+    unit: PrivacyUnit, n_features: int, n_tables: int, generator: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """Pairs of tables: with and without one row, or, where a client is protected, with and without all of them."""
+    for size in _SIZES * n_tables:
+        for table in _tables(size, n_features, generator):
+            if unit is PrivacyUnit.CLIENT:
+                yield table, table[:0]
+                continue
+            # One like the others, one in a corner, one close to the middle.
+            others = (_tables(1, n_features, generator) for _ in range(2))
+            rows = [*table[:1], *(row for group in others for one in group for row in one)]
+            for row in rows:
+                yield table, np.vstack([table, row])
+
+
+def _tables(size: int, n_features: int, generator: np.random.Generator) -> list[Array]:
+    """Rows anywhere, in corners, close to the middle, and all alike."""
+    shape = (size, n_features)
+    anywhere = np.rint(generator.uniform(-1.0, 1.0, shape) * _STEPS) / _STEPS
+    corners = generator.choice([-1.0, 1.0], shape)
+    middle = generator.integers(-2, 3, shape) / _STEPS
+    return [anywhere, corners, middle, np.repeat(corners[:1], size, axis=0)]
+
+
+def _in_steps(blocks: Sequence[Block], arrays: Sequence[Array]) -> list[NDArray[np.int64]]:
+    """A statistic in grid steps, if it is what the blocks declare."""
+    found = []
+    for block, array in zip(blocks, arrays, strict=True):
+        steps = np.rint(array * _STEPS)
+        if array.shape != block.shape or not np.array_equal(steps, array * _STEPS):
+            raise PlanError(
+                f"{block.name!r} has shape {array.shape}, or entries between multiples of 2^-16, but it is declared "
+                f"with shape {block.shape} and noise on that grid: round it toward zero."
+            )
+        if block.sensitivity.nonnegative and bool(np.any(steps < 0.0)):
+            raise PlanError(f"{block.name!r} has an entry below 0, but it is declared nonnegative: leave that out.")
+        found.append(steps.astype(np.int64))
+    return found
+
+
+def _share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
+    """Norm of a change over the bound, or an error if it is more, however little."""
+    moved = [abs(int(step)) for step in change[change != 0]]
+    bound = Fraction(block.sensitivity.bound) * _STEPS
+    in_l1 = block.sensitivity.norm is Norm.L1
+    within = sum(moved) <= bound if in_l1 else sum(step**2 for step in moved) <= bound**2
+    norm = float(sum(moved)) if in_l1 else math.sqrt(sum(step**2 for step in moved))
+    # A client's sum that is rounded to the grid may add a step.
+    if not within or max(moved, default=0) > block.entry_bound * _STEPS + 1.0:
+        raise PlanError(
+            f"{block.name!r} moves by {norm / _STEPS:.9g} between two neighbouring tables, but its sensitivity is "
+            f"declared as {block.sensitivity.bound:.9g} and {block.entry_bound:g} for one entry: clip the statistic or "
+            "declare the bound that holds."
+        )
+    return min(1.0, norm / float(bound))

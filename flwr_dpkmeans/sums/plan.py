@@ -1,0 +1,359 @@
+"""What a plan is: every release with its sensitivity and noise, and what it costs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms.server_points import ServerFacts
+from flwr_dpkmeans.config import Dropout, KMeansConfig
+from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, SampledGaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.events import dominating_release, with_joint_pure_release
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import least_survivors
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.sums.trust import Shares, trust_model
+
+PLAN_VERSION = 6
+MAX_CLIENTS = 2**20
+"""Clients of one run."""
+_ROUNDS_TO_COME = 16
+_OTHER_ROUNDS = 8
+Box = tuple[tuple[float, ...], tuple[float, ...]]
+"""Lower and upper bounds, one pair for each feature, in the units of the data."""
+
+
+@dataclass(frozen=True)
+class PublicPoints:
+    """Server points that every client may see (trust model ``oblivious``).
+
+    Parameters
+    ----------
+    n_points, n_features : int
+        Shape of the table.
+    grid_values : str
+        Base64 of its values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers.
+    """
+
+    n_points: int
+    n_features: int
+    grid_values: str
+
+    @classmethod
+    def of(cls, points: NDArray[np.float64]) -> PublicPoints:
+        """Write a table of grid values."""
+        values = np.rint(points * 2.0**16).astype("<i4")
+        return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
+
+    def table(self) -> NDArray[np.float64]:
+        """Read the table again.
+
+        Raises
+        ------
+        ProtocolError
+            If the text is not base64 of so many values, or one is outside the box.
+        """
+        return _decoded(self.n_points, self.n_features, self.grid_values)
+
+
+@lru_cache(maxsize=4)
+def _decoded(n_points: int, n_features: int, text: str) -> NDArray[np.float64]:
+    """Decode once in a process; the array is read-only because it is shared."""
+    try:
+        data = base64.b64decode(text.encode(), validate=True)
+    except ValueError as error:
+        raise ProtocolError("the plan's server points are not base64: stop the run.") from error
+    if len(data) != 4 * n_points * n_features:
+        raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+    values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
+    if bool(np.any(np.abs(values) > 1.0)):
+        raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
+    table: NDArray[np.float64] = values.reshape(n_points, n_features)
+    table.flags.writeable = False
+    return table
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """One round as it stands in the plan.
+
+    Parameters
+    ----------
+    name : str
+        For reports.
+    trust : str
+        Trust model of this round's release.
+    blocks : tuple of Block
+        Arrays, sensitivities and noise.
+    radius : float or None
+        In scaled units.
+    """
+
+    name: str
+    trust: str
+    blocks: tuple[Block, ...]
+    radius: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What everybody agrees on before anything is released.
+
+    Parameters
+    ----------
+    run_id : int
+        Flower's run id.
+    config : KMeansConfig
+        As given.
+    n_clients : int
+        Cohort at the start.
+    max_silent : int
+        t.
+    seed : int
+        Of the public randomness (sphere packing).
+    delta : float
+        Of the total guarantee.
+    n_examples : int or None
+        Declared or released; None while unknown.
+    n_features : int or None
+        None while unknown.
+    preliminary : tuple of PlannedRound
+        Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
+        Histograms are missing while the width is unknown.
+    rounds : tuple of PlannedRound
+        Rounds 1..T; empty while the plan is preliminary.
+    server : ServerFacts or None
+        What follows from the server's own points, if the run uses any.
+    public_points : PublicPoints or None
+        Those points themselves, where clients need them (trust model ``oblivious``).
+    box : pair of tuples of float, or None
+        Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared.
+    columns_digest : str
+        Of the names of the columns in the agreed order (`sums.columns`); empty while unknown, or if the tables
+        have none.
+    version : int
+        Of this format.
+    fraction_bits : int
+        Grid of the ring.
+    """
+
+    run_id: int
+    config: KMeansConfig
+    n_clients: int
+    max_silent: int
+    seed: int
+    delta: float
+    n_examples: int | None
+    n_features: int | None
+    preliminary: tuple[PlannedRound, ...]
+    rounds: tuple[PlannedRound, ...]
+    server: ServerFacts | None = None
+    public_points: PublicPoints | None = None
+    box: Box | None = None
+    columns_digest: str = ""
+    version: int = PLAN_VERSION
+    fraction_bits: int = FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        # Before anything else is computed from a plan that came from elsewhere: prices take time that grows with it.
+        if self.n_clients > MAX_CLIENTS:
+            raise PlanError(
+                f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can take part: use fewer."
+            )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all rounds stand in the plan."""
+        return bool(self.rounds)
+
+    @property
+    def server_advances(self) -> bool:
+        """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
+        return self.server is not None and self.server.n_points > 0 and self.public_points is None
+
+    @property
+    def bounds(self) -> Box:
+        """The box that data are scaled by: the released one, or that of the configuration."""
+        return self.config.bounds if self.box is None else self.box
+
+    @property
+    def first_round(self) -> int:
+        """1, or less if preliminary rounds come first: the last of them is round 0."""
+        return 1 - len(self.preliminary)
+
+    @property
+    def count(self) -> PlannedRound | None:
+        """The preliminary round that counts rows, if N is not declared."""
+        counting = (r for r in self.preliminary if any(block.name == "count" for block in r.blocks))
+        return next(counting, None)
+
+    @property
+    def last_round(self) -> int:
+        """T."""
+        return len(self.rounds)
+
+    @property
+    def dropout(self) -> Dropout:
+        """What happens when clients fall silent."""
+        return self.config.dropout_of(self.n_clients)
+
+    @property
+    def slots(self) -> Slots:
+        """The aggregations that keys are shared for, where sums are recovered.
+
+        While the plan is preliminary, more rounds than it can come to have.
+        """
+        last = self.last_round
+        if not self.is_final:
+            last = (self.config.max_iter or _ROUNDS_TO_COME) + _OTHER_ROUNDS
+        return Slots(self.first_round, last, 1 + self.config.max_retries)
+
+    @property
+    def min_cohort(self) -> int:
+        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent.
+
+        Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
+        """
+        least = max(self.config.min_clients, self.max_silent + 2)
+        shared_noise = trust_model(self.config.trust).shared_noise
+        return max(least, self.n_clients - max(1, self.max_silent)) if shared_noise else least
+
+    @property
+    def shares(self) -> Shares:
+        """How many clients add noise shares at the start."""
+        return self.shares_of(self.n_clients)
+
+    def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
+        """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before.
+
+        Where sums are recovered, all may be lost beyond the fewest whose sum can be opened.
+        """
+        if self.dropout is Dropout.RETRY:
+            return Shares(n_clients, self.max_silent)
+        n_sharers = self.n_clients if n_sharers is None else n_sharers
+        least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
+        least = min(least, recovery_graph(n_sharers, self.max_silent).fewest_open(n_sharers, self.max_silent))
+        return Shares(n_clients, self.max_silent, max(0, n_clients - least))
+
+    def round_at(self, index: int) -> PlannedRound:
+        """Return the round with this index; those up to 0 are preliminary."""
+        if not self.first_round <= index <= self.last_round:
+            raise ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
+        return self.rounds[index - 1] if index > 0 else self.preliminary[index - self.first_round]
+
+    def released_std(self, planned: PlannedRound, block: Block) -> float:
+        """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
+        std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
+        return std * self.shares.excess if trust_model(planned.trust).shared_noise else std
+
+    def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
+        """Privacy events of the given rounds (with repetitions), or of each round once."""
+        if indices is None:
+            indices = range(self.first_round, self.last_round + 1)
+        events = tuple(event for index in indices for event in self._round_events(index))
+        # The number of rounds may follow from the count.
+        return events if self.count is None else with_joint_pure_release(events)
+
+    def _round_events(self, index: int) -> tuple[Event, ...]:
+        self.round_at(index)
+        return self._all_events[index]
+
+    @cached_property
+    def _all_events(self) -> dict[int, tuple[Event, ...]]:
+        """Events of every round, by index."""
+        events = {}
+        for index in range(self.first_round, self.last_round + 1):
+            planned = self.round_at(index)
+            n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
+            rate = self.config.client_sampling_rate if index > 0 else 1.0
+            events[index] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+        return events
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Cost of a run in which nobody drops out."""
+        return price(self.events(), self.delta)
+
+    @cached_property
+    def epsilon_worst_case(self) -> float:
+        """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room.
+
+        It is the price of one list of releases that holds whatever can take place, so it also bounds what is told to
+        somebody who sees each release before deciding what to repeat and where to stop (the proof page's row C14).
+        """
+        base = list(range(self.first_round, self.last_round + 1))
+        retries = self.config.max_retries
+        # Rounds whose width is not known yet have no releases.
+        distinct = {events: index for index in base if (events := self._round_events(index))}
+        if retries == 0 or not distinct:
+            return self.epsilon
+        kinds = {type(event) for events in distinct for event in events}
+        if len(kinds) > 1:
+            # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
+            return price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
+        if kinds <= {GaussianRelease, SampledGaussianRelease}:
+            # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
+            repeated = dominating_release(list(distinct))
+            cost = price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
+            # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
+            return cost * (1.0 + 1e-6) if SampledGaussianRelease in kinds else cost
+        # Pure releases add up, so that the dearest one stands for each retry here as well.
+        return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+
+
+@lru_cache(maxsize=1024)
+def price(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events at delta; remembered, since server and clients price the same prefixes of a plan."""
+    return compose_epsilon(events, delta)
+
+
+def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events, infinite where their discrete noise is too far from a continuous one for delta."""
+    try:
+        return price(events, delta)
+    except PlanError:
+        return math.inf
+
+
+def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
+    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
+    if plan.config.noise is NoiseKind.SECURE:
+        return noise_source(NoiseKind.SECURE)
+    seed = hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8]
+    return noise_source(plan.config.noise, int.from_bytes(seed, "little"))
+
+
+def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
+    """Throw a client's own coin for one aggregation; without sampling it always takes part.
+
+    The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
+    sends masked zeros, noise shares included, when it does not take part.
+    """
+    rate = plan.config.client_sampling_rate
+    if rate >= 1.0 or round_index <= 0:
+        return True
+    # Rounded down: less sampling is never less private than what is accounted.
+    threshold = int(rate * 2.0**53)
+    if plan.config.noise is NoiseKind.SECURE:
+        return secrets.randbelow(2**53) < threshold
+    seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
+    return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold
+
+
+if __name__ == "__main__":
+    # The planner imports this module by its own name, so the classes above, which belong to `__main__`, are not used.
+    from flwr_dpkmeans.planner.cli import main
+
+    raise SystemExit(main())

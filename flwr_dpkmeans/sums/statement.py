@@ -1,0 +1,428 @@
+"""From a plan and what happened to a privacy report; clients and server use the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
+from flwr_dpkmeans.privacy.events import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    SampledGaussianRelease,
+)
+from flwr_dpkmeans.privacy.noise import NoiseKind
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit, theorem
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.slack import joint_closeness
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
+from flwr_dpkmeans.sums.columns import by_position
+from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.trust import trust_model
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the server may say of one aggregation.
+
+    Parameters
+    ----------
+    round_index, n_rounds, attempt : int
+        Where the run stands.
+    name : str
+        Of the round.
+    n_clients : int
+        In the sum.
+    epsilon : float
+        Cost so far.
+    noise_scales : tuple of (array name, scale)
+        In scaled units.
+    radius : float or None
+        In scaled units.
+    movement : float or None
+        Largest step of a centroid, where the server may know it.
+    """
+
+    round_index: int
+    n_rounds: int
+    attempt: int
+    name: str
+    n_clients: int
+    epsilon: float
+    noise_scales: tuple[tuple[str, float], ...]
+    radius: float | None
+    movement: float | None
+
+
+NEIGHBOURS = {
+    "record": "two data sets are neighbours if one row appears or disappears",
+    "client": "two data sets are neighbours if one client's rows are replaced by none",
+}
+
+
+UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
+
+
+def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
+    """Cost of the given (round, attempt) pairs together, at the plan's delta.
+
+    Parameters
+    ----------
+    plan : Plan
+        Final, or preliminary if only the private count took place.
+    attempts : sequence of (round, attempt)
+        Every aggregation that was asked for, repeated ones included.
+
+    Returns
+    -------
+    float
+        ``inf`` if any of them released an exact sum.
+    """
+    events = plan.events([index for index, _ in attempts])
+    cost = price(events, plan.delta)
+    evaluated = plan.is_final and plan.config.evaluation is Evaluation.PRIVATE
+    if evaluated and events and all(isinstance(event, LaplaceRelease) for event in events):
+        # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
+        # this the cost would fall in the last round.
+        cost = min(cost, price((*events, *plan.events([plan.last_round])), plan.delta))
+    return cost
+
+
+def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
+    """What a run is said to cost.
+
+    Parameters
+    ----------
+    plan : Plan
+    attempts : sequence of (round, attempt)
+        Every aggregation that was asked for.
+
+    Returns
+    -------
+    float
+        The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they
+        told. The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
+    """
+    repeated = len({index for index, _ in attempts}) < len(attempts)
+    if attempts and (repeated or not plan.is_final):
+        return worst_case(plan)
+    return plan.epsilon if attempts else epsilon_after(plan, ())
+
+
+def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
+    """Describe the last of some aggregations.
+
+    Parameters
+    ----------
+    plan : Plan
+    attempts : sequence of (round, attempt)
+        Every aggregation so far, at least one.
+    n_clients : int
+        In the last sum.
+    movement : float or None
+        Largest step of a centroid, where it may be known.
+
+    Returns
+    -------
+    Step
+    """
+    index, attempt = attempts[-1]
+    planned = plan.round_at(index)
+    return Step(
+        round_index=index,
+        n_rounds=plan.last_round,
+        attempt=attempt,
+        name=planned.name,
+        n_clients=n_clients,
+        epsilon=epsilon_after(plan, attempts),
+        noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
+        radius=planned.radius,
+        # An evaluation moves nothing.
+        movement=None if planned.name == EVALUATION_ROUND else movement,
+    )
+
+
+def is_private_plan(plan: Plan) -> bool:
+    """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
+    exact = algorithm_entry(plan.config.algorithm).noise is NoiseShape.NONE
+    exact = exact or plan.config.evaluation is Evaluation.EXACT
+    exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
+    return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
+
+
+def build_report(
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
+    identities: str = NOT_PINNED,
+    *,
+    counts: NDArray[np.float64] | None = None,
+    unclear: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> PrivacyReport:
+    """Write the report of a run.
+
+    Parameters
+    ----------
+    plan : Plan
+        The final plan.
+    attempts : sequence of (round, attempt)
+        Every aggregation that was asked for, in order.
+    identities : str
+        What is known of who the clients are: a sentence of `privacy.report`.
+    counts : ndarray, (n_clusters,), optional
+        Noisy counts of the last release, where they may be known: the warnings speak of them.
+    unclear : sequence of int
+        Columns that private bounds did not find.
+    names : sequence of str
+        Of the columns, where they are known; else the plan's.
+
+    Returns
+    -------
+    PrivacyReport
+    """
+    config = plan.config
+    events = plan.events([index for index, _ in attempts])
+    report = PrivacyReport(
+        is_private=is_private_plan(plan),
+        epsilon=run_epsilon(plan, attempts),
+        delta=plan.delta,
+        epsilon_requested=config.epsilon,
+        epsilon_worst_case=worst_case(plan),
+        unit=config.unit.value,
+        neighbours=NEIGHBOURS[config.unit.value],
+        trust=config.trust,
+        guarantee=_guarantee(plan),
+        algorithm=config.algorithm,
+        noise=config.noise.value,
+        n_clients=plan.n_clients,
+        n_attempts=len(attempts),
+        n_examples=plan.n_examples,
+        n_examples_source=_n_source(plan),
+        slack=discreteness_cost(events),
+        assumptions=_assumptions(plan, identities),
+        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or config.feature_names)),
+        releases=_lines(plan, attempts),
+    )
+    return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
+
+
+def discreteness_cost(events: Sequence[Event]) -> float:
+    """Part of epsilon that pays for discrete instead of continuous noise."""
+    gaussians = (event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease))
+    return joint_closeness(event.closeness for event in gaussians).log_ratio
+
+
+def _guarantee(plan: Plan) -> str:
+    """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
+    if not is_private_plan(plan):
+        return "None: this run is not private, see the warnings."
+    model = trust_model(plan.config.trust)
+    sentence = model.guarantee(plan.shares)
+    if plan.preliminary and plan.preliminary[0].trust != plan.config.trust:
+        colluding = max(1, plan.max_silent)
+        shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
+            plan.config.private_bounds
+        )
+        sentence += (
+            f" The noisy {' and '.join(shown)} {'are' if plan.config.private_bounds else 'is'} released to everybody, "
+            f"with noise from the clients: {'these releases hold' if len(shown) > 1 else 'that release holds'} "
+            f"against a server, or against up to {colluding} of {plan.n_clients} clients."
+        )
+    return f"{sentence} Proofs: {model.proofs} and those that each line names."
+
+
+def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
+    """One line per released array."""
+    lines = []
+    rate = plan.config.client_sampling_rate
+    for position, (index, attempt) in enumerate(attempts, start=1):
+        planned = plan.round_at(index)
+        so_far = epsilon_after(plan, attempts[:position])
+        lines += [
+            ReleaseLine(
+                round_index=index,
+                attempt=attempt,
+                round_name=planned.name,
+                array=block.name,
+                norm=block.sensitivity.norm.value,
+                sensitivity=block.sensitivity.bound,
+                trust=planned.trust,
+                noise=block.noise.value,
+                noise_scale=block.noise_scale,
+                noise_multiplier=block.noise_multiplier,
+                theorem=theorem(
+                    block,
+                    shared_noise=trust_model(planned.trust).shared_noise,
+                    sampling_rate=rate if index > 0 else 1.0,
+                ),
+                epsilon_so_far=so_far,
+                radius=planned.radius,
+            )
+            for block in planned.blocks
+        ]
+    return tuple(lines)
+
+
+def _n_source(plan: Plan) -> str:
+    """Where N comes from."""
+    if plan.config.n_examples is not None:
+        return "declared public"
+    return "private count" if plan.count is not None else "not needed"
+
+
+def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
+    """What the guarantee rests on."""
+    config = plan.config
+    sentences = [
+        _bounds_sentence(config),
+        _columns_sentence(plan),
+        "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
+        "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
+        "can add the masked vectors up as the server does.",
+        "Nobody who sees releases can silence a client; against whoever can, the worst case with all retries holds, "
+        "which each client's ledger is charged and a run with a repeated aggregation reports [C5].",
+        identities,
+    ]
+    if plan.server is not None:
+        sentences += _server_sentences(plan)
+    if config.client_sampling_rate < 1.0:
+        coin = f"Each client takes part in a round with probability {config.client_sampling_rate:g}"
+        hidden = (
+            "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
+        )
+        sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
+    if config.unit is PrivacyUnit.CLIENT:
+        sentences.append(
+            f"The declared number of rows of a client, {config.examples_per_client}, was not taken from the data: clip "
+            "bounds may follow from it."
+        )
+    if config.n_examples is not None:
+        sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
+    elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
+        sentences.append(f"Of each client, at most {config.examples_per_client} rows are counted.")
+    elif plan.count is not None and plan.delta < (start := resolve_delta(config, plan.n_clients)):
+        sentences.append(
+            f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
+            f"{plan.n_examples} rows [C15]."
+        )
+    elif config.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
+        sentences.append(
+            f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
+        )
+    if config.evaluation is not Evaluation.NONE and config.n_classes:
+        sentences.append(
+            f"The number of label classes, {config.n_classes}, is public knowledge; a row's label is protected as the "
+            "row is."
+        )
+    if plan.dropout is Dropout.RECOVER:
+        sentences.append(_recovery_sentence(plan))
+    if config.max_retries:
+        sentences.append(
+            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
+            "of them at the first release [C5, C14]."
+        )
+    return tuple(sentences)
+
+
+def _recovery_sentence(plan: Plan) -> str:
+    """What recovered sums rest on."""
+    graph = recovery_graph(plan.n_clients, plan.max_silent)
+    chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
+    tried = " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline."
+    fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+    lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
+    cut = tried + lied if chance else ""
+    return (
+        f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
+        f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
+        f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}"
+    )
+
+
+def _bounds_sentence(config: KMeansConfig) -> str:
+    """Where the box comes from that data are scaled by."""
+    lower, upper = config.bounds
+    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
+    if config.private_bounds:
+        return (
+            f"The bounds were found by the private histograms that are listed below, inside a domain ({box}) that is "
+            "public knowledge; values outside the bounds are clipped."
+        )
+    return f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped."
+
+
+def _columns_sentence(plan: Plan) -> str:
+    """How the tables' columns were matched."""
+    if not plan.columns_digest:
+        return UNNAMED_COLUMNS
+    unnamed = " (those of tables without names by position)" if plan.config.allow_unnamed else ""
+    if by_position(plan):
+        return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
+    return f"Columns were matched by name{unnamed}."
+
+
+def _server_sentences(plan: Plan) -> list[str]:
+    """What the run assumes of the server's own points, and who sees them."""
+    server = plan.server
+    n_points = 0 if server is None else server.n_points
+    width = plan.n_features or 0
+    k = plan.config.n_clusters
+    follows = (
+        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2]."
+    )
+    if n_points == 0:
+        return [follows]
+    if plan.public_points is not None:
+        seen = "are in the plan, so every client sees them"
+    elif plan.config.algorithm == "proxy_lloyd":
+        has_proxies = any(block.name == "proxy_counts" for planned in plan.rounds for block in planned.blocks)
+        start = (
+            "proxies, half of which are spread over their neighbourhoods and may lie on them, along directions in "
+            "which their covariance has a part"
+            if has_proxies
+            else f"first centroids, the centers of their own {k} clusters, some of which may be points themselves"
+        )
+        seen = f"stay on the server; clients see their mean, a radius around it, and {start}"
+    elif any(planned.name == "weights" for planned in plan.rounds):
+        shown = f"their projection onto at most {min(k, width)} of {width} directions"
+        away = ", which gives them away" if k >= width else ""
+        seen = f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
+    else:
+        seen = (
+            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
+            "'server_kmeans++' some of the points themselves)"
+        )
+    return [
+        f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
+        follows,
+    ]
+
+
+def _warnings(plan: Plan) -> tuple[str, ...]:
+    """What the plan alone says against a run: that it protects nobody, or else what its budget and noise come to."""
+    return why_not_private(plan) or plan_cautions(plan)
+
+
+def why_not_private(plan: Plan) -> tuple[str, ...]:
+    """Why a run protects nobody, if it does not."""
+    sentences = []
+    if plan.config.noise is NoiseKind.SEEDED:
+        sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
+        if plan.config.client_sampling_rate < 1.0:
+            sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
+    if not plan.config.masking:
+        sentences.append("Masks are off: whoever runs this sees every client's statistic.")
+    if plan.config.evaluation is Evaluation.EXACT:
+        sentences.append("The evaluation is exact: sums over all rows are released without noise.")
+    if any(block.noise is NoiseShape.NONE and r.name != EVALUATION_ROUND for r in plan.rounds for block in r.blocks):
+        sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
+    return tuple(sentences)

@@ -1,0 +1,265 @@
+"""What a trust model decides: a client half, a server half and the sentence for the report."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
+from flwr_dpkmeans.privacy.noise import NoiseSource
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoisedVector, NoiseShape, ReleasedSum, draw_noise, release
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How many clients add noise shares, and how many of them may be silent or collude.
+
+    Parameters
+    ----------
+    n_clients : int
+        Clients in the attempt's roster, M.
+    max_silent : int
+        t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
+        t = 0 one share hides nothing from the client that drew it.
+    max_lost: int
+        Where sums are recovered: how many may be missing from the sum after they drew their shares. A server could
+        claim so many, and work with t others as well, so they are not counted on either.
+    """
+
+    n_clients: int
+    max_silent: int
+    max_lost: int = 0
+
+    @property
+    def n_honest(self) -> int:
+        """Shares that are counted on."""
+        honest = self.n_clients - max(1, self.max_silent) - self.max_lost
+        if honest < 1:
+            raise PlanError(
+                f"max_silent is {self.max_silent}, but only {self.n_clients} clients take part and at least one must "
+                "be honest: lower max_silent or start more clients."
+            )
+        return honest
+
+    @property
+    def factor(self) -> float:
+        """Factor on the standard deviation of one share, rounded up: squared, those counted on add up to at least 1."""
+        factor = 1.0 / math.sqrt(self.n_honest)
+        while self.n_honest * Fraction(factor) ** 2 < 1:
+            factor = math.nextafter(factor, math.inf)
+        return factor
+
+    @property
+    def excess(self) -> float:
+        """Standard deviation of all shares together over that of those that are counted on."""
+        return math.sqrt(self.n_clients / self.n_honest)
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends on, and what it learnt itself.
+
+    Parameters
+    ----------
+    values : ndarray of uint64
+        Ring elements for the clients.
+    released : ReleasedSum or None
+        None where the server cannot read the sum.
+    """
+
+    values: Ring = field(repr=False)
+    released: ReleasedSum | None = field(repr=False)
+
+
+class TrustModel(ABC):
+    """A trust model: stateless, so that client and server build the same one from its name.
+
+    Attributes
+    ----------
+    name : str
+        Registered name.
+    blinded : bool
+        Whether key authors hide the sums from the server.
+    server_reads : bool
+        Whether the server learns the released sums.
+    shared_noise : bool
+        Whether clients add the noise in shares.
+    proofs : str
+        Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it.
+    """
+
+    name: str
+    blinded: bool
+    server_reads: bool
+    shared_noise: bool
+    proofs: str = ""
+
+    @abstractmethod
+    def guarantee(self, shares: Shares) -> str:
+        """Say in one sentence who adds noise, who sees what, and against whom the guarantee holds."""
+
+    def check(self, blocks: Sequence[Block]) -> None:  # noqa: B027 - most models accept every block
+        """Refuse blocks that this model cannot protect, with a sentence."""
+
+    def require_stated(self, shares: Shares) -> None:
+        """Refuse a model that cannot say what it guarantees, while nothing has been sent: the report must say it."""
+        if not self.proofs.strip() or not self.guarantee(shares).strip():
+            raise PlanError(
+                f"the trust model {self.name!r} does not say what it guarantees and where that is proved: give it a "
+                "guarantee() and proofs."
+            )
+
+    def contribute(
+        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
+    ) -> FixedPointVector:
+        """Client half, before masking: what is added to the own statistic (nothing, unless noise is shared)."""
+        del blocks, fraction_bits, shares, source
+        return vector
+
+    @abstractmethod
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Server half: add noise if this model has the server do it."""
+
+    def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+        """Client half, after unblinding: accept the other side's noised sum as released."""
+        if aggregate.blinded:
+            raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
+        return as_released(aggregate.values, blocks, fraction_bits)
+
+
+def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+    """Declare a vector noised as the plan says, with the events that follow from it."""
+    events = tuple(block.event(fraction_bits) for block in blocks)
+    return release(NoisedVector(values, events), blocks, fraction_bits)
+
+
+def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:
+    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
+    return aggregate.values + draw_noise(blocks, source, fraction_bits)
+
+
+class Oblivious(TrustModel):
+    """The server knows the noise, so it must never see the noised sum: key authors' streams stay on it."""
+
+    name = "oblivious"
+    blinded = True
+    server_reads = False
+    shared_noise = False
+    proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "The server adds the noise to a masked sum that it cannot read; only clients see released sums. Holds "
+            "against an honest-but-curious server that works with no client, and against any clients as long as the "
+            "server adds the noise. The server knows its noise, so centroids, counts and metrics must never be shown "
+            "to whoever runs it: choose 'distributed' for a result that is published."
+        )
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Add noise blindly; a sum that the server could read is refused."""
+        if not aggregate.blinded:
+            raise PlanError("a readable sum reached the server under 'oblivious': the run is stopped.")
+        return Broadcast(with_noise(aggregate, blocks, fraction_bits, source), released=None)
+
+
+class Central(TrustModel):
+    """Masks still hide each client's statistic from the server, which is trusted with the sum."""
+
+    name = "central"
+    blinded = False
+    server_reads = True
+    shared_noise = False
+    proofs = f"{PROOF_PAGE}, rows T4, T5"
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "The server sees exact sums over the clients of each round, adds the noise and publishes the result. Holds "
+            "against everyone except the server, which is trusted: from the sums before and after a dropout it could "
+            "isolate the client that left."
+        )
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Add noise to the readable sum and read the result."""
+        values = with_noise(aggregate, blocks, fraction_bits, source)
+        return Broadcast(values, as_released(values, blocks, fraction_bits))
+
+
+def _lost_too(shares: Shares) -> str:
+    """What else is not counted on."""
+    lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
+    return lost if shares.max_lost else ""
+
+
+class Distributed(TrustModel):
+    """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise.
+
+    Where sums are recovered, others may be lost after they drew theirs, or be left out by a server that tells clients
+    different survivors (`Plan.shares_of`): t of up to 32 clients, sigma^2/(M - max(1, t) - t), and more of many.
+    """
+
+    name = "distributed"
+    blinded = False
+    server_reads = True
+    shared_noise = True
+    proofs = f"{PROOF_PAGE}, rows T3, T5"
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return (
+            "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
+            f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
+            f"clients: their shares are not counted on{_lost_too(shares)}."
+        )
+
+    def check(self, blocks: Sequence[Block]) -> None:
+        """Refuse Laplace noise, which is not a sum of independent Laplace shares."""
+        for block in blocks:
+            if block.noise is NoiseShape.LAPLACE:
+                raise PlanError(
+                    f"{block.name!r} has Laplace noise, which the trust model 'distributed' cannot split into shares: "
+                    "choose trust 'oblivious' or 'central', or an algorithm with Gaussian noise such as 'glloyd'."
+                )
+
+    def contribute(
+        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
+    ) -> FixedPointVector:
+        """Add this client's own share."""
+        return FixedPointVector(vector.values + draw_noise(blocks, source, fraction_bits, share=shares.factor))
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Pass the sum on: its noise is already in it."""
+        del source
+        return Broadcast(aggregate.values, as_released(aggregate.values, blocks, fraction_bits))
+
+
+TRUST_MODELS: Mapping[str, TrustModel] = MappingProxyType(
+    {model.name: model for model in (Oblivious(), Central(), Distributed())}
+)
+
+
+def trust_model(name: str) -> TrustModel:
+    """Look a trust model up by name; an unknown one is a `ConfigurationError` with the nearest valid name.
+
+    Examples
+    --------
+    >>> trust_model("central").server_reads
+    True
+    """
+    if name not in TRUST_MODELS:
+        raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}")
+    return TRUST_MODELS[name]

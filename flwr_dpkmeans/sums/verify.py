@@ -1,0 +1,158 @@
+"""How a client checks a plan that it received: it drafts the plan again and compares."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.measure_round import admits_evaluation, result_extras
+from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
+from flwr_dpkmeans.config import Evaluation
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.privacy.release import Block
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.sums.draft import build_algorithm, redraft_plan
+from flwr_dpkmeans.sums.plan import PLAN_VERSION, Plan, PlannedRound
+from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.trust import trust_model
+
+_TOLERANCE = 1e-9
+_MOST_RESTARTS = 10**8
+
+
+def verify_plan(plan: Plan) -> None:
+    """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
+
+    Parameters
+    ----------
+    plan : Plan
+        From the server. Differences in the last digits (another machine's pow) are accepted; the plan's own numbers
+        are then used by everybody.
+    """
+    if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
+        raise ProtocolError(
+            f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
+            f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
+        )
+    if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
+        raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
+    if plan.n_examples is not None and plan.config.n_examples is None and plan.count is None:
+        # Neither declared nor released, so reports would not say that delta was held against it.
+        raise ProtocolError(
+            f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
+            "server."
+        )
+    if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
+        raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
+    hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
+    if hidden and not trust_model(plan.config.trust).server_reads:
+        raise ProtocolError(
+            f"the plan keeps the server's points back, but under trust {plan.config.trust!r} the clients go on by "
+            "themselves and need them: stop the run and check the server."
+        )
+    if plan.public_points is not None:
+        work = plan.public_points.n_points * plan.config.n_clusters * plan.config.n_init
+        if work > _MOST_RESTARTS:
+            raise ProtocolError(
+                f"the plan asks every client for {work} distances in each step of k-means, but at most "
+                f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
+            )
+        table = plan.public_points.table()
+        if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
+            raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+    own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
+    same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
+    same = same and len(own.preliminary) == len(plan.preliminary) and own.columns_digest == plan.columns_digest
+    rounds, theirs = (*own.preliminary, *own.rounds), (*plan.preliminary, *plan.rounds)
+    if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
+        raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
+    for mine, other in zip(rounds, theirs, strict=True):
+        if not _same_round(mine, other):
+            raise ProtocolError(
+                f"round {other.name!r} of the plan has other sensitivities or noise than its configuration implies: "
+                "stop the run and check the server."
+            )
+
+
+def require_successor(plan: Plan, final: Plan) -> None:
+    """Check that a final plan continues the preliminary one that was agreed on."""
+    if (plan.server, plan.public_points) != (final.server, final.public_points):
+        raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
+    # A count may lower delta, by the rule that each client follows itself when it verifies the final plan.
+    same = plan.preliminary == final.preliminary and final.delta <= plan.delta
+    if not final.is_final or not same or _fixed(plan) != _fixed(final):
+        raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+
+
+def with_columns(plan: Plan, other: Plan) -> Plan:
+    """The plan with the columns that another one says are agreed on, if it does not say any itself."""
+    return plan if plan.columns_digest else replace(plan, columns_digest=other.columns_digest)
+
+
+def require_widened(plan: Plan, wider: Plan) -> None:
+    """Check that a plan only adds the tables' width and columns, and what follows from it, to a preliminary one."""
+    adds = (plan.n_features is None or bool(wider.columns_digest)) and wider.n_features is not None
+    adds = adds and plan.n_features in (None, wider.n_features) and not plan.is_final
+    plan = with_columns(plan, wider)
+    same = (plan.server, plan.public_points, plan.box) == (wider.server, wider.public_points, wider.box)
+    same = same and [r.name for r in plan.preliminary] == [r.name for r in wider.preliminary]
+    same = same and plan.delta == wider.delta
+    if not adds or wider.is_final or not same or _fixed(plan) != _fixed(wider):
+        raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
+
+
+def _fixed(plan: Plan) -> tuple[object, ...]:
+    """What no later plan of a run may change."""
+    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.columns_digest)
+
+
+def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
+    """Check a state that the server sent for one round; index T + 1 is the result.
+
+    Centroids are checked here, and each round checks the extras that its statistic reads (`PrivateSum.admits`); others
+    are not taken, so that a server cannot tell clients more than the round needs.
+    """
+    k, d = plan.config.n_clusters, plan.n_features
+    step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
+    n_clusters, width = state.centroids.shape
+    fits = width == d and 1 <= n_clusters <= k
+    if step is not None:
+        fits = fits and set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state))
+    else:
+        # The result comes with the cost curve where the run chose the number of clusters.
+        known = set(result_extras(plan.config))
+        fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
+        fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], k))
+        fits = fits and (plan.config.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
+    if not fits or not has_exact_centroids(state):
+        raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
+
+
+def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:
+    """Whether two rounds agree up to the last digits."""
+    if (mine.name, mine.trust, len(mine.blocks)) != (other.name, other.trust, len(other.blocks)):
+        return False
+    if not _close(mine.radius or 0.0, other.radius or 0.0):
+        return False
+    return all(_same_block(a, b) for a, b in zip(mine.blocks, other.blocks, strict=True))
+
+
+def _same_block(a: Block, b: Block) -> bool:
+    """Whether two blocks agree up to the last digits."""
+    same = (a.name, a.shape, a.noise) == (b.name, b.shape, b.noise)
+    mine, theirs = a.sensitivity, b.sensitivity
+    # Reasons too: a report prints the server's only where they are this client's own.
+    return (
+        same
+        and replace(mine, bound=1.0) == replace(theirs, bound=1.0)
+        and _close(mine.bound, theirs.bound)
+        and _close(a.noise_multiplier, b.noise_multiplier)
+        and _close(a.entry_bound, b.entry_bound)
+    )
+
+
+def _close(a: float, b: float) -> bool:
+    """Equal up to the last digits."""
+    return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=0.0)

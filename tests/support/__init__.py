@@ -1,0 +1,1 @@
+"""What tests share: federations in one process, hostile parties, planted bugs, golden runs."""

@@ -1,0 +1,133 @@
+"""Slips in sensitivities, clipping and rounding: patches of the real code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_rounds, proxy_setting
+from flwr_dpkmeans.kmeans import clipping, projected, residuals, statistics
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+
+def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fastlloyd, "Sensitivity", lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest))
+
+
+def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
+    """Pulled back to the radius, but in units of the data."""
+
+    def unscaled(rows: Array, radius: float) -> Array:
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        factors = np.minimum(1.0, radius / np.maximum(norms, 1e-12))
+        return clipping.toward_zero(rows * factors[:, None])
+
+    patch.setattr(residuals, "unit_residuals", unscaled)
+    patch.setattr(proxy_rounds, "unit_residuals", unscaled)
+
+
+def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
+    iteration = fastlloyd._iteration
+
+    def forgetful(public: Any, parameters: Any, index: int, radius: float) -> Any:
+        step = iteration(public, parameters, index, radius)
+        if index != 2:
+            return step
+        return replace(step, statistic=lambda rows, state: statistics.relative_statistics(rows, state.centroids, None))
+
+    patch.setattr(fastlloyd, "_iteration", forgetful)
+
+
+def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
+    for module in (feddp_steps, proxy_setting):
+        patch.setattr(module, "clip_vector", lambda vector, *_, **__: clipping.toward_zero(vector))
+
+
+def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
+
+
+def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(feddp_steps, "clip_rows", lambda rows, _: rows)
+
+
+def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
+    def away(values: Any) -> Array:
+        scaled = np.asarray(values) * 2.0**16
+        return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
+
+    for module in (clipping, projected, residuals):
+        patch.setattr(module, "toward_zero", away)
+
+
+def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
+    for module in (feddp_steps, proxy_rounds):
+        patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
+
+
+def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
+    def block(name: str, shape: Any, sensitivity: Sensitivity, noise: NoiseShape, *rest: float) -> Block:
+        if noise is NoiseShape.LAPLACE and name == "sums":
+            sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
+        return Block(name, shape, sensitivity, noise, *rest)
+
+    patch.setattr(dplloyd, "Block", block)
+
+
+def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
+    """Beside Laplace noise, which needs the sum of magnitudes."""
+    patch.setattr(feddp_steps, "_order", lambda _: 2)
+
+
+def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
+    def relative(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
+        largest = None if radius is None else clipping.largest_kept_square(radius)
+        sums, counts = statistics._summed(points, centroids, largest)
+        return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
+
+    patch.setattr(fastlloyd, "relative_statistics", relative)
+
+
+def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
+    """A row that is nearly as near to the next centroid counts there as well."""
+    summed = statistics._summed
+
+    def twice(points: Any, centroids: Array, largest: float | None) -> tuple[Array, Array]:
+        sums, counts = summed(points, centroids, largest)
+        rows = np.asarray(points, dtype=np.float64).reshape(-1, centroids.shape[1])
+        if len(rows):
+            squares = np.square(rows[:, None] - centroids[None]).sum(axis=2)
+            second = np.argsort(squares, axis=1)[:, 1]
+            np.add.at(counts, second, 1.0)
+        return sums, counts
+
+    patch.setattr(statistics, "_summed", twice)
+
+
+def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
+    """Before sums are taken relative to the centroids, against a division by zero that is not there."""
+    summed = statistics._summed
+
+    def at_least_one(*args: Any) -> tuple[Array, Array]:
+        sums, counts = summed(*args)
+        return sums, np.maximum(counts, 1.0)
+
+    patch.setattr(statistics, "_summed", at_least_one)
+
+
+def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
+    """Only the counts that are sent: no neighbour moves them further, but who has no rows is seen."""
+    sums_and_counts = feddp_steps.sums_and_counts
+
+    def at_least_one(*args: Any) -> tuple[Array, Array]:
+        sums, counts = sums_and_counts(*args)
+        return sums, np.maximum(counts, 1.0)
+
+    patch.setattr(feddp_steps, "sums_and_counts", at_least_one)

@@ -1,0 +1,91 @@
+"""Slips in what is charged, and in what a budget is divided into: patches of the real code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.algorithms import fastlloyd, lloyd_family
+from flwr_dpkmeans.flower import server_run
+from flwr_dpkmeans.node import guard as approval
+from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums import plan as plan_module
+from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums.plan import Plan
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+
+def _once(attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return list({index: (index, attempt) for index, attempt in attempts}.values())
+
+
+def report_by_round(patch: pytest.MonkeyPatch) -> None:
+    honest = reporting.run_epsilon
+    patch.setattr(reporting, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts)))
+
+
+def ledger_by_round(patch: pytest.MonkeyPatch) -> None:
+    """What is charged leaves repetitions out."""
+    patch.setattr(approval, "worst_case", lambda plan: plan.epsilon)
+
+
+def lines_by_round(patch: pytest.MonkeyPatch) -> None:
+    """The report lists, and so prices, one release a round."""
+    honest = server_run.build_report
+
+    def listed(plan: Plan, attempts: Any, *rest: Any, **more: Any) -> Any:
+        return honest(plan, _once(attempts), *rest, **more)
+
+    patch.setattr(server_run, "build_report", listed)
+
+
+def worst_case_without_retries(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Plan, "epsilon_worst_case", property(lambda self: self.epsilon))
+
+
+def _uncharged(patch: pytest.MonkeyPatch, is_free: Callable[[Plan, int], bool]) -> None:
+    """Neither the plan's price nor the calibration knows of some rounds."""
+    honest = Plan._round_events
+    patch.setattr(Plan, "_round_events", lambda self, i: () if is_free(self, i) else honest(self, i))
+
+
+def evaluation_not_charged(patch: pytest.MonkeyPatch) -> None:
+    _uncharged(patch, lambda plan, index: plan.round_at(index).name == EVALUATION_ROUND)
+    patch.setattr(planning, "round_events", lambda *_: ())
+
+
+def count_not_charged(patch: pytest.MonkeyPatch) -> None:
+    _uncharged(patch, lambda _, index: index <= 0)
+
+
+def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
+    """Calibration and price each look for the epsilon at twice the delta that is stated."""
+    calibrate, compose, compose_too = (
+        lloyd_family.calibrate_gaussian,
+        plan_module.compose_epsilon,
+        (calibration.compose_epsilon),
+    )
+    patch.setattr(lloyd_family, "calibrate_gaussian", lambda e, delta, *rest: calibrate(e, 2 * delta, *rest))
+    patch.setattr(plan_module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta))
+    patch.setattr(calibration, "compose_epsilon", lambda events, delta: compose_too(events, 2 * delta))
+
+
+def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
+    """Each round gets the noise of a run of one, and the price of a round is that of the run."""
+    iteration = fastlloyd._iteration
+
+    def as_one(public: Any, parameters: Any, index: int, radius: float) -> Any:
+        return iteration(public, replace(parameters, n_iterations=1), index, radius)
+
+    patch.setattr(fastlloyd, "_iteration", as_one)
+    honest = Plan._round_events
+    patch.setattr(Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ())

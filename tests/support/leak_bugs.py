@@ -1,0 +1,200 @@
+"""Slips in what is sent, masked, logged and told, and in who takes part: patches of the real code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import MetricRecord
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.flower import mod, strategy
+from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.records import RECORD
+from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg.keys import digest
+from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums import plan as plan_module
+from flwr_dpkmeans.sums import trust as central
+from flwr_dpkmeans.sums import trust as oblivious
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.trust import Broadcast
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+
+def _reply_with(patch: pytest.MonkeyPatch, add: Callable[[Any, Any], None], number: Callable[[Any], float]) -> None:
+    """Let a client add a number of its own to every masked reply."""
+    honest_fit, honest_content = KMeansClient.fit, mod.reply_content
+    last: list[float] = [0.0]
+
+    def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
+        last[:] = [number(self._points)]
+        return honest_fit(self, parameters, config)
+
+    def content(reply: Any) -> Any:
+        made = honest_content(reply)
+        if hasattr(reply, "masked"):
+            add(made, last[0])
+        return made
+
+    patch.setattr(KMeansClient, "fit", fit)
+    patch.setattr(mod, "reply_content", content)
+
+
+def number_of_rows_as_a_metric(patch: pytest.MonkeyPatch) -> None:
+    def add(content: Any, value: float) -> None:
+        content["metrics"] = MetricRecord({"num_examples": int(value)})
+
+    _reply_with(patch, add, len)
+
+
+def inertia_in_the_reply(patch: pytest.MonkeyPatch) -> None:
+    def add(content: Any, value: float) -> None:
+        content.config_records[RECORD]["inertia"] = value
+
+    _reply_with(patch, add, lambda points: float(np.square(points).sum()))
+
+
+def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
+    """For the sake of an early stop; under ``oblivious`` the server knows the noise and subtracts it."""
+    honest, contribute = mod.reply_content, mod._contribute
+    last: list[float] = []
+
+    def remembering(memory: Any, *args: Any) -> Any:
+        last[:] = [] if memory.clusters is None else list(memory.clusters.movements)
+        return contribute(memory, *args)
+
+    def content(reply: Any) -> Any:
+        made = honest(reply)
+        if last:
+            made.config_records[RECORD]["movement"] = last[-1]
+        return made
+
+    patch.setattr(mod, "_contribute", remembering)
+    patch.setattr(mod, "reply_content", content)
+
+
+def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
+    honest = central.Central.broadcast
+
+    def broadcast(self: Any, aggregate: Any, blocks: Any, *args: Any) -> Broadcast:
+        logging.getLogger("flwr_dpkmeans.server").info("cluster sizes %s", aggregate.values[-3:].view(np.int64) >> 16)
+        return honest(self, aggregate, blocks, *args)
+
+    patch.setattr(central.Central, "broadcast", broadcast)
+
+
+def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
+    """What the server writes beside its noised result."""
+    honest, metrics = central.Central.broadcast, strategy._step_metrics
+    last: list[float] = []  # Empty where the server has no sum.
+
+    def broadcast(self: Any, aggregate: Any, *args: Any) -> Broadcast:
+        last[:] = [float(aggregate.values.view(np.int64)[-1]) / 2.0**16]
+        return honest(self, aggregate, *args)
+
+    def with_size(step: Any) -> MetricRecord:
+        record = metrics(step)
+        if last:
+            record["size-of-last-cluster"] = last[0]
+        return record
+
+    patch.setattr(central.Central, "broadcast", broadcast)
+    patch.setattr(strategy, "_step_metrics", with_size)
+
+
+def _derived_without(patch: pytest.MonkeyPatch, places: dict[str, tuple[int, ...]]) -> None:
+    """Leave parts of the context out of the keys of some streams."""
+    derive = secagg_client.derive_key
+
+    def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
+        left_out = places.get(purpose, ())
+        return derive(key, purpose, *(part for place, part in enumerate(context) if place not in left_out))
+
+    patch.setattr(secagg_client, "derive_key", shorter)
+
+
+def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
+    _derived_without(patch, {"mask": (0,)})
+
+
+def one_blinding_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
+    _derived_without(patch, {"blind": (2,)})
+
+
+def one_mask_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
+    """The attempt, and the roster that changes with it, are not in the key."""
+    _derived_without(patch, {"mask": (1, 2)})
+
+
+def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
+    """Authors keep their keys, and neither the attempt nor its roster is in the stream's."""
+    _derived_without(patch, {"blind": (3, 4)})
+    kept: dict[bytes, bytes] = {}
+    generate, enter = secagg_client.generate_group_key, secagg_client._enter_attempt
+
+    def entered(state: Any, request: Any) -> Any:
+        new = enter(state, request)
+        if not new.own_group_key:
+            return new
+        return replace(new, own_group_key=kept.setdefault(state.private_key, generate()))
+
+    patch.setattr(secagg_client, "_enter_attempt", entered)
+
+
+def no_blinding(patch: pytest.MonkeyPatch) -> None:
+    """The server, which knows its noise, sees the noised sum, and so the exact one."""
+    patch.setattr(secagg_client, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+
+
+def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(secagg_client, "keyed_tag", lambda _, *parts: digest(*parts))
+
+
+def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
+    """The server sends on what it cannot read anyway; the clients can."""
+    patch.setattr(oblivious, "with_noise", lambda aggregate, *_: aggregate.values)
+
+
+def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
+    """A client does not remember that it has opened an aggregation."""
+    unmask = recovery_client.unmask
+
+    def forgetful(state: Any, request: Any) -> Any:
+        return state, unmask(state, request)[1]
+
+    patch.setattr(recovery_client, "unmask", forgetful)
+
+
+def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Thrown once for all clients: whoever takes part knows who else does."""
+    thrown: dict[tuple[int, int], bool] = {}
+
+    def coin(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
+        own = plan_module.takes_part(plan, node_id, round_index, attempt)
+        if node_id == direct.FIRST_NODE_ID:
+            thrown[round_index, attempt] = own
+        return thrown[round_index, attempt]
+
+    patch.setattr(direct, "takes_part", coin)
+
+
+def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
+    """Everybody, the server too, knows who takes part."""
+
+    def coin(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
+        generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
+        return bool(generator.random() < plan.config.client_sampling_rate)
+
+    patch.setattr(direct, "takes_part", coin)
+
+
+def always_in(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(direct, "takes_part", lambda *_: True)

@@ -1,0 +1,44 @@
+"""Entries and head files for the tests of ledgers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
+
+
+def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
+    """An entry with ordinary values for what a test does not care about."""
+    values: dict[str, Any] = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums"}
+    values |= {"delta": 1e-6, "unit": "record"} | others
+    return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
+
+
+def charge(
+    ledger: FileLedger | MemoryLedger, item: LedgerEntry, total: float = math.inf, total_delta: float = math.inf
+) -> None:
+    """Charge an entry of a run if a policy with these totals allows it."""
+    policy = ClientPolicy(max_epsilon_total=total, max_delta_total=total_delta)
+    cost = (item.epsilon, item.epsilon, item.delta)
+    plan = PlanSummary("glloyd", "central", item.unit, *cost, 5, 3, "secure", (0.0,), (1.0,))
+
+    def admit(past: Past) -> None:
+        policy.check(plan, past.epsilon, past.delta)
+
+    ledger.charge(item, admit)
+
+
+def head_of(path: Path) -> Path:
+    """The head file of a ledger."""
+    return path.with_name(path.name + ".head")
+
+
+def put_head_back(path: Path, n_entries: int) -> None:
+    """Make the head the one that was in force when the ledger had so many entries."""
+    place = head_of(path)
+    lines = place.read_bytes().splitlines(keepends=True)
+    place.write_bytes(b"".join(line for line in lines if json.loads(line)["entries"] <= n_entries))

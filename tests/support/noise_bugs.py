@@ -1,0 +1,150 @@
+"""Slips in drawing noise and in dividing it into shares: patches of the real code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.flower import mod, server_run
+from flwr_dpkmeans.privacy import release as mechanisms
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.release import Block, NoiseShape
+from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums import trust as base
+from flwr_dpkmeans.sums import trust as central
+from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.trust import Broadcast, Shares, as_released
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+
+def _weaker(blocks: Sequence[Block], factor: float) -> list[Block]:
+    return [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+
+
+def half_the_noise_of_the_server(patch: pytest.MonkeyPatch) -> None:
+    def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
+        return mechanisms.draw_noise(_weaker(blocks, 0.5), *args, **kwargs)
+
+    patch.setattr(base, "draw_noise", draw)
+
+
+def half_the_noise_of_the_shares(patch: pytest.MonkeyPatch) -> None:
+    def draw(*args: Any, share: float, **kwargs: Any) -> Words:
+        return mechanisms.draw_noise(*args, share=share / 2, **kwargs)
+
+    patch.setattr(distributed, "draw_noise", draw)
+
+
+def noise_drawn_once_and_kept(patch: pytest.MonkeyPatch) -> None:
+    kept = lru_cache(mechanisms.draw_noise)
+    patch.setattr(base, "draw_noise", lambda blocks, *args, **kwargs: kept(tuple(blocks), *args, **kwargs))
+
+
+def one_stream_for_all_arrays(patch: pytest.MonkeyPatch) -> None:
+    """Every array's noise begins with the same draws, in its own scale."""
+
+    def draw(blocks: Sequence[Block], source: Any, fraction_bits: int, **kwargs: Any) -> Words:
+        largest = max(blocks, key=lambda block: block.size)
+        if largest.noise is NoiseShape.NONE:
+            return mechanisms.draw_noise(blocks, source, fraction_bits, **kwargs)
+        drawn = mechanisms.draw_noise([largest], source, fraction_bits, **kwargs).view(np.int64)
+        parts = [np.rint(drawn[: block.size] * (block.noise_scale / largest.noise_scale)) for block in blocks]
+        return np.concatenate(parts).astype(np.int64).view(np.uint64)
+
+    patch.setattr(base, "draw_noise", draw)
+
+
+def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
+    def source(plan: Plan, *purpose: str | int) -> SeededNoise:
+        del purpose
+        return SeededNoise(np.random.default_rng(plan.seed))
+
+    for module in (direct, mod, server_run):
+        patch.setattr(module, "make_noise_source", source)
+
+
+def triangle_noised_twice_and_averaged(patch: pytest.MonkeyPatch) -> None:
+    """As if each triangle of the symmetric matrix had its own noise, and the mean of both were taken."""
+
+    def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
+        one = mechanisms.draw_noise(blocks, *args, **kwargs).view(np.int64)
+        if blocks[0].name not in ("outer_product", "unit_outer_product"):
+            return one.view(np.uint64)
+        other = mechanisms.draw_noise(blocks, *args, **kwargs).view(np.int64)
+        d = int(np.sqrt(2 * len(one)))
+        rows, columns = np.triu_indices(d)
+        return np.where(rows == columns, one, (one + other) // 2).view(np.uint64)
+
+    patch.setattr(base, "draw_noise", draw)
+
+
+def shares_of_variance_over_the_square(patch: pytest.MonkeyPatch) -> None:
+    """sigma / M instead of sigma / sqrt(M - t)."""
+    patch.setattr(Shares, "factor", property(lambda self: 1.0 / self.n_clients))
+
+
+def silent_clients_not_subtracted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shares, "n_honest", property(lambda self: self.n_clients))
+
+
+def shares_for_the_first_cohort(patch: pytest.MonkeyPatch) -> None:
+    """After a dropout fewer clients add shares that are as small as before."""
+    patch.setattr(Plan, "shares_of", lambda self, *_: Shares(self.n_clients, self.max_silent))
+
+
+def variance_for_the_deviation(patch: pytest.MonkeyPatch) -> None:
+    """The multiplier's square root is drawn."""
+
+    def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
+        wrong = [replace(block, noise_multiplier=block.noise_multiplier**0.5) for block in blocks]
+        return mechanisms.draw_noise(wrong, *args, **kwargs)
+
+    patch.setattr(base, "draw_noise", draw)
+
+
+def rounded_floats_for_integers(patch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng()
+
+    def gaussian(self: SecureNoise, std: float, size: int) -> NDArray[np.int64]:
+        return np.rint(generator.normal(0.0, std, size)).astype(np.int64)
+
+    patch.setattr(SecureNoise, "discrete_gaussian", gaussian)
+
+
+def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
+    """A client keeps its share by round, for the sake of a retry."""
+    kept: dict[tuple[int, int, int], Words] = {}
+    honest = distributed.Distributed.contribute
+    now: list[tuple[int, int, int]] = []
+    noise = mod._noise
+
+    def remembering(plan: Any, context: Any, request: Any) -> Any:
+        now[:] = [(context.run_id, context.node_id, request.round_index)]
+        return noise(plan, context, request)
+
+    def contribute(self: Any, vector: Any, *args: Any) -> Any:
+        given = honest(self, vector, *args)
+        share = kept.setdefault(now[0], given.values - vector.values)
+        return replace(given, values=vector.values + share)
+
+    patch.setattr(mod, "_noise", remembering)
+    patch.setattr(distributed.Distributed, "contribute", contribute)
+
+
+def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
+    """Clients get noise, but what the server publishes is read off the exact sum."""
+
+    def broadcast(self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any) -> Broadcast:
+        values = base.with_noise(aggregate, blocks, fraction_bits, source)
+        return Broadcast(values, as_released(aggregate.values, blocks, fraction_bits))
+
+    patch.setattr(central.Central, "broadcast", broadcast)
