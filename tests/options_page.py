@@ -1,4 +1,4 @@
-"""The options on ``flwr_dpkmeans/OPTIONS.md``, from ``pyproject.toml``: ``python tests/options_page.py`` renews them."""
+"""Renews the options on ``flwr_dpkmeans/OPTIONS.md`` from ``pyproject.toml`` (``python tests/options_page.py``)."""
 
 from __future__ import annotations
 
