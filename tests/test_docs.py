@@ -143,6 +143,14 @@ def test_every_module_and_file_that_a_page_names_exists(page: Path) -> None:
     assert sorted(files - there) == []
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    told = {
+        re.findall(pattern, (ROOT / name).read_text(), re.MULTILINE)[0]
+        for name, pattern in (("pyproject.toml", r'^version = "(.*)"$'), ("CITATION.cff", r"^version: (.*)$"))
+    }
+    assert told == {flwr_dpkmeans.__version__}
+
+
 def test_the_readme_is_short() -> None:
     text = README.read_text()
     assert len(text.split()) <= 1000
