@@ -113,7 +113,7 @@ def resolves(name: str) -> bool:
         except ModuleNotFoundError:
             continue
         if spec is not None:
-            member: Any = importlib.import_module(module)
+            member: Any = importlib.import_module(module) if parts[length:] else spec
             for part in parts[length:]:
                 member = getattr(member, part, None)
             return member is not None
