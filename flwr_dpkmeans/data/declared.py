@@ -21,10 +21,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._columns import array_beside_the_points, find_column
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import RawColumn, RawTable, separator_of
-from flwr_dpkmeans.data.tables import Table, read_raw, require_names
+from flwr_dpkmeans.data.readers import (
+    RawColumn,
+    RawTable,
+    array_beside_the_points,
+    find_column,
+    locate_file,
+    read_raw,
+    separator_of,
+)
+from flwr_dpkmeans.data.tables import Table, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _logger = logging.getLogger("flwr_dpkmeans.data")

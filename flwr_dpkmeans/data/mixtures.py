@@ -1,4 +1,4 @@
-"""Synthetic mixtures of Gaussians, as drawn by the papers whose algorithms are here."""
+"""The mixture of Gaussians of the experiments with FedDP-KMeans: all of it at once, or one client at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._checks import check_generator, check_integer
 from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError
 
 MIXTURE = "mixture"
@@ -42,24 +42,6 @@ class GaussianMixture:
     server_points: NDArray[np.float64]
     means: NDArray[np.float64]
     labels: tuple[NDArray[np.int64], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledPoints:
-    """Points of one mixture in one place.
-
-    Attributes
-    ----------
-    points : ndarray of float64, shape (n, d)
-    labels : ndarray of int64, shape (n,)
-        The component of each point.
-    means : ndarray of float64, shape (k, d)
-        The means of the components before any clipping.
-    """
-
-    points: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    means: NDArray[np.float64]
 
 
 def draw_gaussian_mixture(
@@ -134,7 +116,7 @@ def draw_gaussian_mixture(
     check_integer("server_points_per_component", server_points_per_component, 0)
     check_integer("n_uniform", n_uniform, 0)
     check_integer("missing_components", missing_components, 0, n_components)
-    _check_positive("variance", variance)
+    check_positive("variance", variance)
     sizes = _sizes(n_clients, points_per_client)
 
     means = rng.random((n_components, n_features))
@@ -199,64 +181,6 @@ class MixtureClients:
         return _around(self.means(), labels, math.sqrt(self.variance), rng)
 
 
-def draw_max_cover_mixture(
-    rng: np.random.Generator,
-    *,
-    n_points: int = 50_000,
-    n_components: int = 64,
-    n_features: int = 100,
-    centre_scale: float = 25.0,
-    largest: float = 100.0,
-) -> LabelledPoints:
-    """Draw the synthetic set of the experiments with private k-means by maximum coverage.
-
-    Each coordinate of a centre is ``centre_scale`` times a standard normal variable, the noise has unit variance, and
-    the points are clipped to the cube [0, largest]^d, which is the public range [1]_. As the centres lie around the
-    origin, about half of the coordinates of a point are clipped to 0.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        The source of randomness.
-    n_points, n_components, n_features : int
-        The size of the set, the number of components and the dimension, at least 1.
-    centre_scale, largest : float
-        The deviation of the centres and the upper end of the cube, finite and above 0.
-
-    Returns
-    -------
-    LabelledPoints
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
-
-    References
-    ----------
-    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via exponential mechanism and max
-       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians in 100 dimensions)
-       follows Balcan et al., "Differentially private clustering in high-dimensional Euclidean spaces", ICML 2017.
-
-    Examples
-    --------
-    >>> drawn = draw_max_cover_mixture(np.random.default_rng(0), n_points=200)
-    >>> drawn.points.shape, float(drawn.points.min())
-    ((200, 100), 0.0)
-    """
-    check_generator(rng)
-    check_integer("n_points", n_points, 1)
-    check_integer("n_components", n_components, 1)
-    check_integer("n_features", n_features, 1)
-    _check_positive("centre_scale", centre_scale)
-    _check_positive("largest", largest)
-    means = centre_scale * rng.standard_normal((n_components, n_features))
-    labels = rng.integers(n_components, size=n_points)
-    points = _around(means, labels, 1.0, rng)
-    np.clip(points, 0.0, largest, out=points)
-    return LabelledPoints(points, labels, means)
-
-
 def _around(
     means: NDArray[np.float64], labels: NDArray[np.int64], deviation: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
@@ -285,8 +209,16 @@ def _sizes(n_clients: int, points_per_client: int | Sequence[int]) -> list[int]:
     return [int(size) for size in points_per_client]
 
 
-def _check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: float) -> None:
     """Refuse what is no finite number above 0."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value <= 0:
         raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number above 0: give for example 0.5.")
+
+
+def check_generator(rng: object) -> None:
+    """Refuse what is no numpy generator, such as a seed."""
+    if not isinstance(rng, np.random.Generator):
+        raise ConfigurationError(
+            f"rng is of type {type(rng).__name__}, but it must be a numpy generator: give numpy.random.default_rng(0)."
+        )

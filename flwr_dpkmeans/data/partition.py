@@ -9,7 +9,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.data._checks import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
@@ -154,6 +153,17 @@ def partition_indices(
     if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
         raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
     return _dirichlet(column, n_parts, part, float(alpha), rng)
+
+
+def check_integer(name: str, value: object, smallest: int, largest: int | None = None) -> None:
+    """Refuse what is no integer in the range; `name` is what the caller knows it by."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    number = int(value) if isinstance(value, int | np.integer) else 0
+    if not is_integer or number < smallest or (largest is not None and number > largest):
+        bound = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
+        raise ConfigurationError(
+            f"{name} is {value!r}, but it must be an integer {bound}: give for example {smallest}."
+        )
 
 
 def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._columns import find_column, partition_values
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable, read_csv
-from flwr_dpkmeans.errors import DataError, DPKMeansError, nearest
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, find_column, locate_file, partition_values, read_raw
+from flwr_dpkmeans.errors import DataError, nearest
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
 
@@ -186,7 +184,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     return values
 
 
-def column_names(points: object) -> tuple[str, ...]:
+def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
 
     Raises
@@ -197,7 +195,7 @@ def column_names(points: object) -> tuple[str, ...]:
     Examples
     --------
     >>> import pandas as pd
-    >>> column_names(pd.DataFrame({"a": [1], "b": [2]})), column_names([[1, 2]])
+    >>> frame_columns(pd.DataFrame({"a": [1], "b": [2]})), frame_columns([[1, 2]])
     (('a', 'b'), ())
     """
     names = list(getattr(points, "columns", ()))
@@ -244,7 +242,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     >>> validate_columns(pd.DataFrame({"b": [1.0], "a": [2.0]}), ["a", "b"])
     array([[2., 1.]])
     """
-    own = column_names(points)
+    own = frame_columns(points)
     if not own or not names or own == tuple(names):
         return validate_points(points)
     places = {name: place for place, name in enumerate(own)}
@@ -312,30 +310,6 @@ def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -
 def _say_left_out(path: Path, names: str) -> None:
     """Warn once in a process: a client loads its table again for every message."""
     _logger.warning("%s: left out %s, which hold no numbers.", path, names)
-
-
-def read_raw(path: Path, header: bool | None = None) -> RawTable:
-    """Choose the reader by the suffix, and turn its failures into one sentence."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"the table {str(path)!r} has the suffix {path.suffix!r}, but only .csv, .npy, .npz and .parquet can be "
-            "read: convert the file to one of these."
-        )
-    try:
-        return reader(path) if header is None or reader is not read_csv else read_csv(path, header)
-    except DPKMeansError:
-        raise
-    except UnicodeDecodeError:
-        problem = f"the table {str(path)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
-    except UNREADABLE as error:
-        problem = (
-            f"the table {str(path)!r} cannot be read as {path.suffix.lower()} ({type(error).__name__}), but its "
-            "content must match its suffix: check that the file is complete, readable by this user and holds no "
-            "pickled objects."
-        )
-    # Outside of the handlers: the chained error could carry the bytes of a cell.
-    raise DataError(problem)
 
 
 def _kept_columns(raw: RawTable, named: dict[str, str], ignored: Collection[str], path: Path) -> list[RawColumn]:
