@@ -69,18 +69,7 @@ _SLOWEST_RATE = 2.0**-16
 
 
 def selection_delta(epsilon: float, rate: float) -> float:
-    """Return the delta of any number of selections at `epsilon`, by the theorem of this module.
-
-    Parameters
-    ----------
-    epsilon : float
-        At least `rate`.
-    rate : float
-        The factor of the coverage in the exponent, greater than 0.
-
-    Returns
-    -------
-    float
+    """The delta of any number of selections at an epsilon of at least the (positive) rate, by this module's theorem.
 
     Examples
     --------
@@ -93,22 +82,8 @@ def selection_delta(epsilon: float, rate: float) -> float:
 def selection_rate(epsilon: float, delta: float) -> float:
     """Return a rate whose selections, of any number, are (`epsilon`, `delta`)-DP: the largest up to a shade.
 
-    Parameters
-    ----------
-    epsilon : float
-        Greater than 0.
-    delta : float
-        From 0 (exclusive) to 1 (exclusive).
-
-    Returns
-    -------
-    float
-        Less than `epsilon`.
-
-    Notes
-    -----
-    `selection_delta` rises with the rate: the derivative of its logarithm's second term has the sign of
-    ``(epsilon + rate) exp(rate) - exp(rate) + 1``, and ``rate >= 1 - exp(-rate)``.
+    It is less than `epsilon`, and `selection_delta` rises with the rate: the derivative of its logarithm's second
+    term has the sign of ``(epsilon + rate) exp(rate) - exp(rate) + 1``, and ``rate >= 1 - exp(-rate)``.
 
     Examples
     --------
