@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.planner.forecast import make_forecast
+from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
-from flwr_dpkmeans.planner.result import Forecast
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from rich.console import Console
 
-        from flwr_dpkmeans.planner.table import TEXT_WIDTH, renderable
+        from flwr_dpkmeans.planner.text import TEXT_WIDTH, renderable
 
         console = Console()
         # A pipe has no width of its own, and a table that is cut helps nobody.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from flwr_dpkmeans.planner.estimate import MOST_CLUSTERS
-from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
-from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
+    from flwr_dpkmeans.planner.simulate import Excess
 
 TEXT_WIDTH = 110
 _UNKNOWN = "unknown"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
-from flwr_dpkmeans.planner.search import Curve
+if TYPE_CHECKING:
+    from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
+    from flwr_dpkmeans.planner.simulate import Curve
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision; markers and dashes tell lines apart in
 # grey.
