@@ -40,11 +40,15 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers."""
+    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers.
+
+    `cells` is the pandas or Arrow column of what is not only numbers.
+    """
 
     name: str
     values: NDArray[np.float64] | None = field(repr=False)
     n_unparsable: int = 0
+    cells: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +123,8 @@ def _csv_column(name: str, series: Any) -> RawColumn:
     values[present] = [_number(cell) for cell in series[present]]
     is_number = ~np.isnan(values)
     if present.any() and not is_number.any():
-        return RawColumn(name, None)
-    return RawColumn(name, values, int((present & ~is_number).sum()))
+        return RawColumn(name, None, cells=series)
+    return RawColumn(name, values, int((present & ~is_number).sum()), series)
 
 
 def read_csv(path: Path, header: bool | None = None) -> RawTable:
@@ -230,7 +234,7 @@ def _read_parquet(path: Path) -> RawTable:
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     columns = (
-        RawColumn(name, _parquet_values(table.column(index)))
+        RawColumn(name, _parquet_values(table.column(index)), cells=table.column(index))
         for index, name in enumerate(table.column_names)
         if not name.startswith("__index_level_")  # the index of a pandas frame
     )
@@ -290,7 +294,7 @@ def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic
         values: NDArray[np.generic] = column.values
         n_missing = int((~np.isfinite(column.values)).sum())
     else:
-        cells = _csv_text(path, index, raw.named) if path.suffix.lower() == ".csv" else _parquet_text(path, column.name)
+        cells = _texts(column, path)
         values = np.array(["" if cell is None else cell for cell in cells], dtype=np.str_)
         n_missing = sum(cell is None for cell in cells)
     if n_missing:
@@ -315,40 +319,21 @@ def _column_index(what: str, name: str, n_columns: int, path: Path) -> int:
     return index % n_columns
 
 
-def _csv_text(path: Path, index: int, header: bool) -> list[str | None]:
-    """Read one column of a CSV file as it is written; None where a cell is empty."""
-    import pandas as pd
-
-    first_row, separator = _first_row(path)
-    position = index + 1 if header and _has_index(first_row) else index
-    frame = pd.read_csv(
-        path,
-        sep=separator,
-        header=0 if header else None,
-        index_col=False,
-        usecols=[position],
-        dtype=str,
-        skipinitialspace=True,
-        encoding="utf-8-sig",
-    )
-    return _texts(frame.iloc[:, 0])
-
-
-def _parquet_text(path: Path, name: str) -> list[str | None]:
-    """Read one column of a Parquet file as text; None where a value is missing."""
+def _texts(column: RawColumn, path: Path) -> list[str | None]:
+    """The cells of a column as they are written; None where one is missing."""
+    if not hasattr(column.cells, "cast"):
+        missing = column.cells.isna()
+        return [None if gone else str(cell) for cell, gone in zip(column.cells, missing, strict=True)]
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            column = file.read(columns=[name]).column(name)
-        return [None if cell is None else str(cell) for cell in column.cast(pa.string()).to_pylist()]
-    except (pa.ArrowException, KeyError):
+        return [None if cell is None else str(cell) for cell in column.cells.cast(pa.string()).to_pylist()]
+    except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
     raise DataError(
-        f"the partition column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split by "
-        "these only: write the column as text."
+        f"the partition column {column.name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
+        "by these only: write the column as text."
     )
 
 
@@ -372,8 +357,3 @@ def _column_beside_the_points(path: Path, name: str, raw: RawTable) -> NDArray[n
             "each row needs one: save it as an array of one value per row."
         )
     return values
-
-
-def _texts(series: Any) -> list[str | None]:
-    """The cells of a column of text; None where one is missing."""
-    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
