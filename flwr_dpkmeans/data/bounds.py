@@ -60,13 +60,7 @@ class Bounds:
         check_ranges(self.lower, self.upper)
 
     def for_features(self, n_features: int) -> Bounds:
-        """Return bounds with one range for each of `n_features` features.
-
-        Raises
-        ------
-        ConfigurationError
-            If there are several ranges, but not `n_features`.
-        """
+        """Return bounds with one range per feature; ConfigurationError if there are several, but not `n_features`."""
         if len(self.lower) == n_features:
             return self
         if len(self.lower) != 1 or n_features < 1:
@@ -104,36 +98,17 @@ class Bounds:
         return _to_box(np.clip(values, lower, upper), lower, upper)
 
     def scale_unclipped(self, values: object) -> NDArray[np.float64]:
-        """Map each feature to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
+        """Map (n, d) values to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
 
-        For what is compared with released values, which may lie outside the bounds.
-
-        Parameters
-        ----------
-        values : array-like, shape (n, d)
-            Finite values in the units of the bounds.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array; the same as `scale` gives within the bounds.
+        For what is compared with released values, which may lie outside the bounds; within them the same as `scale`.
         """
         checked = validate_points(values)
         return _to_box(checked.copy(), *self._arrays(checked.shape[1]))
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
-        """Map values from the scale of [-1, 1] back to the units of the data.
+        """Map (n, d) values from the scale of [-1, 1] to the units of the data; -1 and 1 give exactly the bounds.
 
         Values outside [-1, 1], such as noisy centres, are continued linearly and not clipped.
-
-        Parameters
-        ----------
-        scaled : array-like, shape (n, d)
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array; -1 and 1 give exactly the bounds.
         """
         values = validate_points(scaled)
         lower, upper = self._arrays(values.shape[1])
@@ -141,18 +116,9 @@ class Bounds:
         return lower * (0.5 * (1.0 - values)) + upper * (0.5 * (1.0 + values))
 
     def count_outside(self, points: object) -> int:
-        """Count the rows with any value outside the bounds.
+        """Count the rows of (n, d) points with any value outside the bounds; a value on a bound is inside.
 
         The count depends on private rows: it is for the eyes of the owner of the data only.
-
-        Parameters
-        ----------
-        points : array-like, shape (n, d)
-
-        Returns
-        -------
-        int
-            From 0 to n; a value on a bound is inside.
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
@@ -180,17 +146,15 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     ----------
     value : Bounds, pair, str or Path
         * a ``Bounds``;
-        * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of
-          one number per feature. The outer pair is always lower and upper, as for two features a list
-          of (lower, upper) pairs would look the same: transpose such a list by ``tuple(zip(*pairs))``;
+        * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of one number per
+          feature. A list of one (lower, upper) pair per feature is transposed by ``tuple(zip(*pairs))``;
         * text such as ``"0,100"``, one range for all features;
         * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
           ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
           have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
     feature_names : sequence of str, optional
-        The names of the features of the points. The result then has one range for each of them; a file
-        with names is matched by name, and its rows for other features are ignored. Without them, the
-        ranges stay in the order of the file.
+        The result then has one range for each of them; a file with names is matched by name, and its rows for other
+        features are ignored. Without them, the ranges stay in the order of the file.
 
     Returns
     -------
@@ -211,8 +175,21 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     >>> parse_bounds((-1, 1), feature_names=["a", "b"])
     Bounds(lower=(-1.0, -1.0), upper=(1.0, 1.0))
     """
-    bounds = _parse(value, feature_names)
+    if isinstance(value, Bounds):
+        bounds = value
+    elif _is_bounds_file(value):
+        ranges = read_bounds_file(str(value))
+        bounds = Bounds(*(ranges if feature_names is None else ranges.matched(feature_names)).as_pair())
+    elif isinstance(value, str):
+        bounds = _parse_text(value)
+    else:
+        bounds = _parse_pair(value)
     return bounds if feature_names is None else bounds.for_features(len(feature_names))
+
+
+def _is_bounds_file(value: object) -> bool:
+    """Whether a value names a file; text is one by its suffix, a Path always is."""
+    return isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
 
 
 def bounds_feature_names(value: object) -> tuple[str, ...]:
@@ -223,21 +200,9 @@ def bounds_feature_names(value: object) -> tuple[str, ...]:
     >>> bounds_feature_names("0,100")
     ()
     """
-    if isinstance(value, str | Path) and Path(value).suffix.lower() in BOUNDS_SUFFIXES:
+    if isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS:
         return read_bounds_file(value).names or ()
     return ()
-
-
-def _parse(value: object, feature_names: Sequence[str] | None) -> Bounds:
-    """Choose the form by the type of `value`."""
-    if isinstance(value, Bounds):
-        return value
-    if isinstance(value, str) and Path(value).suffix.lower() not in BOUNDS_SUFFIXES:
-        return _parse_text(value)
-    if isinstance(value, str | Path):
-        ranges = read_bounds_file(value)
-        return Bounds(*(ranges if feature_names is None else ranges.matched(feature_names)).as_pair())
-    return _parse_pair(value)
 
 
 def _parse_text(text: str) -> Bounds:
@@ -278,8 +243,7 @@ def _to_float(cell: object, side: str) -> float:
     """Turn one number into a float; text and truth values are no numbers here."""
     plain = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(plain, bool) or not isinstance(plain, int | float):
-        shown = repr(plain)
-        shown = f"a {type(plain).__name__}" if "\n" in shown else shown  # a table's text
+        shown = f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)  # a table's text
         raise ConfigurationError(
             f"the {side} bounds hold {shown}, but they must be one number or a flat sequence of numbers: "
             "give for example 0.0 or (0.0, 10.0)."
@@ -431,23 +395,20 @@ def _cell(cell: str, side: str, index: int, path: Path) -> float:
         ) from None
 
 
-def _read_json(path: Path) -> Mapping[str, object]:
-    content: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8-sig"))
-    return content
-
-
-def _read_toml(path: Path) -> Mapping[str, object]:
-    return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-
-
 def _read_npz(path: Path) -> Mapping[str, object]:
     with np.load(path, allow_pickle=False) as archive:
-        arrays: dict[str, object] = {name: np.atleast_1d(archive[name]) for name in archive.files}
-    return arrays
+        return {name: np.atleast_1d(archive[name]) for name in archive.files}
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig")
 
 
 _READERS: Mapping[str, Callable[[Path], Mapping[str, object]]] = MappingProxyType(
-    {".csv": _read_csv, ".json": _read_json, ".toml": _read_toml, ".npz": _read_npz}
+    {
+        ".csv": _read_csv,
+        ".json": lambda path: json.loads(_text_of(path)),
+        ".toml": lambda path: tomllib.loads(_text_of(path)),
+        ".npz": _read_npz,
+    }
 )
-
-BOUNDS_SUFFIXES = frozenset(_READERS)

@@ -61,27 +61,20 @@ def draw_gaussian_mixture(
     The means are uniform in the unit cube, the covariance is ``variance`` times the identity and the components have
     equal weights. The server has points of the same mixture and points that are uniform in the unit cube [1]_. The
     defaults are those of the paper's experiments with data-point-level privacy; those with client-level privacy
-    have ``points_per_client=50`` and 1000, 2000 or 5000 clients.
-
-    The means and the server's points are drawn first: for the same state of ``rng`` they do not depend on the number
-    and the sizes of the clients.
+    have ``points_per_client=50`` and 1000, 2000 or 5000 clients. Means and server points are drawn first: they do not
+    depend on the clients.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        The source of randomness.
-    n_clients : int
-        The number of clients, at least 1.
+    n_clients, n_components, n_features : int
+        The number of clients, the number k of components and the dimension d, at least 1.
     points_per_client : int or sequence of int
         The size of every client, or one size per client; sizes may be 0.
-    n_components, n_features : int
-        The number k of components and the dimension d, at least 1.
     variance : float
         The variance of each coordinate within a component, finite and above 0.
-    server_points_per_component : int
-        The number of points that the server has of each component it knows.
-    n_uniform : int
-        The number of uniform points at the server.
+    server_points_per_component, n_uniform : int
+        Points that the server has of each component it knows, and uniform ones.
     missing_components : int
         The number of components of which the server has no point, from 0 to k (appendix G.4, figures 3 to 6).
 
@@ -133,18 +126,8 @@ def draw_gaussian_mixture(
 class MixtureClients:
     """The mixture of `draw_gaussian_mixture` with its defaults, each client of which can be drawn without the others.
 
-    Parameters
-    ----------
-    seed : int
-        At least 0. Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``;
-        each client has a generator of its own, spawned from the seed.
-    rows_per_client : int
-        The size of every client, at least 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
+    Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``; each client, of
+    `rows_per_client` rows, has a generator of its own, spawned from the seed.
 
     Examples
     --------
