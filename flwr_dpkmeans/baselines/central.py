@@ -57,10 +57,6 @@ def run(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralRe
     delta : float
         Of the total guarantee.
 
-    Returns
-    -------
-    CentralResult
-
     Raises
     ------
     ConfigurationError

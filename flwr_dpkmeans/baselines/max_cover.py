@@ -38,18 +38,10 @@ _DEVIATIONS_IN_BOX = 3.0
 
 @dataclass(frozen=True, eq=False)
 class MaxCoverResult:
-    """What max cover releases.
+    """What max cover releases: centroids, (n_clusters, n_features), in [-1, 1] on the 2^-16 grid.
 
-    Parameters
-    ----------
-    centroids : array of shape (n_clusters, n_features)
-        In [-1, 1], on the 2^-16 grid.
-    counts : array of shape (n_clusters,)
-        Noisy numbers of points in the clusters before the last Lloyd step; may be negative.
-    events : tuple of Event
-        For `flwr_dpkmeans.privacy.accounting.compose_epsilon`.
-    lines : tuple of CentralLine
-        Name, sensitivity, noise scale and theorem of each release.
+    Counts, (n_clusters,), are noisy numbers of points in the clusters before the last Lloyd step, and may be negative;
+    events and lines say what each release costs.
     """
 
     centroids: FloatArray
@@ -160,24 +152,13 @@ def _average_twice(
 ) -> MaxCoverResult:
     """Average the clusters of the projected centres, then those of the averages."""
     n_clusters, stds = len(proxies), budget.stds
-    averages = noisy_averages(
-        points,
-        nearest_centroids(projected, proxies)[0],
-        previous=None,
-        n_clusters=n_clusters,
-        sum_std=stds["average sums"],
-        count_std=stds["average counts"],
-        source=source,
-    )
-    final = noisy_averages(
-        points,
-        nearest_centroids(points, averages.centroids)[0],
-        previous=averages.centroids,
-        n_clusters=n_clusters,
-        sum_std=stds["Lloyd sums"],
-        count_std=stds["Lloyd counts"],
-        source=source,
-    )
+
+    def released(what: str, labels: npt.NDArray[np.int32], previous: FloatArray | None) -> NoisyAverages:
+        noise = {"sum_std": stds[f"{what} sums"], "count_std": stds[f"{what} counts"]}
+        return noisy_averages(points, labels, previous=previous, n_clusters=n_clusters, source=source, **noise)
+
+    averages = released("average", nearest_centroids(projected, proxies)[0], None)
+    final = released("Lloyd", nearest_centroids(points, averages.centroids)[0], averages.centroids)
     return MaxCoverResult(final.centroids, final.counts, budget.events, budget.lines)
 
 

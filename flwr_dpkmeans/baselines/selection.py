@@ -44,6 +44,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import secrets
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -110,17 +111,7 @@ class CoverageSampler:
     candidates, of which the largest weighs 2^192, the distribution is within 2^62 2^24 / 2^192 < 2^-100 of the exact
     one in total variation.
 
-    Parameters
-    ----------
-    rate : float
-        Greater than 0; at least 2^-16.
-    random_bytes : callable
-        Returns as many random bytes as asked for.
-
-    Raises
-    ------
-    PlanError
-        If `rate` is too small.
+    `random_bytes` returns as many as asked for; a rate below 2^-16 raises a PlanError.
     """
 
     def __init__(self, rate: float, random_bytes: Callable[[int], bytes]) -> None:
@@ -161,8 +152,4 @@ class CoverageSampler:
 
 def byte_source(source: NoiseSource, generator: np.random.Generator) -> Callable[[int], bytes]:
     """Return where selections take random bytes from: the system's entropy beside private noise, else the generator."""
-    if source.is_private:
-        import secrets
-
-        return secrets.token_bytes
-    return generator.bytes
+    return secrets.token_bytes if source.is_private else generator.bytes

@@ -13,21 +13,18 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
+MOST_TABLES = 2
+"""Tables that a process keeps parsed."""
+TARGET_COLUMN = "target"
+"""What scikit-learn calls the labels: rows of a bundled data set may be split by them."""
+
 
 @dataclass(frozen=True)
 class BundledData:
-    """What is publicly known about a bundled data set.
+    """What is publicly known about a bundled data set; `n_clusters` is the number of classes of its labels.
 
-    Attributes
-    ----------
-    n_examples, n_features, n_clusters : int
-        The size, and the number of classes of the labels (which are not loaded).
-    bounds : Bounds
-        One range per feature, chosen from what the feature can plausibly be and never from its rows.
-    feature_names : tuple of str
-        The names that scikit-learn gives.
-    image_shape : tuple of int, or None
-        Height and width in pixels if each row is an image.
+    Bounds are chosen from what a feature can plausibly be and never from its rows; names are those that scikit-learn
+    gives, and the shape of an image is its height and width in pixels.
     """
 
     n_examples: int
@@ -105,31 +102,16 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 )
 
 
-MOST_TABLES = 2
-"""Tables that a process keeps parsed."""
-TARGET_COLUMN = "target"
-"""What scikit-learn calls the labels: rows of a bundled data set may be split by them."""
-
-
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
     """Load a bundled data set without its labels.
 
-    Parameters
-    ----------
-    name : str
-        A key of ``BUNDLED``: ``"digits"``, ``"iris"``, ``"wine"`` or ``"breast_cancer"``.
-    partition_column : str
-        ``"target"`` returns the labels beside the points, to split the rows by.
-
-    Returns
-    -------
-    Table
-        Points in the units of the data set, in the order of scikit-learn (often sorted by label).
+    Points are in the units of the data set and in the order of scikit-learn (often sorted by label). The partition
+    column ``"target"`` returns the labels beside them, to split the rows by.
 
     Raises
     ------
     ConfigurationError
-        If the name is unknown, or there is no such partition column.
+        If the name is no key of ``BUNDLED``, or there is no such partition column.
 
     Examples
     --------
@@ -156,27 +138,15 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
     return Table(points, description.feature_names, loaded.target if partition_column else None)
 
 
-def load_source(
-    source: str,
-    *,
-    label_column: str = "",
-    partition_column: str = "",
-    ignored: Collection[str] = (),
-    columns: Collection[str] = (),
-    header: bool | None = None,
-) -> Table:
+def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
     """Load a bundled data set by name, or else a file by path.
 
     Parameters
     ----------
     source : str
         A key of ``BUNDLED``, or else a path: a file of such a name is ``./iris``.
-    label_column, partition_column, ignored, columns, header
+    label_column, partition_column, **options
         Of a file: as for `load_table`. A bundled data set has no label column, and may be split by ``"target"``.
-
-    Returns
-    -------
-    Table
 
     Raises
     ------
@@ -202,14 +172,7 @@ def load_source(
             f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, BUNDLED)}"
         )
-    return load_table(
-        source,
-        label_column=label_column,
-        partition_column=partition_column,
-        ignored=ignored,
-        columns=columns,
-        header=header,
-    )
+    return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
 
 def _looks_like_path(source: str) -> bool:
@@ -223,22 +186,7 @@ def load_source_once(source: str, **options: Any) -> Table:
     Each worker of a simulation plays many clients and answers many messages with one file. At most two tables are
     kept, and a file that has changed (time of change or size) is read again.
 
-    Parameters
-    ----------
-    source : str
-        A bundled name or a path.
-    **options
-        Those of `load_source`, hashable.
-
-    Returns
-    -------
-    Table
-        Shared by all callers, so its arrays are read-only.
-
-    Raises
-    ------
-    ConfigurationError, DataError
-        As `load_source`; failures are not remembered.
+    The table is shared by all callers, so its arrays are read-only; failures are not remembered.
 
     Examples
     --------

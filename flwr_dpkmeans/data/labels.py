@@ -28,11 +28,6 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
     n_rows : int
         Rows of the table.
 
-    Returns
-    -------
-    ndarray of int64, (n_rows,)
-        From 0 on, or -1.
-
     Examples
     --------
     >>> as_classes([2.0, 0.5, None, "a", -3], 5).tolist()
@@ -83,7 +78,7 @@ def load_labels(source: str, column: str, n_rows: int, header: bool | None = Non
     n_rows : int
         Rows of the table.
     header : bool, optional
-        As in `load_source`.
+        As in `load_table`.
 
     Returns
     -------

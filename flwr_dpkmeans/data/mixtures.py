@@ -28,14 +28,12 @@ class GaussianMixture:
 
     Attributes
     ----------
-    clients : tuple of ndarray of float64, each of shape (n_i, d)
-        The points of each client: views of one array, so copy before changing them.
+    clients, labels : tuple of ndarray, each of shape (n_i, d) and (n_i,)
+        The points of each client (views of one array, so copy before changing them) and their components.
     server_points : ndarray of float64, shape (m, d)
         First the points of the components that the server knows, component by component, then the uniform ones.
     means : ndarray of float64, shape (k, d)
-        The means of the components. The last ``missing_components`` of them have no point at the server.
-    labels : tuple of ndarray of int64, each of shape (n_i,)
-        The component of each point of each client.
+        Of the components. The last ``missing_components`` of them have no point at the server.
     """
 
     clients: tuple[NDArray[np.float64], ...]

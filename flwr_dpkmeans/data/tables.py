@@ -21,18 +21,9 @@ _logger = logging.getLogger("flwr_dpkmeans.data")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Points with one name per feature.
+    """Finite points, (n, d), with one name per feature: the file's own where it is `named`, else ``x0``, ``x1``, ...
 
-    Attributes
-    ----------
-    points : ndarray of float64, shape (n, d)
-        Finite values in the units of the file; n may be 0.
-    feature_names : tuple of str, length d
-        The names of the columns; ``x0``, ``x1``, ... if the file has none.
-    partition_values : ndarray, shape (n,), or None
-        The column by which rows may be split over clients, if one was asked for: numbers or text.
-    named : bool
-        Whether the names are the file's own.
+    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients.
     """
 
     points: NDArray[np.float64] = field(repr=False)

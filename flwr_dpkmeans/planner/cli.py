@@ -12,6 +12,7 @@ from typing import Any
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
+from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
@@ -23,17 +24,7 @@ _CONFIG_OPTIONS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        0, or 2 if something that was asked for does not exist.
+    """Run the command; returns 0, or 2 if something that was asked for does not exist.
 
     Examples
     --------
@@ -129,8 +120,6 @@ def _json(forecast: Forecast) -> str:
 
 def _write(forecast: Forecast, folder: Path) -> None:
     """Both files, with their absolute paths on the error stream."""
-    from flwr_dpkmeans.results.writer import write_whole
-
     written = write_whole(folder / PLAN_FILE, _json(forecast).encode())
     print(f"wrote {written}", file=sys.stderr)
     print(f"wrote {forecast.plot(folder / PICTURE_FILE)}", file=sys.stderr)

@@ -20,17 +20,7 @@ _FLOOR = 1e-3
 
 
 def draw_forecast(forecast: Forecast) -> bytes:
-    """Draw expected excess with its candidates as lines and the request marked.
-
-    Parameters
-    ----------
-    forecast : Forecast
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw expected excess as a PNG, with its candidates as lines and the request marked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator

@@ -38,14 +38,9 @@ _ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 @dataclass(frozen=True)
 class CentroidNoise:
-    """The noise of the last release that carries centroids.
+    """The noise of the last release that carries centroids: deviations of one entry of sums and counts, scaled units.
 
-    Parameters
-    ----------
-    sums_std, counts_std : float
-        Standard deviation on one entry of the sums and of the counts, in scaled units.
-    relative : bool
-        Whether sums are relative to the centroid; of absolute ones the count's noise moves the mean as well.
+    Of sums that are not relative to the centroid the count's noise moves the mean as well.
     """
 
     sums_std: float
@@ -72,17 +67,8 @@ class CentroidNoise:
     def smallest_cluster(self, spread: float) -> int:
         """Rows (or clients) from which a cluster survives.
 
-        Its centroid's noise is then at most the spread of its own rows in each coordinate, and its count is three
-        deviations of the count's noise above zero.
-
-        Parameters
-        ----------
-        spread : float
-            Standard deviation of its rows in each coordinate, in scaled units.
-
-        Returns
-        -------
-        int
+        Its centroid's noise is then at most the spread (standard deviation) of its own rows in each coordinate, and its
+        count is three deviations of the count's noise above zero.
 
         Examples
         --------
@@ -96,20 +82,10 @@ class CentroidNoise:
 
 
 def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
-    """Find the last release of sums and counts per cluster in a final plan.
+    """Noise of the last release of sums and counts per cluster in a final plan; None if no round releases both.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final.
-    spread : float
-        Standard deviation of a cluster's rows in each coordinate, in scaled units: residuals that are released in
-        radii, as ProxyLloyd's are, are taken to have the radius that this leads to.
-
-    Returns
-    -------
-    CentroidNoise or None
-        None if no round releases a (k, d) and a (k,) array together.
+    Residuals that are released in radii, as ProxyLloyd's are, are taken to have the radius that the spread of a
+    cluster's rows leads to.
     """
     k, d = plan.config.n_clusters, plan.n_features
     for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
@@ -139,18 +115,7 @@ def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
 
 
 def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
-    """Largest k at which a cluster of half the average size still survives; 0 if not even one cluster does.
-
-    Parameters
-    ----------
-    request : PlanningRequest
-    algorithm : str
-
-    Returns
-    -------
-    int
-        At most 1,000, and found by bisection.
-    """
+    """Largest k, up to 1,000, at which a cluster of half the average size still survives, by bisection; 0: none."""
     low, high = 0, min(MOST_CLUSTERS, request.n_examples)
     while low < high:
         middle = (low + high + 1) // 2
@@ -198,17 +163,7 @@ class Deployment:
 
 
 def deployment_of(plan: Plan) -> Deployment:
-    """Count what a final plan's run sends.
-
-    Parameters
-    ----------
-    plan : Plan
-        Final.
-
-    Returns
-    -------
-    Deployment
-    """
+    """Count what a final plan's run sends."""
     planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
     vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
     trips = round_trips(plan)

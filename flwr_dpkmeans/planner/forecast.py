@@ -48,13 +48,10 @@ class AlgorithmForecast:
 
     Parameters
     ----------
-    algorithm, title, trust : str
-        From the registry and the plan.
     epsilon, delta : float
         Cost of a run without dropouts.
     epsilon_worst_case : float
         With all retries used; infinite where delta leaves no room for them.
-    max_retries : int
     noise_per_centroid : tuple of float
         Standard deviation of each coordinate of an average cluster's centroid from the last release, in the caller's
         units: one number, or one per feature where their bounds differ; empty where no release has this form.
@@ -76,7 +73,6 @@ class AlgorithmForecast:
     epsilon_for_target : float or None
         Smallest epsilon whose simulated excess is at most the target; None if even the largest simulated one is not
         enough.
-    deployment : Deployment
     """
 
     algorithm: str
@@ -103,17 +99,8 @@ class AlgorithmForecast:
 class Forecast:
     """The whole answer; no private row was involved.
 
-    Parameters
-    ----------
-    request : PlanningRequest
-    algorithms : tuple of AlgorithmForecast
-        Best first, by simulated excess at the asked epsilon and k.
-    left_out : tuple of (name, sentence)
-        Candidates from which no plan follows.
-    notes : tuple of str
-        What was assumed and how it was simulated.
-    version : int
-        Of `to_dict`.
+    Candidates come best first, by simulated excess at the asked epsilon and k; `left_out` names those from which no
+    plan follows, and why; notes say what was assumed and how it was simulated; the version is that of `to_dict`.
     """
 
     request: PlanningRequest
@@ -153,18 +140,7 @@ class Forecast:
         }
 
     def plot(self, path: str | Path) -> Path:
-        """Draw expected excess against epsilon and against k as a PNG.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file to write, whole or not at all.
-
-        Returns
-        -------
-        Path
-            Absolute.
-        """
+        """Draw expected excess against epsilon and k as a PNG, whole or not at all; returns its absolute path."""
         from flwr_dpkmeans.planner.drawing import draw_forecast
 
         return write_whole(Path(path), draw_forecast(self))
@@ -212,10 +188,8 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
     if not plans:
         raise errors[0]
     total, done = expected_points(request, len(plans)), itertools.count(1)
-    found = []
     simulator = Simulator(request, lambda: on_step(min(next(done), total), total))
-    for name, plan in plans.items():
-        found.append(_forecast_one(request, name, plan, simulator))
+    found = [_forecast_one(request, name, plan, simulator) for name, plan in plans.items()]
     on_step(total, total)
     found.sort(key=lambda one: math.inf if one.excess is None else one.excess.mean)
     return Forecast(request, tuple(found), tuple(left_out), notes_on(request, found))
@@ -232,11 +206,8 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
     def at_epsilon(value: float) -> Excess | None:
         return simulator.excess(name, value, k)
 
-    def at_n_clusters(value: int) -> Excess | None:
-        return simulator.excess(name, epsilon, value)
-
     by_epsilon = curve(epsilon_grid(epsilon), at_epsilon)
-    by_n_clusters = curve(n_clusters_grid(request), at_n_clusters)
+    by_n_clusters = curve(n_clusters_grid(request), lambda value: simulator.excess(name, epsilon, value))
     return AlgorithmForecast(
         algorithm=name,
         title=algorithm_entry(name).title,

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -49,12 +49,7 @@ _BISECTIONS = 4
 
 @dataclass(frozen=True)
 class SimulatedSize:
-    """How many rows are simulated, and how often each counts.
-
-    Parameters
-    ----------
-    n_parts, rows_per_part, repeats : int
-    """
+    """How many rows are simulated, and how often each counts."""
 
     n_parts: int
     rows_per_part: int
@@ -68,17 +63,7 @@ class SimulatedSize:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticData:
-    """A Gaussian mixture of equal clusters in the box.
-
-    Parameters
-    ----------
-    points : ndarray, (n_rows, n_features)
-        On the grid.
-    centres : ndarray, (n_clusters, n_features)
-        Of the mixture.
-    size : SimulatedSize
-        How the rows are held, and how often they count.
-    """
+    """Points, (n_rows, n_features) on the grid of the box, of a mixture of equal clusters with these centres."""
 
     points: Array
     centres: Array
@@ -92,15 +77,7 @@ class SyntheticData:
 
 @dataclass(frozen=True)
 class Excess:
-    """How far the cost is above the optimum, as a fraction of the optimum.
-
-    Parameters
-    ----------
-    mean, standard_error : float
-        Over the seeds.
-    low, high : float
-        Best and worst of them.
-    """
+    """How far the cost is above the optimum, as a fraction of it, over the seeds: `low` is the best."""
 
     mean: float
     standard_error: float
@@ -135,19 +112,7 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
 
 
 def draw_mixture(request: PlanningRequest, n_clusters: int, seed: int) -> SyntheticData:
-    """Draw one public data set of the asked shape.
-
-    Parameters
-    ----------
-    request : PlanningRequest
-    n_clusters : int
-        Clusters of the mixture.
-    seed : int
-
-    Returns
-    -------
-    SyntheticData
-    """
+    """Draw one public data set of the asked shape, but with so many clusters."""
     size, d = simulated_size(request), request.n_features
     generator = np.random.default_rng([seed, n_clusters, d])
     centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, (n_clusters, d))
@@ -173,20 +138,7 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterS
     """Play a final plan on synthetic parts, with the plan's own rounds and seeded noise.
 
     With one repeat, one part per client and ``dropout="retry"`` these are the centroids of
-    ``FederatedKMeans(engine="direct")``.
-
-    Parameters
-    ----------
-    plan : Plan
-        Final, of seeded noise.
-    parts : tuple of ndarray, (n_i, n_features)
-        In the scaled box, on the grid.
-    repeats : int
-        How often each part counts.
-
-    Returns
-    -------
-    ClusterState
+    ``FederatedKMeans(engine="direct")``. Parts, (n_i, n_features), lie in the scaled box, on the grid.
     """
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
@@ -213,26 +165,16 @@ def _total(step: PrivateSum, parts: tuple[Array, ...], shown: ClusterState, frac
 class Simulator:
     """Simulated excess over epsilon and k; every candidate sees the same data sets and starts.
 
-    Parameters
-    ----------
-    request : PlanningRequest
-    on_point : callable
-        Called once for each algorithm, epsilon and k that was simulated.
+    `on_point` is called once for each algorithm, epsilon and k that was simulated.
     """
 
     def __init__(self, request: PlanningRequest, on_point: Callable[[], None] = lambda: None) -> None:
         self._request, self._on_point = request, on_point
         rows = simulated_size(request).n_rows
         kept = max(1, _MOST_BYTES // (8 * rows * request.n_features))
-        self._data = lru_cache(maxsize=min(kept, request.seeds))(self._drawn)
-        self._optimum = cache(self._found)
+        self._data = lru_cache(maxsize=min(kept, request.seeds))(partial(draw_mixture, request))
+        self._optimum = cache(lambda n_clusters, seed: optimal_cost(self._data(n_clusters, seed)))
         self.excess = cache(self._simulated)
-
-    def _drawn(self, n_clusters: int, seed: int) -> SyntheticData:
-        return draw_mixture(self._request, n_clusters, seed)
-
-    def _found(self, n_clusters: int, seed: int) -> float:
-        return optimal_cost(self._data(n_clusters, seed))
 
     def _simulated(self, algorithm: str, epsilon: float, n_clusters: int) -> Excess | None:
         """Mean and range over the seeds; None if no plan follows from these values."""
@@ -295,20 +237,9 @@ def curve(values: Sequence[Number], excess_at: Callable[[Number], Excess | None]
 
 
 def epsilon_for_target(known: Curve, excess_at: Callable[[float], Excess | None], target: float) -> float | None:
-    """Smallest epsilon with a mean excess of at most `target`, by bisection of its logarithm.
+    """Smallest epsilon with a mean excess of at most `target`, by bisection of its logarithm, from an ascending curve.
 
-    Parameters
-    ----------
-    known : tuple of (epsilon, Excess)
-        Ascending.
-    excess_at : callable
-        Simulates one more epsilon; None where there is no plan.
-    target : float
-
-    Returns
-    -------
-    float or None
-        None if even eight times the largest known epsilon is not enough, or nothing is known.
+    None if even eight times the largest known epsilon is not enough, or nothing is known.
 
     Examples
     --------

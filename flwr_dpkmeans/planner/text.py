@@ -29,16 +29,7 @@ def as_text(forecast: Forecast) -> str:
 
 
 def renderable(forecast: Forecast) -> RenderableType:
-    """Table, answer and notes, to be printed with rich.
-
-    Parameters
-    ----------
-    forecast : Forecast
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Table, answer and notes, to be printed with rich."""
     request = forecast.request
     title = (
         f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "

@@ -24,18 +24,7 @@ _DPI = 110
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw the summary of a run, with the report's warnings below.
-
-    Parameters
-    ----------
-    result : RunResult
-        Centroids in the caller's units, noisy counts and report.
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw the summary of a run as a PNG, with the report's warnings below."""
     # The object-oriented interface needs no display and leaves matplotlib's global state alone.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -61,22 +50,7 @@ def draw_summary(result: RunResult) -> bytes:
 
 
 def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
-    """Draw a cost curve over the number of clusters, with its elbow.
-
-    Parameters
-    ----------
-    costs : ndarray, (largest k,)
-        For k = 1, 2, ...
-    n_clusters : int
-        The elbow.
-    report : PrivacyReport
-        For the title.
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at `n_clusters`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
