@@ -56,12 +56,6 @@ class CoverGrid:
         """Number of grid points."""
         return int(self._n_axis ** len(self._strides))
 
-    def coverage_of(self, key: int) -> int:
-        """Return how many uncovered points a grid point covers."""
-        position = int(np.searchsorted(self._keys, key))
-        found = position < len(self._keys) and self._keys[position] == key
-        return int(self._coverage[position]) if found else 0
-
     def choose(self, sampler: CoverageSampler) -> int:
         """Choose one grid point that was not chosen before, and cover its points; return its key."""
         histogram = np.bincount(self._coverage, minlength=1)

@@ -141,11 +141,9 @@ class Deployment:
 
     Parameters
     ----------
-    n_rounds : int
-        T, the aggregations; those that steer the plan (a private count, private bounds) are not included.
-    n_round_trips : int
-        T + 2 (keys and the last release), and one for each aggregation that steers the plan; where sums are recovered,
-        one more for each aggregation and one for the key shares.
+    n_rounds, n_round_trips : int
+        T, the aggregations without those that steer the plan (a private count, private bounds), and what
+        `sums.plan.round_trips` says.
     n_messages : int
         Requests and replies of all clients.
     bytes_down, bytes_up : int

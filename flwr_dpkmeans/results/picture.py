@@ -25,12 +25,7 @@ _DPI = 110
 
 def draw_summary(result: RunResult) -> bytes:
     """Draw the summary of a run as a PNG, with the report's warnings below."""
-    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(11, 7.5), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    figure = new_figure(11, 7.5)
     cautions = [line for sentence in result.report.warnings for line in _caution(sentence)][:_MOST_CAUTIONS]
     upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
@@ -44,18 +39,12 @@ def draw_summary(result: RunResult) -> bytes:
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
     figure.suptitle("\n".join([_title(result.report), *measured]), fontsize=11)
     _draw_foot(figure, result.report)
-    buffer = io.BytesIO()
-    canvas.print_png(buffer)
-    return buffer.getvalue()
+    return png_of(figure)
 
 
 def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
     """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at `n_clusters`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(6.5, 4), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
     axes.plot(ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points")
@@ -68,8 +57,23 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.legend()
     figure.suptitle(_title(report), fontsize=9)
     _draw_foot(figure, report)
+    return png_of(figure)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure of so many inches; it needs no display and leaves matplotlib's global state alone."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def png_of(figure: Any) -> bytes:
+    """A figure as a PNG."""
     buffer = io.BytesIO()
-    canvas.print_png(buffer)
+    figure.canvas.print_png(buffer)
     return buffer.getvalue()
 
 
