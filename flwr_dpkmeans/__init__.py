@@ -9,7 +9,7 @@ package or module   what it is for
 ``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
 ``algorithms``      ProxyLloyd, FastLloyd, FedDP-KMeans, baselines: each a list of rounds
 ``server_facts``    what the server's own points tell everybody: a centre and clip bounds
-``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
+``baselines``       max cover, k-FED, central k-means on arrays (`baselines.run` runs and reports them)
 ``planner``         what to expect of a run: ``python -m flwr_dpkmeans plan``, `FederatedKMeans.plan`
 ``direct``          the same rounds without messages, for thousands of virtual clients
 ``trust``           who adds noise and who sees sums: oblivious, central, distributed

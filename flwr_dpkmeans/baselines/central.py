@@ -117,7 +117,7 @@ def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Ce
         n_examples=config.n_examples,
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
-    report = _report(config, parts, delta, found.events, _lines(config, found.lines, found.events, delta), warnings)
+    report = _report(config, parts, delta, found.events, found.lines, warnings)
     report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
     return CentralResult(found.centroids, found.counts, report)
 
@@ -132,12 +132,11 @@ def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
-    event = ExactRelease("centroids")
-    line = CentralLine(
-        "centroids", math.inf, 0.0, "no noise: exact centroids are released, and nothing is proved [M7]."
+    theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
+    lines = [CentralLine("centroids", math.inf, 0.0, theorem)]
+    return CentralResult(
+        centroids, counts, _report(config, parts, delta, [ExactRelease("centroids")], lines, (warning,))
     )
-    lines = _lines(config, [line], [event], delta)
-    return CentralResult(centroids, counts, _report(config, parts, delta, (event,), lines, (warning,)))
 
 
 def _lines(
@@ -176,7 +175,7 @@ def _report(
     parts: Sequence[Array],
     delta: float,
     events: Sequence[Event],
-    lines: tuple[ReleaseLine, ...],
+    lines: Sequence[CentralLine],
     warnings: tuple[str, ...],
 ) -> PrivacyReport:
     """The report of a central baseline."""
@@ -215,5 +214,5 @@ def _report(
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=(*warnings, *cautions),
-        releases=lines,
+        releases=_lines(config, lines, events, delta),
     )

@@ -73,18 +73,8 @@ class Bounds:
     def scale(self, points: object) -> NDArray[np.float64]:
         """Clip points to the bounds and map each feature to [-1, 1].
 
-        Every value is computed from its own cell and bounds alone, by single IEEE operations, so that the
-        result does not depend on the other rows, on their order or on the machine.
-
-        Parameters
-        ----------
-        points : array-like, shape (n, d)
-            Finite values in the units of the bounds.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array with values in [-1, 1].
+        Every value of the new (n, d) array is computed from its own cell and bounds alone, by single IEEE operations,
+        so that the result does not depend on the other rows, on their order or on the machine.
 
         Raises
         ------

@@ -232,8 +232,7 @@ def load_server_table(source: object, label_column: str = "", *, ignored: Collec
     Returns
     -------
     Table
-        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous. An array that has this form already is kept as
-        it is, and is never changed.
+        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous; an array of this form is kept as it is.
 
     Raises
     ------

@@ -154,15 +154,7 @@ class Forecast:
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:
     """Draft every candidate's plan, simulate it on synthetic data, and recommend one.
 
-    Parameters
-    ----------
-    request : PlanningRequest
-    on_step : callable
-        Told which of about how many points of the curves is being simulated.
-
-    Returns
-    -------
-    Forecast
+    `on_step` is told which of about how many points of the curves is being simulated.
 
     Raises
     ------
