@@ -42,7 +42,7 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
 class RawColumn:
     """One column: its values, or None for text; `n_unparsable` counts text cells among numbers.
 
-    `cells` is the pandas or Arrow column of what is not only numbers.
+    `cells` is the Arrow column that it was read from.
     """
 
     name: str
@@ -123,8 +123,8 @@ def _csv_column(name: str, series: Any) -> RawColumn:
     values[present] = [_number(cell) for cell in series[present]]
     is_number = ~np.isnan(values)
     if present.any() and not is_number.any():
-        return RawColumn(name, None, cells=series)
-    return RawColumn(name, values, int((present & ~is_number).sum()), series)
+        return RawColumn(name, None)
+    return RawColumn(name, values, int((present & ~is_number).sum()))
 
 
 def read_csv(path: Path, header: bool | None = None) -> RawTable:
@@ -294,7 +294,7 @@ def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic
         values: NDArray[np.generic] = column.values
         n_missing = int((~np.isfinite(column.values)).sum())
     else:
-        cells = _texts(column, path)
+        cells = _csv_text(path, index, raw.named) if path.suffix.lower() == ".csv" else _parquet_text(column, path)
         values = np.array(["" if cell is None else cell for cell in cells], dtype=np.str_)
         n_missing = sum(cell is None for cell in cells)
     if n_missing:
@@ -319,11 +319,26 @@ def _column_index(what: str, name: str, n_columns: int, path: Path) -> int:
     return index % n_columns
 
 
-def _texts(column: RawColumn, path: Path) -> list[str | None]:
-    """The cells of a column as they are written; None where one is missing."""
-    if not hasattr(column.cells, "cast"):
-        missing = column.cells.isna()
-        return [None if gone else str(cell) for cell, gone in zip(column.cells, missing, strict=True)]
+def _csv_text(path: Path, index: int, header: bool) -> list[str | None]:
+    """Read one column of a .csv file as it is written; None where a cell is empty."""
+    import pandas as pd
+
+    first_row, separator = _first_row(path)
+    series = pd.read_csv(
+        path,
+        sep=separator,
+        header=0 if header else None,
+        index_col=False,
+        usecols=[index + 1 if header and _has_index(first_row) else index],
+        dtype=str,
+        skipinitialspace=True,
+        encoding="utf-8-sig",
+    ).iloc[:, 0]
+    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
+
+
+def _parquet_text(column: RawColumn, path: Path) -> list[str | None]:
+    """The cells of a column of a Parquet file as text; None where one is missing."""
     import pyarrow as pa
 
     try:
