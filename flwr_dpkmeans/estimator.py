@@ -27,7 +27,7 @@ from flwr_dpkmeans.config import (
     resolve_n_clusters,
 )
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
+from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
@@ -501,7 +501,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows with the fitted columns: a data frame's are put in order by name."""
-        names, fitted = column_names(X), tuple(getattr(self, "feature_names_in_", ()))
+        names, fitted = frame_columns(X), tuple(getattr(self, "feature_names_in_", ()))
         if bool(names) != bool(fitted):
             # scikit-learn's own sentences.
             told = ("does not have valid", "with") if fitted else ("has", "without")
@@ -711,7 +711,7 @@ def _validated_labels(
 
 def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
     """The first table's column names; either all tables have some or none has."""
-    found = [column_names(table) for table in tables]
+    found = [frame_columns(table) for table in tables]
     if any(found) and not all(found):
         raise DataError(
             f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but "

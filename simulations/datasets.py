@@ -14,21 +14,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.held import resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source
-from flwr_dpkmeans.data.mixtures import (
-    MIXTURE,
-    MIXTURE_BOUNDS,
-    LabelledPoints,
-    MixtureClients,
-    draw_gaussian_mixture,
-    draw_max_cover_mixture,
-)
-from flwr_dpkmeans.data.server_data import load_server_table
+from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
+from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census import load_census
 from simulations.sources.federated import FederatedData
 from simulations.sources.stack_overflow import load_stack_overflow
-from simulations.sources.synthetic import draw_balanced_clusters, draw_g2, draw_separated_clusters
+from simulations.sources.synthetic import (
+    LabelledPoints,
+    draw_balanced_clusters,
+    draw_g2,
+    draw_max_cover_mixture,
+    draw_separated_clusters,
+)
 
 Array = NDArray[np.float64]
 

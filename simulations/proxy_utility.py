@@ -19,7 +19,7 @@ import numpy as np
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, LabelledPoints, draw_max_cover_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from simulations.mixture_runs import (
     DELTA,
@@ -35,6 +35,7 @@ from simulations.mixture_runs import (
     wide_console,
     write_files,
 )
+from simulations.sources.synthetic import LabelledPoints, draw_max_cover_mixture
 from simulations.utility import summary
 
 _RECORD = (0.08, 0.16, 0.322, 0.648, 1.3)

@@ -13,7 +13,7 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import ServerFacts, bounds_from_server, derive_server_facts
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
-from flwr_dpkmeans.data.server_data import load_server_table
+from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.ranges import WIDEST

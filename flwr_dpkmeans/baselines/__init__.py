@@ -1,15 +1,21 @@
-"""Clusterings to compare with. They run on arrays in one process, without Flower.
+"""Clusterings that need all rows in one place, to compare with: `run` carries one out and reports its privacy.
 
-* ``optimal``: central k-means without privacy
-* ``k_fed``: one-shot federated clustering without privacy
-* ``max_cover``: central differentially private k-means
+``optimal`` and ``k_fed`` have no privacy, ``max_cover`` is differentially private. Never through Flower.
 """
 
 from __future__ import annotations
 
-from flwr_dpkmeans.baselines.cover_budget import ReleaseLine
-from flwr_dpkmeans.baselines.k_fed import k_fed
+from flwr_dpkmeans.baselines.central import CENTRAL_BASELINES, CentralResult, require_central, run
 from flwr_dpkmeans.baselines.max_cover import MaxCoverResult, max_cover
-from flwr_dpkmeans.baselines.optimal import optimal
+from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 
-__all__ = ["MaxCoverResult", "ReleaseLine", "k_fed", "max_cover", "optimal"]
+__all__ = [
+    "CENTRAL_BASELINES",
+    "CentralResult",
+    "MaxCoverResult",
+    "k_fed",
+    "max_cover",
+    "optimal",
+    "require_central",
+    "run",
+]

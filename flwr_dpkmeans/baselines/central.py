@@ -1,4 +1,4 @@
-"""Baselines that need all rows in one place: for comparison, in this process only, never through Flower."""
+"""The door to the baselines that need all rows in one place: what each finds, and the report of what it costs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.baselines import ReleaseLine as CentralLine
-from flwr_dpkmeans.baselines import k_fed, max_cover, optimal
+from flwr_dpkmeans.baselines.cover_budget import CentralLine
+from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
@@ -34,14 +35,8 @@ _TRUST = "central"
 class CentralResult:
     """What a central baseline finds.
 
-    Parameters
-    ----------
-    centroids : ndarray, (n_clusters, n_features)
-        In the scaled box.
-    counts : ndarray, (n_clusters,)
-        Rows per cluster: noisy for a private baseline, exact otherwise.
-    privacy : PrivacyReport
-        What it costs, and who must be trusted.
+    Centroids, (n_clusters, n_features), are in the scaled box; counts, (n_clusters,), are rows per cluster, noisy for a
+    private baseline and exact otherwise.
     """
 
     centroids: Array
@@ -50,7 +45,7 @@ class CentralResult:
 
 
 @one_thread()
-def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+def run(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
     """Run a central baseline.
 
     Parameters
@@ -62,10 +57,6 @@ def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> C
     delta : float
         Of the total guarantee.
 
-    Returns
-    -------
-    CentralResult
-
     Raises
     ------
     ConfigurationError
@@ -76,7 +67,7 @@ def fit_central(config: KMeansConfig, parts: Sequence[Array], delta: float) -> C
 
 
 def require_central(config: KMeansConfig) -> None:
-    """Refuse a unit of privacy and a trust model that no central baseline has; see `fit_central`."""
+    """Refuse a unit of privacy and a trust model that no central baseline has; see `run`."""
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
             f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record' only: choose unit='record', or "
@@ -126,7 +117,7 @@ def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Ce
         n_examples=config.n_examples,
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
-    report = _report(config, parts, delta, found.events, _lines(config, found.lines, found.events, delta), warnings)
+    report = _report(config, parts, delta, found.events, found.lines, warnings)
     report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
     return CentralResult(found.centroids, found.counts, report)
 
@@ -141,12 +132,11 @@ def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
-    event = ExactRelease("centroids")
-    line = CentralLine(
-        "centroids", math.inf, 0.0, "no noise: exact centroids are released, and nothing is proved [M7]."
+    theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
+    lines = [CentralLine("centroids", math.inf, 0.0, theorem)]
+    return CentralResult(
+        centroids, counts, _report(config, parts, delta, [ExactRelease("centroids")], lines, (warning,))
     )
-    lines = _lines(config, [line], [event], delta)
-    return CentralResult(centroids, counts, _report(config, parts, delta, (event,), lines, (warning,)))
 
 
 def _lines(
@@ -185,7 +175,7 @@ def _report(
     parts: Sequence[Array],
     delta: float,
     events: Sequence[Event],
-    lines: tuple[ReleaseLine, ...],
+    lines: Sequence[CentralLine],
     warnings: tuple[str, ...],
 ) -> PrivacyReport:
     """The report of a central baseline."""
@@ -224,5 +214,5 @@ def _report(
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=(*warnings, *cautions),
-        releases=lines,
+        releases=_lines(config, lines, events, delta),
     )

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from flwr_dpkmeans.baselines.noisy_average import NOISE_BITS
 from flwr_dpkmeans.baselines.selection import SELECTION_SLACK, selection_rate
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, PureRelease, calibrate_gaussian, compose_epsilon
@@ -24,25 +23,18 @@ _WEIGHTS = {
     "Lloyd counts": 0.025,
 }
 _SELECTION_DELTA_SHARE = 0.1
+NOISE_BITS = 24
+"""Noise lives on multiples of 2^-24: what its discreteness costs falls with the square of the step, to nothing."""
 _SELECTION_THEOREM = (
     "adaptive max cover by the exponential mechanism, any number of selections (after Nguyen, Chaturvedi and Xu 2021, "
     "Lemma 17; proof in flwr_dpkmeans.baselines.selection) [S20, M6]."
 )
 
 
-class ReleaseLine(NamedTuple):
-    """One line of a report.
+class CentralLine(NamedTuple):
+    """What was released, how far one record can move it (L2 for Gaussian noise), its noise, and why it is private.
 
-    Parameters
-    ----------
-    name : str
-        What was released.
-    sensitivity : float
-        How far one record can move it, in its own units: L2 for Gaussian noise.
-    noise_scale : float
-        Standard deviation in the same units; for selections, 1 / rate.
-    theorem : str
-        Why it is private.
+    The noise's scale is a standard deviation in the release's own units; for selections, 1 / rate.
     """
 
     name: str
@@ -53,24 +45,12 @@ class ReleaseLine(NamedTuple):
 
 @dataclass(frozen=True)
 class CoverBudget:
-    """The noise of every release.
-
-    Parameters
-    ----------
-    rate : float
-        Of the selections.
-    stds : dict
-        Standard deviation of the noise of each Gaussian release, by name, in its own units.
-    events : tuple of Event
-        What is released.
-    lines : tuple of ReleaseLine
-        The same for a report.
-    """
+    """The rate of the selections, the noise's standard deviation of each Gaussian release by name, and their price."""
 
     rate: float
     stds: dict[str, float]
     events: tuple[Event, ...]
-    lines: tuple[ReleaseLine, ...]
+    lines: tuple[CentralLine, ...]
 
 
 def draft_budget(
@@ -84,19 +64,8 @@ def draft_budget(
     `PureRelease` of e and by an additive closeness of s, beside its own, on the first Gaussian release: the accountant
     charges (1 + exp(epsilon)) s for it, more than is due.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The total.
-    radius : float
-        No clipped point is longer.
-    n_clusters, n_features, n_levels : int
-        Sizes of the releases.
-
-    Returns
-    -------
-    CoverBudget
-        Its events cost at most `epsilon` at `delta`, as `compose_epsilon` prices them.
+    No clipped point is longer than `radius`. The events cost at most `epsilon` at `delta`, as `compose_epsilon` prices
+    them.
 
     Raises
     ------
@@ -152,10 +121,10 @@ def draft_budget(
         raise PlanError(
             f"the releases cost epsilon = {total}, but {epsilon} was asked for: give a slightly larger delta."
         )
-    selection = ReleaseLine("grid set cover", 1.0, 1.0 / rate, _SELECTION_THEOREM)
+    selection = CentralLine("grid set cover", 1.0, 1.0 / rate, _SELECTION_THEOREM)
     stds = stds_at(multiplier)
     gaussians = [
-        ReleaseLine(name, sensitivities[name].bound, std, _theorem(sensitivities[name])) for name, std in stds.items()
+        CentralLine(name, sensitivities[name].bound, std, _theorem(sensitivities[name])) for name, std in stds.items()
     ]
     return CoverBudget(rate, stds, events, (selection, *gaussians))
 

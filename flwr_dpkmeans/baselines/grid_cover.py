@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines._inputs import FloatArray
+from flwr_dpkmeans.baselines.pooled import FloatArray
 from flwr_dpkmeans.baselines.selection import CoverageSampler
 
 KeyArray = npt.NDArray[np.int64]
@@ -54,14 +54,7 @@ class CoverGrid:
     @property
     def n_candidates(self) -> int:
         """Number of grid points."""
-        number: int = self._n_axis ** len(self._strides)
-        return number
-
-    def coverage_of(self, key: int) -> int:
-        """Return how many uncovered points a grid point covers."""
-        position = int(np.searchsorted(self._keys, key))
-        found = position < len(self._keys) and self._keys[position] == key
-        return int(self._coverage[position]) if found else 0
+        return int(self._n_axis ** len(self._strides))
 
     def choose(self, sampler: CoverageSampler) -> int:
         """Choose one grid point that was not chosen before, and cover its points; return its key."""
@@ -80,14 +73,12 @@ class CoverGrid:
 
     def covered_points(self) -> npt.NDArray[np.bool_]:
         """Return which points lie in the cube of a chosen grid point."""
-        covered: npt.NDArray[np.bool_] = self._cell_counts[self._cell_of_point] == 0
-        return covered
+        return np.asarray(self._cell_counts[self._cell_of_point] == 0)
 
     def coordinates(self, keys: list[int]) -> FloatArray:
         """Return the (n_keys, m) coordinates of grid points."""
         digits = np.array(keys, dtype=np.int64)[:, None] // self._strides % self._n_axis
-        coordinates: FloatArray = np.asarray(digits * 2.0**-self._level - 1.0, dtype=np.float64)
-        return coordinates
+        return np.asarray(digits * 2.0**-self._level - 1.0, dtype=np.float64)
 
     def _missing(self, sampler: CoverageSampler) -> int:
         """Return a uniform key among those that neither cover a point nor were chosen."""
@@ -111,28 +102,15 @@ class CoverGrid:
         if len(keys) == 0:
             return np.zeros(0, dtype=np.int64)
         positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found: KeyArray = positions[keys[positions] == wanted]
-        return found
+        return np.asarray(positions[keys[positions] == wanted])
 
 
 def cover_centres(points: FloatArray, n_choices: int, n_levels: int, sampler: CoverageSampler) -> FloatArray:
-    """Return the distinct grid points chosen on all levels, from the finest grid to the coarsest.
+    """The distinct (n_centres, m) grid points chosen on all levels, from the finest grid to the coarsest.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, m)
-        In [-1, 1], at least one.
-    n_choices : int
-        Grid points chosen on each level (all, where the grid has fewer).
-    n_levels : int
-        Spacings ``2^-(n_levels - 1), ..., 1/2, 1``.
-    sampler : CoverageSampler
-        Its rate says what this costs: see the theorem in ``selection``. Points that are covered on one level stay
-        covered on the next, so that all levels are one sequence.
-
-    Returns
-    -------
-    float64 array of shape (n_centres, m)
+    On each level with spacing ``2^-(n_levels - 1), ..., 1/2, 1`` so many are chosen (all, where the grid has fewer).
+    Points of [-1, 1]^m that are covered on one level stay covered on the next, so that all levels are one sequence: the
+    sampler's rate says what this costs, by the theorem in ``selection``.
     """
     uncovered = points
     found = []
@@ -141,5 +119,4 @@ def cover_centres(points: FloatArray, n_choices: int, n_levels: int, sampler: Co
         keys = [grid.choose(sampler) for _ in range(min(n_choices, grid.n_candidates))]
         found.append(grid.coordinates(keys))
         uncovered = uncovered[~grid.covered_points()]
-    centres: FloatArray = np.unique(np.concatenate(found), axis=0)
-    return centres
+    return np.asarray(np.unique(np.concatenate(found), axis=0))

@@ -7,52 +7,47 @@ What differs from the paper, and why:
   paper leaves open.
 * The price of the selections is a sharper theorem with a proof of its own (``selection``), and their sampling is exact.
 * All noise but that of the selections is Gaussian, so that it composes exactly; small clusters fall back to the overall
-  average instead of a random point (``noisy_average``).
+  average instead of a random point (`noisy_averages`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines._inputs import FloatArray, require_count, require_enough, require_points, run_kmeans
-from flwr_dpkmeans.baselines.cover_budget import CoverBudget, ReleaseLine, draft_budget
+from flwr_dpkmeans.baselines.cover_budget import NOISE_BITS, CentralLine, CoverBudget, draft_budget
 from flwr_dpkmeans.baselines.grid_cover import cover_centres
-from flwr_dpkmeans.baselines.noisy_average import add_gaussian_noise, noisy_averages
-from flwr_dpkmeans.baselines.projection import clip_to_ball, default_components, project_to_box
+from flwr_dpkmeans.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
 from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, CoverageSampler, byte_source
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
-from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.clipping import largest_kept_square
 from flwr_dpkmeans.privacy.accounting import Event
 from flwr_dpkmeans.privacy.noise import NoiseSource
 
 _RESTARTS = 10
 _SMALLEST_RADIUS = 2.0**-10  # points live on multiples of 2^-16
+_MATRIX_BITS, _POINT_BITS = 20, 16
+# A random direction sees a vector of length R as a normal variable of standard deviation R / sqrt(d).
+_DEVIATIONS_IN_BOX = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class MaxCoverResult:
-    """What max cover releases.
+    """What max cover releases: centroids, (n_clusters, n_features), in [-1, 1] on the 2^-16 grid.
 
-    Parameters
-    ----------
-    centroids : array of shape (n_clusters, n_features)
-        In [-1, 1], on the 2^-16 grid.
-    counts : array of shape (n_clusters,)
-        Noisy numbers of points in the clusters before the last Lloyd step; may be negative.
-    events : tuple of Event
-        For `flwr_dpkmeans.privacy.accounting.compose_epsilon`.
-    lines : tuple of ReleaseLine
-        Name, sensitivity, noise scale and theorem of each release.
+    Counts, (n_clusters,), are noisy numbers of points in the clusters before the last Lloyd step, and may be negative;
+    events and lines say what each release costs.
     """
 
     centroids: FloatArray
     counts: FloatArray
     events: tuple[Event, ...]
-    lines: tuple[ReleaseLine, ...]
+    lines: tuple[CentralLine, ...]
 
 
 def max_cover(
@@ -157,24 +152,13 @@ def _average_twice(
 ) -> MaxCoverResult:
     """Average the clusters of the projected centres, then those of the averages."""
     n_clusters, stds = len(proxies), budget.stds
-    averages = noisy_averages(
-        points,
-        nearest_centroids(projected, proxies)[0],
-        previous=None,
-        n_clusters=n_clusters,
-        sum_std=stds["average sums"],
-        count_std=stds["average counts"],
-        source=source,
-    )
-    final = noisy_averages(
-        points,
-        nearest_centroids(points, averages.centroids)[0],
-        previous=averages.centroids,
-        n_clusters=n_clusters,
-        sum_std=stds["Lloyd sums"],
-        count_std=stds["Lloyd counts"],
-        source=source,
-    )
+
+    def released(what: str, labels: npt.NDArray[np.int32], previous: FloatArray | None) -> NoisyAverages:
+        noise = {"sum_std": stds[f"{what} sums"], "count_std": stds[f"{what} counts"]}
+        return noisy_averages(points, labels, previous=previous, n_clusters=n_clusters, source=source, **noise)
+
+    averages = released("average", nearest_centroids(projected, proxies)[0], None)
+    final = released("Lloyd", nearest_centroids(points, averages.centroids)[0], averages.centroids)
     return MaxCoverResult(final.centroids, final.counts, budget.events, budget.lines)
 
 
@@ -239,3 +223,148 @@ def _require_levels(n_levels: int, n_components: int) -> int:
             "give a smaller n_levels or n_components."
         )
     return number
+
+
+def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
+    """Clip every point to the box and to the ball around the origin, and round it toward zero to the 2^-16 grid.
+
+    No row is longer than `radius` then, and each is a function of its own row alone.
+
+    Examples
+    --------
+    >>> clip_to_ball(np.array([[0.75, 0.0], [3.0, 0.0]]), 0.5).tolist()
+    [[0.4999847412109375, 0.0], [0.4999847412109375, 0.0]]
+    """
+    scale = 2.0**_POINT_BITS
+    boxed = np.trunc(np.clip(points, -1.0, 1.0) * scale) / scale
+    # Squares are multiples of 2^-32: the sum is exact, in any order, and one row's does not depend on others.
+    squares = np.einsum("ij,ij->i", boxed, boxed)
+    # Squares are compared, since a root may be rounded down to the radius.
+    far = squares > largest_kept_square(radius)
+    # Rounding errors of the norm and of the product stay far below the part of 2^-40 that is taken off.
+    factors = np.where(far, radius * (1.0 - 2.0**-40) / np.sqrt(np.maximum(squares, 4.0**-_POINT_BITS)), 1.0)
+    clipped: FloatArray = np.trunc(boxed * factors[:, None] * scale) / scale
+    return clipped
+
+
+def default_components(n_examples: int, n_features: int) -> int:
+    """Return about ``log(n) / 2`` dimensions, as in the paper's experiments; at most `n_features` and 8.
+
+    Examples
+    --------
+    >>> default_components(50_000, 100), default_components(50_000, 2)
+    (5, 2)
+    """
+    return max(1, min(n_features, round(0.5 * math.log(n_examples)), 8))
+
+
+def project_to_box(points: FloatArray, radius: float, n_components: int, generator: np.random.Generator) -> FloatArray:
+    """Project clipped points onto random orthogonal directions, scaled so that they fill [-1, 1]^n_components.
+
+    With `n_components` equal to the number of features there is no projection. Otherwise coordinates are divided by 3
+    ``radius / sqrt(n_features)``, three standard deviations for a point at distance `radius`, and clipped. A row is a
+    function of its own point alone, to the last bit: the matrix is rounded to multiples of 2^-20, so that all sums of
+    products are exact in whatever order a library forms them, and the result lies on the 2^-16 grid.
+
+    References
+    ----------
+    Nguyen, Chaturvedi and Xu 2021, "Differentially private k-means via exponential mechanism and max cover",
+    Algorithm 1, step 1.
+
+    Examples
+    --------
+    >>> project_to_box(np.array([[0.25], [-0.5]]), 0.5, 1, np.random.default_rng(0)).tolist()
+    [[0.5], [-1.0]]
+    """
+    n_features = points.shape[1]
+    if n_components == n_features:
+        return round_to_grid(np.clip(points / min(radius, 1.0), -1.0, 1.0))
+    directions, _ = np.linalg.qr(generator.standard_normal((n_features, n_components)))
+    matrix = round_to_grid(directions, _MATRIX_BITS)
+    unit = _DEVIATIONS_IN_BOX * radius / math.sqrt(n_features)
+    return round_to_grid(np.clip(points @ matrix / unit, -1.0, 1.0))
+
+
+class NoisyAverages(NamedTuple):
+    """Centroids, (n_clusters, n_features) on the 2^-16 grid of [-1, 1], and noisy counts, which may be negative."""
+
+    centroids: FloatArray
+    counts: FloatArray
+
+
+def add_gaussian_noise(values: FloatArray, std: float, source: NoiseSource) -> FloatArray:
+    """Return exact multiples of 2^-16, such as counts or sums of points, with discrete Gaussian noise on 2^-24.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
+    >>> noise = SeededNoise(np.random.default_rng(0))
+    >>> add_gaussian_noise(np.array([[8.0, 9.0]]), 0.001, noise).round(2).tolist()
+    [[8.0, 9.0]]
+    """
+    scale = 2.0**NOISE_BITS
+    exact = np.rint(values * scale).astype(np.int64)
+    noise = source.discrete_gaussian(std * scale, exact.size).reshape(exact.shape)
+    noisy: FloatArray = (exact + noise).astype(np.float64) / scale
+    return noisy
+
+
+def cluster_statistics(
+    points: FloatArray, labels: npt.NDArray[np.int32], n_clusters: int
+) -> tuple[FloatArray, FloatArray]:
+    """The (n_clusters, n_features) sums and the (n_clusters,) counts of the points with each label.
+
+    Adding or removing a record whose point is no longer than R changes one row of the sums by at most R in the L2 norm,
+    hence all sums jointly by at most R; and one count by 1. Points lie on the 2^-16 grid, so that sums are exact, and
+    each label must be a function of its own record and of earlier releases alone.
+
+    Examples
+    --------
+    >>> sums, counts = cluster_statistics(np.array([[0.5], [0.25]]), np.array([1, 1], dtype=np.int32), 2)
+    >>> sums.tolist(), counts.tolist()
+    ([[0.0], [0.75]], [0.0, 2.0])
+    """
+    columns = [np.bincount(labels, weights=column, minlength=n_clusters) for column in points.T]
+    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    return np.stack(columns, axis=1), counts
+
+
+def noisy_averages(
+    points: FloatArray,
+    labels: npt.NDArray[np.int32],
+    *,
+    previous: FloatArray | None,
+    n_clusters: int,
+    sum_std: float,
+    count_std: float,
+    source: NoiseSource,
+) -> NoisyAverages:
+    """Release sums and counts with Gaussian noise, and divide.
+
+    A cluster whose noisy count is at most two standard deviations of the counts' noise keeps its previous centroid; if
+    there is none, it gets the average of everything that was released, where the paper takes a random point. All of
+    this happens after the release and costs nothing. Points and labels are those of `cluster_statistics`, and the
+    noise has standard deviations in data units and in records.
+
+    References
+    ----------
+    Nissim, Stemmer and Vadhan 2016, "Locating a small cluster privately", Algorithm 5 (NoisyAVG), here with joint
+    Gaussian accounting of sums and counts instead of Laplace noise on the counts.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
+    >>> found = noisy_averages(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int32), previous=None, n_clusters=2,
+    ...                        sum_std=0.01, count_std=0.01, source=SeededNoise(np.random.default_rng(0)))
+    >>> found.centroids.round(2).tolist(), found.counts.round().astype(int).tolist()
+    ([[0.5], [0.5]], [1000, 0])
+    """
+    sums, counts = cluster_statistics(points, labels, n_clusters)
+    noisy_sums = add_gaussian_noise(sums, sum_std, source)
+    noisy_counts = add_gaussian_noise(counts, count_std, source)
+    floor = 2.0 * count_std
+    fallback = noisy_sums.sum(axis=0) / max(float(noisy_counts.sum()), floor) if previous is None else previous
+    usable = noisy_counts > floor
+    quotients = noisy_sums / np.where(usable, noisy_counts, 1.0)[:, None]
+    centroids = np.where(usable[:, None], quotients, fallback)
+    return NoisyAverages(round_to_grid(truncate(centroids)), noisy_counts)

@@ -44,6 +44,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import secrets
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -69,18 +70,7 @@ _SLOWEST_RATE = 2.0**-16
 
 
 def selection_delta(epsilon: float, rate: float) -> float:
-    """Return the delta of any number of selections at `epsilon`, by the theorem of this module.
-
-    Parameters
-    ----------
-    epsilon : float
-        At least `rate`.
-    rate : float
-        The factor of the coverage in the exponent, greater than 0.
-
-    Returns
-    -------
-    float
+    """The delta of any number of selections at an epsilon of at least the (positive) rate, by this module's theorem.
 
     Examples
     --------
@@ -93,22 +83,8 @@ def selection_delta(epsilon: float, rate: float) -> float:
 def selection_rate(epsilon: float, delta: float) -> float:
     """Return a rate whose selections, of any number, are (`epsilon`, `delta`)-DP: the largest up to a shade.
 
-    Parameters
-    ----------
-    epsilon : float
-        Greater than 0.
-    delta : float
-        From 0 (exclusive) to 1 (exclusive).
-
-    Returns
-    -------
-    float
-        Less than `epsilon`.
-
-    Notes
-    -----
-    `selection_delta` rises with the rate: the derivative of its logarithm's second term has the sign of
-    ``(epsilon + rate) exp(rate) - exp(rate) + 1``, and ``rate >= 1 - exp(-rate)``.
+    It is less than `epsilon`, and `selection_delta` rises with the rate: the derivative of its logarithm's second
+    term has the sign of ``(epsilon + rate) exp(rate) - exp(rate) + 1``, and ``rate >= 1 - exp(-rate)``.
 
     Examples
     --------
@@ -135,17 +111,7 @@ class CoverageSampler:
     candidates, of which the largest weighs 2^192, the distribution is within 2^62 2^24 / 2^192 < 2^-100 of the exact
     one in total variation.
 
-    Parameters
-    ----------
-    rate : float
-        Greater than 0; at least 2^-16.
-    random_bytes : callable
-        Returns as many random bytes as asked for.
-
-    Raises
-    ------
-    PlanError
-        If `rate` is too small.
+    `random_bytes` returns as many as asked for; a rate below 2^-16 raises a PlanError.
     """
 
     def __init__(self, rate: float, random_bytes: Callable[[int], bytes]) -> None:
@@ -186,8 +152,4 @@ class CoverageSampler:
 
 def byte_source(source: NoiseSource, generator: np.random.Generator) -> Callable[[int], bytes]:
     """Return where selections take random bytes from: the system's entropy beside private noise, else the generator."""
-    if source.is_private:
-        import secrets
-
-        return secrets.token_bytes
-    return generator.bytes
+    return secrets.token_bytes if source.is_private else generator.bytes

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
-from flwr_dpkmeans.data.bundled import BUNDLED, BundledData, load_bundled, load_source
+from flwr_dpkmeans.data.bundled import BUNDLED, BundledData, load_bundled, load_server_table, load_source
 from flwr_dpkmeans.data.declared import Schema, load_declared
-from flwr_dpkmeans.data.mixtures import GaussianMixture, LabelledPoints, draw_gaussian_mixture, draw_max_cover_mixture
+from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.data.partition import Partition, partition_indices
-from flwr_dpkmeans.data.server_data import load_server_points
 from flwr_dpkmeans.data.tables import Table, load_table, validate_points
 
 __all__ = [
@@ -15,15 +14,13 @@ __all__ = [
     "Bounds",
     "BundledData",
     "GaussianMixture",
-    "LabelledPoints",
     "Partition",
     "Schema",
     "Table",
     "draw_gaussian_mixture",
-    "draw_max_cover_mixture",
     "load_bundled",
     "load_declared",
-    "load_server_points",
+    "load_server_table",
     "load_source",
     "load_table",
     "parse_bounds",

@@ -1,4 +1,4 @@
-"""Public bounds per feature, and the scaling to [-1, 1] that they define.
+"""Public bounds per feature, from wherever a caller has them, and the scaling to [-1, 1] that they define.
 
 Bounds are public knowledge, such as the range of a sensor. Nothing here computes them from points: bounds
 taken from private rows would reveal the extreme rows.
@@ -6,17 +6,23 @@ taken from private rows would reveal the extreme rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import json
+import math
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._bounds_files import BOUNDS_SUFFIXES, read_bounds_file
-from flwr_dpkmeans.data._ranges import broadcast, check_ranges, to_floats
+from flwr_dpkmeans.data.readers import locate_file
 from flwr_dpkmeans.data.tables import validate_points
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, nearest
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,7 @@ class Bounds:
         check_ranges(self.lower, self.upper)
 
     def for_features(self, n_features: int) -> Bounds:
-        """Return bounds with one range for each of `n_features` features.
-
-        Raises
-        ------
-        ConfigurationError
-            If there are several ranges, but not `n_features`.
-        """
+        """Return bounds with one range per feature; ConfigurationError if there are several, but not `n_features`."""
         if len(self.lower) == n_features:
             return self
         if len(self.lower) != 1 or n_features < 1:
@@ -73,18 +73,8 @@ class Bounds:
     def scale(self, points: object) -> NDArray[np.float64]:
         """Clip points to the bounds and map each feature to [-1, 1].
 
-        Every value is computed from its own cell and bounds alone, by single IEEE operations, so that the
-        result does not depend on the other rows, on their order or on the machine.
-
-        Parameters
-        ----------
-        points : array-like, shape (n, d)
-            Finite values in the units of the bounds.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array with values in [-1, 1].
+        Every value of the new (n, d) array is computed from its own cell and bounds alone, by single IEEE operations,
+        so that the result does not depend on the other rows, on their order or on the machine.
 
         Raises
         ------
@@ -98,36 +88,17 @@ class Bounds:
         return _to_box(np.clip(values, lower, upper), lower, upper)
 
     def scale_unclipped(self, values: object) -> NDArray[np.float64]:
-        """Map each feature to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
+        """Map (n, d) values to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
 
-        For what is compared with released values, which may lie outside the bounds.
-
-        Parameters
-        ----------
-        values : array-like, shape (n, d)
-            Finite values in the units of the bounds.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array; the same as `scale` gives within the bounds.
+        For what is compared with released values, which may lie outside the bounds; within them the same as `scale`.
         """
         checked = validate_points(values)
         return _to_box(checked.copy(), *self._arrays(checked.shape[1]))
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
-        """Map values from the scale of [-1, 1] back to the units of the data.
+        """Map (n, d) values from the scale of [-1, 1] to the units of the data; -1 and 1 give exactly the bounds.
 
         Values outside [-1, 1], such as noisy centres, are continued linearly and not clipped.
-
-        Parameters
-        ----------
-        scaled : array-like, shape (n, d)
-
-        Returns
-        -------
-        ndarray of float64, shape (n, d)
-            A new array; -1 and 1 give exactly the bounds.
         """
         values = validate_points(scaled)
         lower, upper = self._arrays(values.shape[1])
@@ -135,18 +106,9 @@ class Bounds:
         return lower * (0.5 * (1.0 - values)) + upper * (0.5 * (1.0 + values))
 
     def count_outside(self, points: object) -> int:
-        """Count the rows with any value outside the bounds.
+        """Count the rows of (n, d) points with any value outside the bounds; a value on a bound is inside.
 
         The count depends on private rows: it is for the eyes of the owner of the data only.
-
-        Parameters
-        ----------
-        points : array-like, shape (n, d)
-
-        Returns
-        -------
-        int
-            From 0 to n; a value on a bound is inside.
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
@@ -174,17 +136,15 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     ----------
     value : Bounds, pair, str or Path
         * a ``Bounds``;
-        * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of
-          one number per feature. The outer pair is always lower and upper, as for two features a list
-          of (lower, upper) pairs would look the same: transpose such a list by ``tuple(zip(*pairs))``;
+        * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of one number per
+          feature. A list of one (lower, upper) pair per feature is transposed by ``tuple(zip(*pairs))``;
         * text such as ``"0,100"``, one range for all features;
         * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
           ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
           have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
     feature_names : sequence of str, optional
-        The names of the features of the points. The result then has one range for each of them; a file
-        with names is matched by name, and its rows for other features are ignored. Without them, the
-        ranges stay in the order of the file.
+        The result then has one range for each of them; a file with names is matched by name, and its rows for other
+        features are ignored. Without them, the ranges stay in the order of the file.
 
     Returns
     -------
@@ -205,8 +165,21 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     >>> parse_bounds((-1, 1), feature_names=["a", "b"])
     Bounds(lower=(-1.0, -1.0), upper=(1.0, 1.0))
     """
-    bounds = _parse(value, feature_names)
+    if isinstance(value, Bounds):
+        bounds = value
+    elif _is_bounds_file(value):
+        ranges = read_bounds_file(str(value))
+        bounds = Bounds(*(ranges if feature_names is None else ranges.matched(feature_names)).as_pair())
+    elif isinstance(value, str):
+        bounds = _parse_text(value)
+    else:
+        bounds = _parse_pair(value)
     return bounds if feature_names is None else bounds.for_features(len(feature_names))
+
+
+def _is_bounds_file(value: object) -> bool:
+    """Whether a value names a file; text is one by its suffix, a Path always is."""
+    return isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
 
 
 def bounds_feature_names(value: object) -> tuple[str, ...]:
@@ -217,21 +190,9 @@ def bounds_feature_names(value: object) -> tuple[str, ...]:
     >>> bounds_feature_names("0,100")
     ()
     """
-    if isinstance(value, str | Path) and Path(value).suffix.lower() in BOUNDS_SUFFIXES:
+    if isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS:
         return read_bounds_file(value).names or ()
     return ()
-
-
-def _parse(value: object, feature_names: Sequence[str] | None) -> Bounds:
-    """Choose the form by the type of `value`."""
-    if isinstance(value, Bounds):
-        return value
-    if isinstance(value, str) and Path(value).suffix.lower() not in BOUNDS_SUFFIXES:
-        return _parse_text(value)
-    if isinstance(value, str | Path):
-        ranges = read_bounds_file(value)
-        return Bounds(*(ranges if feature_names is None else ranges.matched(feature_names)).as_pair())
-    return _parse_pair(value)
 
 
 def _parse_text(text: str) -> Bounds:
@@ -259,3 +220,185 @@ def _parse_pair(value: object) -> Bounds:
             "turn a list of one pair per feature into it by tuple(zip(*pairs))."
         )
     return Bounds(*broadcast(to_floats(value[0], "lower"), to_floats(value[1], "upper")))
+
+
+def to_floats(value: object, side: str) -> tuple[float, ...]:
+    """Turn a number or a flat sequence of numbers into floats; `side` is "lower" or "upper"."""
+    cells = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    flat = list(cells) if isinstance(cells, Sequence) and not isinstance(cells, str | bytes) else [cells]
+    return tuple(_to_float(cell, side) for cell in flat)
+
+
+def _to_float(cell: object, side: str) -> float:
+    """Turn one number into a float; text and truth values are no numbers here."""
+    plain = cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        shown = f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)  # a table's text
+        raise ConfigurationError(
+            f"the {side} bounds hold {shown}, but they must be one number or a flat sequence of numbers: "
+            "give for example 0.0 or (0.0, 10.0)."
+        )
+    try:
+        return float(plain)
+    except OverflowError:  # an integer beyond the floating-point range
+        return math.inf if plain > 0 else -math.inf
+
+
+def broadcast(lower: tuple[float, ...], upper: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Repeat a single number on one side to the length of the other side."""
+    n_ranges = max(len(lower), len(upper))
+    return (lower * n_ranges if len(lower) == 1 else lower), (upper * n_ranges if len(upper) == 1 else upper)
+
+
+def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] | None = None) -> None:
+    """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
+    if len(lower) != len(upper):
+        raise ConfigurationError(
+            f"the bounds have {len(lower)} lower and {len(upper)} upper values, but each feature needs one of both: "
+            "give two sequences of the same length."
+        )
+    if not lower:
+        raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
+    for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        problem = _problem(low, high)
+        if problem:
+            who = f"feature {index}" if names is None else f"feature {names[index]!r}"
+            who = "every feature" if names is None and len(lower) == 1 else who
+            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")
+
+
+def _problem(low: float, high: float) -> str:
+    """Say what is wrong with one range and how to mend it; empty if nothing is."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "both must be finite: give the public range of the feature"
+    if low == high:
+        return "the lower one must be smaller: widen the range around a constant value, or leave the feature out"
+    if low > high:
+        return "the lower one must be smaller: exchange the two"
+    if not math.isfinite(high - low):
+        return "their distance must be a finite number: give a narrower range"
+    return ""
+
+
+@dataclass(frozen=True)
+class NamedRanges:
+    """Ranges in the order of a file, with the names of their features if the file has them."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    names: tuple[str, ...] | None
+    path: Path
+
+    def as_pair(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return checked lower and upper bounds."""
+        check_ranges(self.lower, self.upper, self.names)
+        return self.lower, self.upper
+
+    def matched(self, feature_names: Sequence[str]) -> NamedRanges:
+        """Return the ranges in the order of `feature_names`; ranges without names stay as they are."""
+        if self.names is None:
+            return self
+        for name in feature_names:
+            if name not in self.names:
+                raise ConfigurationError(
+                    f"feature {name!r} has no row in the bounds file {str(self.path)!r}, but every feature needs a "
+                    f"range: {nearest(name, self.names)}"
+                )
+        order = [self.names.index(name) for name in feature_names]
+        lower, upper = tuple(self.lower[i] for i in order), tuple(self.upper[i] for i in order)
+        return NamedRanges(lower, upper, tuple(feature_names), self.path)
+
+
+def read_bounds_file(path: str | Path) -> NamedRanges:
+    """Read a .csv, .json, .toml or .npz file with lower and upper bounds and, if it has them, names."""
+    located = locate_file(path, "bounds file", ConfigurationError)
+    reader = _READERS.get(located.suffix.lower())
+    if reader is None:
+        raise ConfigurationError(
+            f"the bounds file {str(located)!r} has the suffix {located.suffix!r}, but only .csv, .json, .toml and .npz "
+            "can be read: convert the file to one of these."
+        )
+    try:
+        content = reader(located)
+    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(
+            f"the bounds file {str(located)!r} cannot be read as {located.suffix.lower()} ({error}), but its content "
+            "must match its suffix: correct the file."
+        ) from error
+    return _to_ranges(content, located)
+
+
+def _to_ranges(content: object, path: Path) -> NamedRanges:
+    """Check the keys, the names and the lengths of what was read."""
+    keys = list(content) if isinstance(content, Mapping) else []
+    missing = [key for key in ("lower", "upper") if key not in keys]
+    if missing or not isinstance(content, Mapping):
+        raise ConfigurationError(
+            f"the bounds file {str(path)!r} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
+            "the first row of a .csv file or as keys in the other formats."
+        )
+    lower, upper = broadcast(to_floats(content["lower"], "lower"), to_floats(content["upper"], "upper"))
+    if "feature" not in keys:
+        return NamedRanges(lower, upper, None, path)
+    given = content["feature"]
+    names = tuple(str(name) for name in (given if isinstance(given, Sequence | np.ndarray) else [given]))
+    if len(lower) == len(upper) == 1:
+        lower, upper = lower * len(names), upper * len(names)
+    if not len(names) == len(lower) == len(upper):
+        raise ConfigurationError(
+            f"the bounds file {str(path)!r} has {len(names)} features, {len(lower)} lower and {len(upper)} upper "
+            "values, but each feature needs one of both: make the three equally long."
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(
+            f"the bounds file {str(path)!r} has {names.count(twice[0])} rows for the feature {twice[0]!r}, but it must "
+            "have one: remove the others."
+        )
+    return NamedRanges(lower, upper, names, path)
+
+
+def _read_csv(path: Path) -> Mapping[str, object]:
+    """Read the columns lower, upper and feature, and ignore the others."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if any(cell.strip() for cell in row)]
+    header = [name.lower() for name in rows[0]] if rows else []
+    columns: dict[str, object] = {}
+    for key in ("feature", "lower", "upper"):
+        if key not in header:
+            continue
+        cells = [row[header.index(key)] if header.index(key) < len(row) else "" for row in rows[1:]]
+        columns[key] = cells if key == "feature" else [_cell(cell, key, i, path) for i, cell in enumerate(cells)]
+    return columns
+
+
+def _cell(cell: str, side: str, index: int, path: Path) -> float:
+    """Read one number of a .csv file."""
+    try:
+        return float(cell)
+    except ValueError:
+        raise ConfigurationError(
+            f"the {side} bound in row {index} of the bounds file {str(path)!r} is {cell!r}, but it must be a number: "
+            "write it with a decimal point, as in 12.5."
+        ) from None
+
+
+def _read_npz(path: Path) -> Mapping[str, object]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: np.atleast_1d(archive[name]) for name in archive.files}
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig")
+
+
+_READERS: Mapping[str, Callable[[Path], Mapping[str, object]]] = MappingProxyType(
+    {
+        ".csv": _read_csv,
+        ".json": lambda path: json.loads(_text_of(path)),
+        ".toml": lambda path: tomllib.loads(_text_of(path)),
+        ".npz": _read_npz,
+    }
+)

@@ -1,31 +1,30 @@
-"""Data sets that come with scikit-learn, with public bounds, and the choice between them and files."""
+"""Where a table comes from: a data set that comes with scikit-learn (with public bounds), or a file."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import Table, load_table, validate_points
+from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+
+MOST_TABLES = 2
+"""Tables that a process keeps parsed."""
+TARGET_COLUMN = "target"
+"""What scikit-learn calls the labels: rows of a bundled data set may be split by them."""
 
 
 @dataclass(frozen=True)
 class BundledData:
-    """What is publicly known about a bundled data set.
+    """What is publicly known about a bundled data set; `n_clusters` is the number of classes of its labels.
 
-    Attributes
-    ----------
-    n_examples, n_features, n_clusters : int
-        The size, and the number of classes of the labels (which are not loaded).
-    bounds : Bounds
-        One range per feature, chosen from what the feature can plausibly be and never from its rows.
-    feature_names : tuple of str
-        The names that scikit-learn gives.
-    image_shape : tuple of int, or None
-        Height and width in pixels if each row is an image.
+    Bounds are chosen from what a feature can plausibly be and never from its rows; names are those that scikit-learn
+    gives, and the shape of an image is its height and width in pixels.
     """
 
     n_examples: int
@@ -73,39 +72,24 @@ _WINE = {
     "proline": (0.0, 2000.0),
 }
 
-# Cell nuclei: the mean over an image, the standard error of that mean, and the mean of the three largest
-# ("worst"), for lengths and areas in the units of the digitised image and for ratios without unit.
+# Cell nuclei, lengths and areas in the units of the digitised image: for each property the ranges of its mean over an
+# image, of the standard error of that mean ("error"), and of the mean of the three largest ("worst").
+_NUCLEI = (
+    ("radius", (5.0, 40.0), (0.0, 4.0), (5.0, 50.0)),
+    ("texture", (5.0, 50.0), (0.0, 6.0), (5.0, 60.0)),
+    ("perimeter", (30.0, 250.0), (0.0, 30.0), (30.0, 300.0)),
+    ("area", (50.0, 3500.0), (0.0, 800.0), (50.0, 5000.0)),
+    ("smoothness", (0.0, 0.25), (0.0, 0.05), (0.0, 0.3)),
+    ("compactness", (0.0, 0.5), (0.0, 0.2), (0.0, 1.5)),
+    ("concavity", (0.0, 0.6), (0.0, 0.5), (0.0, 1.5)),
+    ("concave points", (0.0, 0.3), (0.0, 0.1), (0.0, 0.4)),
+    ("symmetry", (0.0, 0.5), (0.0, 0.1), (0.0, 0.8)),
+    ("fractal dimension", (0.0, 0.15), (0.0, 0.05), (0.0, 0.3)),
+)
 _BREAST_CANCER = {
-    "mean radius": (5.0, 40.0),
-    "mean texture": (5.0, 50.0),
-    "mean perimeter": (30.0, 250.0),
-    "mean area": (50.0, 3500.0),
-    "mean smoothness": (0.0, 0.25),
-    "mean compactness": (0.0, 0.5),
-    "mean concavity": (0.0, 0.6),
-    "mean concave points": (0.0, 0.3),
-    "mean symmetry": (0.0, 0.5),
-    "mean fractal dimension": (0.0, 0.15),
-    "radius error": (0.0, 4.0),
-    "texture error": (0.0, 6.0),
-    "perimeter error": (0.0, 30.0),
-    "area error": (0.0, 800.0),
-    "smoothness error": (0.0, 0.05),
-    "compactness error": (0.0, 0.2),
-    "concavity error": (0.0, 0.5),
-    "concave points error": (0.0, 0.1),
-    "symmetry error": (0.0, 0.1),
-    "fractal dimension error": (0.0, 0.05),
-    "worst radius": (5.0, 50.0),
-    "worst texture": (5.0, 60.0),
-    "worst perimeter": (30.0, 300.0),
-    "worst area": (50.0, 5000.0),
-    "worst smoothness": (0.0, 0.3),
-    "worst compactness": (0.0, 1.5),
-    "worst concavity": (0.0, 1.5),
-    "worst concave points": (0.0, 0.4),
-    "worst symmetry": (0.0, 0.8),
-    "worst fractal dimension": (0.0, 0.3),
+    **{f"mean {name}": mean for name, mean, _, _ in _NUCLEI},
+    **{f"{name} error": error for name, _, error, _ in _NUCLEI},
+    **{f"worst {name}": worst for name, _, _, worst in _NUCLEI},
 }
 
 BUNDLED: Mapping[str, BundledData] = MappingProxyType(
@@ -118,29 +102,16 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 )
 
 
-TARGET_COLUMN = "target"
-"""What scikit-learn calls the labels: rows of a bundled data set may be split by them."""
-
-
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
     """Load a bundled data set without its labels.
 
-    Parameters
-    ----------
-    name : str
-        A key of ``BUNDLED``: ``"digits"``, ``"iris"``, ``"wine"`` or ``"breast_cancer"``.
-    partition_column : str
-        ``"target"`` returns the labels beside the points, to split the rows by.
-
-    Returns
-    -------
-    Table
-        Points in the units of the data set, in the order of scikit-learn (often sorted by label).
+    Points are in the units of the data set and in the order of scikit-learn (often sorted by label). The partition
+    column ``"target"`` returns the labels beside them, to split the rows by.
 
     Raises
     ------
     ConfigurationError
-        If the name is unknown, or there is no such partition column.
+        If the name is no key of ``BUNDLED``, or there is no such partition column.
 
     Examples
     --------
@@ -167,36 +138,15 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
     return Table(points, description.feature_names, loaded.target if partition_column else None)
 
 
-def load_source(
-    source: str,
-    *,
-    label_column: str = "",
-    partition_column: str = "",
-    ignored: Collection[str] = (),
-    columns: Collection[str] = (),
-    header: bool | None = None,
-) -> Table:
+def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
     """Load a bundled data set by name, or else a file by path.
 
     Parameters
     ----------
     source : str
-        A key of ``BUNDLED``, or a path as for ``load_table``. A bundled name wins over a file of the
-        same name; write ``./iris`` for the file.
-    label_column : str
-        The column of a file to leave out; must be empty for a bundled data set.
-    partition_column : str
-        The column of a file, or ``"target"`` of a bundled data set, that is returned beside the points.
-    ignored : collection of str
-        Names of columns of a file to leave out where it has them.
-    columns : collection of str
-        Names of the only columns of a file to look at, as for ``load_table``.
-    header : bool, optional
-        Whether the first row of a .csv file holds names; None: guessed.
-
-    Returns
-    -------
-    Table
+        A key of ``BUNDLED``, or else a path: a file of such a name is ``./iris``.
+    label_column, partition_column, **options
+        Of a file: as for `load_table`. A bundled data set has no label column, and may be split by ``"target"``.
 
     Raises
     ------
@@ -222,16 +172,95 @@ def load_source(
             f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, BUNDLED)}"
         )
-    return load_table(
-        source,
-        label_column=label_column,
-        partition_column=partition_column,
-        ignored=ignored,
-        columns=columns,
-        header=header,
-    )
+    return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
 
 def _looks_like_path(source: str) -> bool:
     """Tell a path from a mistyped name: it has a suffix or a separator, or something is there."""
     return bool(source) and (bool(Path(source).suffix) or "/" in source or "\\" in source or Path(source).exists())
+
+
+def load_source_once(source: str, **options: Any) -> Table:
+    """Load a data source as `load_source` does, but parse it only once in a process.
+
+    Each worker of a simulation plays many clients and answers many messages with one file. At most two tables are
+    kept, and a file that has changed (time of change or size) is read again.
+
+    The table is shared by all callers, so its arrays are read-only; failures are not remembered.
+
+    Examples
+    --------
+    >>> load_source_once("iris") is load_source_once("iris")
+    True
+    """
+    return _parsed(source, state_of(source), **options)
+
+
+def state_of(source: str) -> tuple[str, int, int]:
+    """Which file a path means here, and which state of it; empty for what is no file."""
+    path = Path(source).expanduser()
+    if source in BUNDLED or not path.is_file():
+        return "", 0, 0
+    status = path.stat()
+    return str(path.absolute()), status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
+    """Parse; `state` is a part of the key only."""
+    del state
+    table = load_source(source, **options)
+    table.points.flags.writeable = False
+    if table.partition_values is not None:
+        table.partition_values.flags.writeable = False
+    return table
+
+
+def load_server_table(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> Table:
+    """Load and check the server's public points, with the names of their columns where they have some.
+
+    Files are read as the clients' tables are: the same columns are left out (text, with a warning of the logger
+    ``flwr_dpkmeans.data``), so that the server's features are those of the clients.
+
+    Parameters
+    ----------
+    source : array-like of shape (m, d), Table, Path or str
+        The points (a data frame has names), the path of a file, or a bundled name.
+    label_column, ignored
+        As in `load_table`; points that are given have no label column, and a public file need not have the clients'.
+
+    Returns
+    -------
+    Table
+        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous; an array of this form is kept as it is.
+
+    Raises
+    ------
+    DataError
+        If there is no row, a value is missing, infinite or no number, or the file cannot be read.
+    ConfigurationError
+        If the source is text, but neither a bundled data set nor a path.
+
+    Examples
+    --------
+    >>> load_server_table("iris").names[0]
+    'sepal length (cm)'
+    """
+    if isinstance(source, Table):
+        table = source
+    elif isinstance(source, str):
+        table = load_source(source, label_column=label_column, ignored=ignored)
+    elif isinstance(source, Path):
+        table = load_table(source, label_column=label_column, ignored=ignored)
+    elif label_column:
+        raise DataError(
+            f"label_column is {label_column!r}, but the server's points were given as an array: leave the column out "
+            "of the array, and label_column empty."
+        )
+    else:
+        points = validate_points(source)
+        names = require_names(frame_columns(source), points.shape[1])
+        table = Table(points, names, named=bool(names))
+    if len(table.points) == 0:
+        raise DataError("the server's data have 0 rows, but at least 1 is needed: give public points to the server.")
+    return table

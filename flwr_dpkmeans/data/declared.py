@@ -21,10 +21,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._columns import array_beside_the_points, find_column
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import RawColumn, RawTable, separator_of
-from flwr_dpkmeans.data.tables import Table, read_raw, require_names
+from flwr_dpkmeans.data.readers import (
+    RawColumn,
+    RawTable,
+    array_beside_the_points,
+    find_column,
+    locate_file,
+    read_raw,
+    separator_of,
+)
+from flwr_dpkmeans.data.tables import Table, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
@@ -80,33 +86,14 @@ def parse_header(value: object) -> bool | None:
 
 @dataclass(frozen=True, eq=False)
 class DeclaredTable:
-    """Rows in which every declared column is a finite number, and what their label column holds.
-
-    Parameters
-    ----------
-    table : Table
-        Points and names.
-    labels : ndarray or None
-        One value for each row, to be passed to `as_classes`; None without a label column.
-    """
+    """Rows in which every declared column is a finite number, and what their label column holds (for `as_classes`)."""
 
     table: Table
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
 
 
 def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
-    """Load a table under a schema.
-
-    Parameters
-    ----------
-    path : str or Path
-        A .csv, .npy, .npz or .parquet file.
-    schema : Schema
-        What its owner says of it.
-
-    Returns
-    -------
-    DeclaredTable
+    """Load a .csv, .npy, .npz or .parquet file under what its owner says of it.
 
     Raises
     ------
@@ -202,25 +189,23 @@ def _say_left_out(path: Path, names: str, *, nothing_left: bool) -> None:
 
 
 def _read_csv(path: Path, schema: Schema) -> RawTable:
-    """Read the declared columns of a .csv file, line by line: a quote or a bad byte spoils its own line only."""
+    """Read the declared columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
+
+    An empty file has no header, so not one of its columns is found.
+    """
     try:
-        return _parsed_csv(path, schema)
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            lines = (line for line in file if line.strip())
+            header = next(lines, "") if schema.header else ""
+            separator = separator_of(header)
+            names = [name.strip() for name in _cells(header, separator)] if schema.header else list(schema.columns)
+            used = {*schema.columns, schema.label_column}
+            places = [place for place, name in enumerate(names) if name in used]
+            values = _parsed(lines, separator, len(names), places)
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
-
-
-def _parsed_csv(path: Path, schema: Schema) -> RawTable:
-    """The same; an empty file has no header, so not one of its columns is found."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = (line for line in file if line.strip())
-        header = next(lines, "") if schema.header else ""
-        separator = separator_of(header)
-        names = [name.strip() for name in _cells(header, separator)] if schema.header else list(schema.columns)
-        used = {*schema.columns, schema.label_column}
-        places = [place for place, name in enumerate(names) if name in used]
-        values = _parsed(lines, separator, len(names), places)
     columns = (RawColumn(names[place], values[:, order]) for order, place in enumerate(places))
     return RawTable(tuple(columns), named=True)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._columns import array_beside_the_points, find_column
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data.tables import read_raw
+from flwr_dpkmeans.data.bundled import BUNDLED, TARGET_COLUMN, load_bundled, state_of
+from flwr_dpkmeans.data.readers import array_beside_the_points, find_column, locate_file, read_raw
 from flwr_dpkmeans.errors import DataError
 
 _LARGEST_CLASS = 2**31
@@ -28,11 +27,6 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
         One value for each row; anything else has no classes.
     n_rows : int
         Rows of the table.
-
-    Returns
-    -------
-    ndarray of int64, (n_rows,)
-        From 0 on, or -1.
 
     Examples
     --------
@@ -61,28 +55,8 @@ def _number(value: object) -> float:
     return math.nan
 
 
-def load_label_values(path: str | Path, column: str, header: bool | None = None) -> NDArray[np.generic]:
-    """Read a column of numbers as it is, with NaN for what is none, to be passed to `as_classes`.
-
-    Parameters
-    ----------
-    path : str or Path
-        As for `load_table`.
-    column : str
-        Name (or index) of the column, or of an array beside the points of an archive.
-    header : bool, optional
-        As for `load_table`.
-
-    Returns
-    -------
-    ndarray
-        One number for each row; empty for a column of text.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read as a table or has no such column.
-    """
+def _label_values(path: str, column: str, header: bool | None) -> NDArray[np.generic]:
+    """A column of numbers as it is, with NaN for what is none; empty for a column of text."""
     located = locate_file(path, "table", DataError)
     raw = read_raw(located, header)
     index = find_column(raw, "label_column", column, located)
@@ -90,3 +64,50 @@ def load_label_values(path: str | Path, column: str, header: bool | None = None)
         return array_beside_the_points(located, column)
     values = raw.columns[index].values
     return np.zeros(0) if values is None else values
+
+
+def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
+    """Load the classes of a table's rows, once in a process, whatever the column holds.
+
+    Parameters
+    ----------
+    source : str
+        A bundled name, whose labels are its target, or a path.
+    column : str
+        Of a file: its name (or index), or that of an array beside the points of an archive.
+    n_rows : int
+        Rows of the table.
+    header : bool, optional
+        As in `load_table`.
+
+    Returns
+    -------
+    ndarray of int64, (n_rows,)
+        -1 where there is no class (see `as_classes`); shared, so read-only.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read as a table or has no such column.
+
+    Examples
+    --------
+    >>> load_labels("iris", "", 150)[[0, 149]].tolist()
+    [0, 2]
+    """
+    return _labels(source, column, n_rows, header, state_of(source))
+
+
+@lru_cache(maxsize=1)
+def _labels(
+    source: str, column: str, n_rows: int, header: bool | None, state: tuple[str, int, int]
+) -> NDArray[np.int64]:
+    """Parse; `state` is a part of the key only."""
+    del state
+    if source in BUNDLED:
+        values = load_bundled(source, partition_column=TARGET_COLUMN).partition_values
+    else:
+        values = _label_values(source, column, header)
+    labels = as_classes(values, n_rows)
+    labels.flags.writeable = False
+    return labels

@@ -1,4 +1,4 @@
-"""Synthetic mixtures of Gaussians, as drawn by the papers whose algorithms are here."""
+"""The mixture of Gaussians of the experiments with FedDP-KMeans: all of it at once, or one client at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._checks import check_generator, check_integer
 from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError
 
 MIXTURE = "mixture"
@@ -28,38 +28,18 @@ class GaussianMixture:
 
     Attributes
     ----------
-    clients : tuple of ndarray of float64, each of shape (n_i, d)
-        The points of each client: views of one array, so copy before changing them.
+    clients, labels : tuple of ndarray, each of shape (n_i, d) and (n_i,)
+        The points of each client (views of one array, so copy before changing them) and their components.
     server_points : ndarray of float64, shape (m, d)
         First the points of the components that the server knows, component by component, then the uniform ones.
     means : ndarray of float64, shape (k, d)
-        The means of the components. The last ``missing_components`` of them have no point at the server.
-    labels : tuple of ndarray of int64, each of shape (n_i,)
-        The component of each point of each client.
+        Of the components. The last ``missing_components`` of them have no point at the server.
     """
 
     clients: tuple[NDArray[np.float64], ...]
     server_points: NDArray[np.float64]
     means: NDArray[np.float64]
     labels: tuple[NDArray[np.int64], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledPoints:
-    """Points of one mixture in one place.
-
-    Attributes
-    ----------
-    points : ndarray of float64, shape (n, d)
-    labels : ndarray of int64, shape (n,)
-        The component of each point.
-    means : ndarray of float64, shape (k, d)
-        The means of the components before any clipping.
-    """
-
-    points: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    means: NDArray[np.float64]
 
 
 def draw_gaussian_mixture(
@@ -79,43 +59,33 @@ def draw_gaussian_mixture(
     The means are uniform in the unit cube, the covariance is ``variance`` times the identity and the components have
     equal weights. The server has points of the same mixture and points that are uniform in the unit cube [1]_. The
     defaults are those of the paper's experiments with data-point-level privacy; those with client-level privacy
-    have ``points_per_client=50`` and 1000, 2000 or 5000 clients.
-
-    The means and the server's points are drawn first: for the same state of ``rng`` they do not depend on the number
-    and the sizes of the clients.
+    have ``points_per_client=50`` and 1000, 2000 or 5000 clients. Means and server points are drawn first: they do not
+    depend on the clients.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        The source of randomness.
-    n_clients : int
-        The number of clients, at least 1.
+    n_clients, n_components, n_features : int
+        The number of clients, the number k of components and the dimension d, at least 1.
     points_per_client : int or sequence of int
         The size of every client, or one size per client; sizes may be 0.
-    n_components, n_features : int
-        The number k of components and the dimension d, at least 1.
     variance : float
         The variance of each coordinate within a component, finite and above 0.
-    server_points_per_component : int
-        The number of points that the server has of each component it knows.
-    n_uniform : int
-        The number of uniform points at the server.
+    server_points_per_component, n_uniform : int
+        Points that the server has of each component it knows, and uniform ones.
     missing_components : int
         The number of components of which the server has no point, from 0 to k (appendix G.4, figures 3 to 6).
 
     Returns
     -------
     GaussianMixture
+        All clients together are one array of 8 n d bytes, 400 MB for 10,000 clients with 50 points in 100 dimensions;
+        no second array of this size is made.
 
     Raises
     ------
     ConfigurationError
         If a number is out of its range, or there is not one size per client.
-
-    Notes
-    -----
-    All clients together are one array of 8 n d bytes, 400 MB for 10,000 clients with 50 points in 100 dimensions;
-    no second array of this size is made.
 
     References
     ----------
@@ -134,7 +104,7 @@ def draw_gaussian_mixture(
     check_integer("server_points_per_component", server_points_per_component, 0)
     check_integer("n_uniform", n_uniform, 0)
     check_integer("missing_components", missing_components, 0, n_components)
-    _check_positive("variance", variance)
+    check_positive("variance", variance)
     sizes = _sizes(n_clients, points_per_client)
 
     means = rng.random((n_components, n_features))
@@ -151,18 +121,8 @@ def draw_gaussian_mixture(
 class MixtureClients:
     """The mixture of `draw_gaussian_mixture` with its defaults, each client of which can be drawn without the others.
 
-    Parameters
-    ----------
-    seed : int
-        At least 0. Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``;
-        each client has a generator of its own, spawned from the seed.
-    rows_per_client : int
-        The size of every client, at least 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
+    Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``; each client, of
+    `rows_per_client` rows, has a generator of its own, spawned from the seed.
 
     Examples
     --------
@@ -199,64 +159,6 @@ class MixtureClients:
         return _around(self.means(), labels, math.sqrt(self.variance), rng)
 
 
-def draw_max_cover_mixture(
-    rng: np.random.Generator,
-    *,
-    n_points: int = 50_000,
-    n_components: int = 64,
-    n_features: int = 100,
-    centre_scale: float = 25.0,
-    largest: float = 100.0,
-) -> LabelledPoints:
-    """Draw the synthetic set of the experiments with private k-means by maximum coverage.
-
-    Each coordinate of a centre is ``centre_scale`` times a standard normal variable, the noise has unit variance, and
-    the points are clipped to the cube [0, largest]^d, which is the public range [1]_. As the centres lie around the
-    origin, about half of the coordinates of a point are clipped to 0.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        The source of randomness.
-    n_points, n_components, n_features : int
-        The size of the set, the number of components and the dimension, at least 1.
-    centre_scale, largest : float
-        The deviation of the centres and the upper end of the cube, finite and above 0.
-
-    Returns
-    -------
-    LabelledPoints
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
-
-    References
-    ----------
-    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via exponential mechanism and max
-       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians in 100 dimensions)
-       follows Balcan et al., "Differentially private clustering in high-dimensional Euclidean spaces", ICML 2017.
-
-    Examples
-    --------
-    >>> drawn = draw_max_cover_mixture(np.random.default_rng(0), n_points=200)
-    >>> drawn.points.shape, float(drawn.points.min())
-    ((200, 100), 0.0)
-    """
-    check_generator(rng)
-    check_integer("n_points", n_points, 1)
-    check_integer("n_components", n_components, 1)
-    check_integer("n_features", n_features, 1)
-    _check_positive("centre_scale", centre_scale)
-    _check_positive("largest", largest)
-    means = centre_scale * rng.standard_normal((n_components, n_features))
-    labels = rng.integers(n_components, size=n_points)
-    points = _around(means, labels, 1.0, rng)
-    np.clip(points, 0.0, largest, out=points)
-    return LabelledPoints(points, labels, means)
-
-
 def _around(
     means: NDArray[np.float64], labels: NDArray[np.int64], deviation: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
@@ -285,8 +187,16 @@ def _sizes(n_clients: int, points_per_client: int | Sequence[int]) -> list[int]:
     return [int(size) for size in points_per_client]
 
 
-def _check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: float) -> None:
     """Refuse what is no finite number above 0."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value <= 0:
         raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number above 0: give for example 0.5.")
+
+
+def check_generator(rng: object) -> None:
+    """Refuse what is no numpy generator, such as a seed."""
+    if not isinstance(rng, np.random.Generator):
+        raise ConfigurationError(
+            f"rng is of type {type(rng).__name__}, but it must be a numpy generator: give numpy.random.default_rng(0)."
+        )

@@ -9,7 +9,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.data._checks import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
@@ -35,22 +34,7 @@ COLUMN_KINDS = frozenset({Partition.BY_VALUE, Partition.DIRICHLET, Partition.ONE
 
 
 def parse_sizes(text: object) -> tuple[int, ...]:
-    """Read the sizes of the parts from text.
-
-    Parameters
-    ----------
-    text : object
-        Integers with commas between them, such as ``"100,50,7"``; a single integer stands for itself.
-
-    Returns
-    -------
-    tuple of int
-        Each at least 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is something else between the commas.
+    """Read the sizes of the parts: integers of at least 0 with commas between them; a single one stands for itself.
 
     Examples
     --------
@@ -79,30 +63,25 @@ def partition_indices(
 ) -> NDArray[np.int64]:
     """Return the rows of one part.
 
-    The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows (for ``fixed_sizes``, as
-    many rows as the sizes add up to). They follow from the arguments alone, so that every process finds the
-    same split without communication.
+    The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows (for ``fixed_sizes``, as many as the
+    sizes add up to). They follow from the arguments alone, so that every process finds the same split by itself.
 
     Parameters
     ----------
-    n_rows : int
-        The number of rows of the table, at least 0.
-    n_parts : int
-        The number of parts, at least 1; more parts than rows leave some parts empty.
-    part : int
-        The part to return, from 0 to n_parts - 1.
+    n_rows, n_parts, part : int
+        Rows of the table, number of parts (more than rows leave some empty), and the part to return, from 0 on.
     seed : int
-        The seed of the random kinds, at least 0. It is no secret.
+        Of the random kinds. It is no secret.
     kind : Partition or str
         How rows are assigned.
     column_values : array-like, shape (n_rows,), optional
         The column to sort by (``by_value``), to spread (``dirichlet``) or whose values are the parts
-        (``one_client_per_value``); the other kinds ignore it.
+        (``one_client_per_value``).
     alpha : float
         The concentration of ``dirichlet``, above 0: large values make the parts alike, small values give
         each part few of the labels [1]_.
     sizes : sequence of int, optional
-        The number of rows of each part for ``fixed_sizes``, each at least 0; the other kinds ignore it.
+        The number of rows of each part for ``fixed_sizes``.
 
     Returns
     -------
@@ -154,6 +133,17 @@ def partition_indices(
     if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
         raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
     return _dirichlet(column, n_parts, part, float(alpha), rng)
+
+
+def check_integer(name: str, value: object, smallest: int, largest: int | None = None) -> None:
+    """Refuse what is no integer in the range; `name` is what the caller knows it by."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    number = int(value) if isinstance(value, int | np.integer) else 0
+    if not is_integer or number < smallest or (largest is not None and number > largest):
+        bound = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
+        raise ConfigurationError(
+            f"{name} is {value!r}, but it must be an integer {bound}: give for example {smallest}."
+        )
 
 
 def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,28 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._columns import find_column, partition_values
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import READERS, UNREADABLE, RawColumn, RawTable, read_csv
-from flwr_dpkmeans.errors import DataError, DPKMeansError, nearest
+from flwr_dpkmeans.data.readers import RawColumn, find_column, locate_file, partition_values, read_raw
+from flwr_dpkmeans.errors import DataError, nearest
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Points with one name per feature.
+    """Finite points, (n, d), with one name per feature: the file's own where it is `named`, else ``x0``, ``x1``, ...
 
-    Attributes
-    ----------
-    points : ndarray of float64, shape (n, d)
-        Finite values in the units of the file; n may be 0.
-    feature_names : tuple of str, length d
-        The names of the columns; ``x0``, ``x1``, ... if the file has none.
-    partition_values : ndarray, shape (n,), or None
-        The column by which rows may be split over clients, if one was asked for: numbers or text.
-    named : bool
-        Whether the names are the file's own.
+    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients.
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -65,12 +54,11 @@ def load_table(
 
     The formats are
 
-    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. Unless `header` says it, the first row is taken
-      for one if all of its cells are different, have a letter and are no number (or if it is the ``0,1,2,...``
-      that pandas writes for unnamed columns). That is a guess, which a row of text can mislead: deployed nodes
-      do not guess (`flwr_dpkmeans.data.declared`). An unnamed
-      first column of a header is the index that pandas writes, and is left out. A header without rows
-      is an empty client: then every column counts as a feature, as there is no cell to judge it by.
+    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. Unless `header` says it, the first row is taken for one
+      if all of its cells are different, have a letter and are no number (or if it is pandas' ``0,1,2,...``). That is a
+      guess, which a row of text can mislead: deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed
+      first column of a header is pandas' index, and is left out. A header without rows is an empty client: then every
+      column counts as a feature, as there is no cell to judge it by.
     * ``.npy``: one array of shape (n, d).
     * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
     * ``.parquet``: the stored type of a column decides whether it is numeric.
@@ -78,18 +66,16 @@ def load_table(
     Parameters
     ----------
     path : str or Path
-        The file; a relative path is resolved from the working directory of the process.
+        A relative one is resolved from the working directory of the process.
     label_column : str
-        The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no
-        names. An ``.npz`` file may also give the name of its label array, which is ignored in any case.
+        The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
+        name of an array beside the points of an archive.
     partition_column : str
-        A column of numbers or text, likewise, that is left out and returned beside the points; in an ``.npz``
-        file it may be the name of another array. It may be the label column.
-    ignored : collection of str
-        Names of columns to leave out where the file has them.
-    columns : collection of str
-        Names of the only columns to look at besides those two, in any order; empty: all. Without effect on a file that
-        has no names.
+        A column of numbers or text (or such an array), likewise, that is left out and returned beside the points. It
+        may be the label column.
+    ignored, columns : collection of str
+        Names of columns to leave out where the file has them, and names of the only ones to look at besides those two,
+        in any order (empty: all; without effect on a file that has no names).
     header : bool, optional
         Whether the first row of a .csv file holds names; None: guessed.
 
@@ -111,10 +97,8 @@ def load_table(
     ...     file = pathlib.Path(folder) / "people.csv"
     ...     _ = file.write_text("age,member,group\\n31,True,a\\n47,False,b\\n")
     ...     table = load_table(file, label_column="group")
-    >>> table.feature_names
-    ('age', 'member')
-    >>> table.points.tolist()
-    [[31.0, 1.0], [47.0, 0.0]]
+    >>> table.feature_names, table.points.tolist()
+    (('age', 'member'), [[31.0, 1.0], [47.0, 0.0]])
     """
     located = locate_file(path, "table", DataError)
     raw = read_raw(located, header)
@@ -123,7 +107,9 @@ def load_table(
             f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
         )
     values = partition_values(raw, partition_column, located) if partition_column else None
-    kept = _kept_columns(raw, {"label_column": label_column, "partition_column": partition_column}, ignored, located)
+    named = {"label_column": label_column, "partition_column": partition_column}
+    left_out = {find_column(raw, what, name, located) for what, name in named.items()}
+    kept = [column for place, column in enumerate(raw.columns) if place not in left_out and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
             find_column(raw, "columns", name, located)
@@ -131,8 +117,8 @@ def load_table(
     text = [column.name for column in kept if column.values is None]
     if text:
         _say_left_out(located, ", ".join(repr(name) for name in text))
-    table = _to_table([column for column in kept if column.values is not None], values, located)
-    return replace(table, named=raw.named)
+    numeric = [column for column in kept if column.values is not None]
+    return Table(_points(numeric, located), tuple(column.name for column in numeric), values, raw.named)
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
@@ -186,7 +172,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     return values
 
 
-def column_names(points: object) -> tuple[str, ...]:
+def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
 
     Raises
@@ -197,7 +183,7 @@ def column_names(points: object) -> tuple[str, ...]:
     Examples
     --------
     >>> import pandas as pd
-    >>> column_names(pd.DataFrame({"a": [1], "b": [2]})), column_names([[1, 2]])
+    >>> frame_columns(pd.DataFrame({"a": [1], "b": [2]})), frame_columns([[1, 2]])
     (('a', 'b'), ())
     """
     names = list(getattr(points, "columns", ()))
@@ -229,10 +215,6 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     names : sequence of str
         Empty: any names in any order.
 
-    Returns
-    -------
-    ndarray of float64, shape (n, d), C-contiguous
-
     Raises
     ------
     DataError
@@ -244,7 +226,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     >>> validate_columns(pd.DataFrame({"b": [1.0], "a": [2.0]}), ["a", "b"])
     array([[2., 1.]])
     """
-    own = column_names(points)
+    own = frame_columns(points)
     if not own or not names or own == tuple(names):
         return validate_points(points)
     places = {name: place for place, name in enumerate(own)}
@@ -268,11 +250,6 @@ def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -
     n_rows : int
         Rows of the table that they belong to.
     n_classes : int, optional
-        Number of classes.
-
-    Returns
-    -------
-    ndarray of int64, (n_rows,)
 
     Raises
     ------
@@ -314,71 +291,27 @@ def _say_left_out(path: Path, names: str) -> None:
     _logger.warning("%s: left out %s, which hold no numbers.", path, names)
 
 
-def read_raw(path: Path, header: bool | None = None) -> RawTable:
-    """Choose the reader by the suffix, and turn its failures into one sentence."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"the table {str(path)!r} has the suffix {path.suffix!r}, but only .csv, .npy, .npz and .parquet can be "
-            "read: convert the file to one of these."
-        )
-    try:
-        return reader(path) if header is None or reader is not read_csv else read_csv(path, header)
-    except DPKMeansError:
-        raise
-    except UnicodeDecodeError:
-        problem = f"the table {str(path)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
-    except UNREADABLE as error:
-        problem = (
-            f"the table {str(path)!r} cannot be read as {path.suffix.lower()} ({type(error).__name__}), but its "
-            "content must match its suffix: check that the file is complete, readable by this user and holds no "
-            "pickled objects."
-        )
-    # Outside of the handlers: the chained error could carry the bytes of a cell.
-    raise DataError(problem)
-
-
-def _kept_columns(raw: RawTable, named: dict[str, str], ignored: Collection[str], path: Path) -> list[RawColumn]:
-    """Leave out the columns that were named for another use, and those that are ignored where they are present."""
-    left_out = {find_column(raw, what, name, path) for what, name in named.items()}
-    return [
-        column for position, column in enumerate(raw.columns) if position not in left_out and column.name not in ignored
-    ]
-
-
-def _to_table(columns: list[RawColumn], values: NDArray[np.generic] | None, path: Path) -> Table:
+def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
     """Stack numeric columns after the checks that need their names."""
     if not columns:
         raise DataError(
             f"the table {str(path)!r} has 0 numeric columns, but clustering needs at least 1: "
             "encode the text columns as numbers."
         )
-    _refuse(
-        [(column.name, column.n_unparsable) for column in columns],
-        path,
-        "that is not a number among numbers",
-        "correct these cells, or remove the column from the file",
-    )
-    points = np.ascontiguousarray(np.stack([_values(column) for column in columns], axis=1))
-    n_bad = (~np.isfinite(points)).sum(axis=0)
-    _refuse(
-        [(column.name, int(count)) for column, count in zip(columns, n_bad, strict=True)],
-        path,
-        "that is missing or infinite",
-        "fill in these cells, or remove the rows or the column",
-    )
-    return Table(points, tuple(column.name for column in columns), values)
+    names = [column.name for column in columns]
+    unparsable = [column.n_unparsable for column in columns]
+    mend = "correct these cells, or remove the column from the file"
+    _refuse(names, unparsable, path, "that is not a number among numbers", mend)
+    points = np.ascontiguousarray(np.stack([column.values for column in columns if column.values is not None], axis=1))
+    n_bad = (~np.isfinite(points)).sum(axis=0).tolist()
+    mend = "fill in these cells, or remove the rows or the column"
+    _refuse(names, n_bad, path, "that is missing or infinite", mend)
+    return points
 
 
-def _values(column: RawColumn) -> NDArray[np.float64]:
-    """Return the values of a column that is known to be numeric."""
-    assert column.values is not None
-    return column.values
-
-
-def _refuse(counts: list[tuple[str, int]], path: Path, problem: str, mend: str) -> None:
+def _refuse(names: list[str], counts: list[int], path: Path, problem: str, mend: str) -> None:
     """Raise for the first column with bad cells, and say how many more columns have some."""
-    bad = [(name, count) for name, count in counts if count]
+    bad = [(name, count) for name, count in zip(names, counts, strict=True) if count]
     if not bad:
         return
     name, count = bad[0]

@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.units import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
-from flwr_dpkmeans.data.tables import column_names, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.ranges import Ranges
@@ -108,7 +108,7 @@ class KMeansClient(NumPyClient):
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
         self._feature_names = require_names(
-            column_names(X) if feature_names is None else feature_names, self._points.shape[1]
+            frame_columns(X) if feature_names is None else feature_names, self._points.shape[1]
         )
         self._scaled: tuple[Bounds, tuple[str, ...], Array] | None = None
         self.cluster_centers_: Array | None = None

@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.tables import column_names
+from flwr_dpkmeans.data.tables import frame_columns
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inner import run_numpy_client
@@ -61,7 +61,7 @@ def _client_of(data: ArrayLike, folder: Path) -> KMeansClient:
     if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
         return KMeansClient(data, output_dir=folder)
     logger.warning("left out rows with a value that is missing or infinite")
-    return KMeansClient(array[kept], output_dir=folder, feature_names=column_names(data))
+    return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
 app = client_app(load_client)

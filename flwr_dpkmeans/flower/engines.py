@@ -14,11 +14,11 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
+from flwr_dpkmeans import baselines
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.units import in_box, plan_bounds
-from flwr_dpkmeans.baselines.central import fit_central
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
@@ -221,7 +221,7 @@ def fit_in_one_place(
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     started = utc_now()
-    found = fit_central(config, scaled, resolve_delta(config, len(parts)))
+    found = baselines.run(config, scaled, resolve_delta(config, len(parts)))
     privacy = replace(found.privacy, provenance=_provenance(started))
     return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), privacy, ())
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from flwr.serverapp import Grid
 
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.flower.node import is_simulated_server
 from flwr_dpkmeans.log import event, placed_logger
-from flwr_dpkmeans.sums.plan import Plan
-
-SECONDS_PER_ROUND_TRIP = 6.0
-"""Measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its app's start."""
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -18,21 +14,6 @@ logger = placed_logger("flwr_dpkmeans.server")
 def is_deployed(grid: Grid) -> bool:
     """Whether messages go over a SuperLink, where every reply is polled for: not in process, nor in a simulation."""
     return not getattr(grid, "is_complete", False) and not is_simulated_server()
-
-
-def round_trips(plan: Plan) -> int:
-    """Round trips of a run without dropouts: one for each aggregation, one for the keys, one for the last release.
-
-    Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
-    until it is, and one for the last release.
-    """
-    shares = int(plan.dropout is Dropout.RECOVER)
-    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
-
-
-def trips_per_aggregation(plan: Plan) -> int:
-    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
-    return 2 if plan.dropout is Dropout.RECOVER else 1
 
 
 def announce(plan: Plan) -> None:

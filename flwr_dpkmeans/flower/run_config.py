@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.declared import Schema
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
-from flwr_dpkmeans.data.server_data import load_server_table
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.app_data import mixture_of

@@ -14,13 +14,12 @@ from contextlib import suppress
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.pace import trips_per_aggregation
 from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.node.client_log import n_bytes
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, trips_per_aggregation
 
 logger = placed_logger("flwr_dpkmeans.server")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.planner.forecast import make_forecast
+from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
-from flwr_dpkmeans.planner.result import Forecast
+from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
@@ -24,17 +24,7 @@ _CONFIG_OPTIONS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        0, or 2 if something that was asked for does not exist.
+    """Run the command; returns 0, or 2 if something that was asked for does not exist.
 
     Examples
     --------
@@ -54,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from rich.console import Console
 
-        from flwr_dpkmeans.planner.table import TEXT_WIDTH, renderable
+        from flwr_dpkmeans.planner.text import TEXT_WIDTH, renderable
 
         console = Console()
         # A pipe has no width of its own, and a table that is cut helps nobody.
@@ -130,8 +120,6 @@ def _json(forecast: Forecast) -> str:
 
 def _write(forecast: Forecast, folder: Path) -> None:
     """Both files, with their absolute paths on the error stream."""
-    from flwr_dpkmeans.results.writer import write_whole
-
     written = write_whole(folder / PLAN_FILE, _json(forecast).encode())
     print(f"wrote {written}", file=sys.stderr)
     print(f"wrote {forecast.plot(folder / PICTURE_FILE)}", file=sys.stderr)

@@ -1,32 +1,46 @@
-"""What follows from a plan's noise alone: noise on a centroid, the smallest cluster that survives, the largest k."""
+"""What follows from a plan alone: noise on a centroid, the smallest cluster that survives, messages and minutes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
+from flwr_dpkmeans.privacy.release import vector_length
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
+from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.trust import trust_model
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""
 MOST_CLUSTERS = 1_000
 """Largest k that is looked at."""
+START_UP_SECONDS = 20.0
+"""From `flwr run` to the first message, with the app's dependencies installed."""
+# Bytes around the numbers in each of the six messages as Flower serialises their content, measured in process.
+_PLAN_REQUEST, _KEYS_REPLY = 280, 380
+_ROSTER_REQUEST, _ROSTER_MEMBER = 250, 40
+_SUM_REQUEST, _SUM_REPLY = 772, 773
+_FINISH_REQUEST, _FINISH_REPLY = 749, 249
+_BOX = 80
+_BYTES_PER_ENTRY = 8
+# Likewise where sums are recovered; boxes, shares and tickets each come with a node id and a length.
+_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
+_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 
 @dataclass(frozen=True)
 class CentroidNoise:
-    """The noise of the last release that carries centroids.
+    """The noise of the last release that carries centroids: deviations of one entry of sums and counts, scaled units.
 
-    Parameters
-    ----------
-    sums_std, counts_std : float
-        Standard deviation on one entry of the sums and of the counts, in scaled units.
-    relative : bool
-        Whether sums are relative to the centroid; of absolute ones the count's noise moves the mean as well.
+    Of sums that are not relative to the centroid the count's noise moves the mean as well.
     """
 
     sums_std: float
@@ -53,17 +67,8 @@ class CentroidNoise:
     def smallest_cluster(self, spread: float) -> int:
         """Rows (or clients) from which a cluster survives.
 
-        Its centroid's noise is then at most the spread of its own rows in each coordinate, and its count is three
-        deviations of the count's noise above zero.
-
-        Parameters
-        ----------
-        spread : float
-            Standard deviation of its rows in each coordinate, in scaled units.
-
-        Returns
-        -------
-        int
+        Its centroid's noise is then at most the spread (standard deviation) of its own rows in each coordinate, and its
+        count is three deviations of the count's noise above zero.
 
         Examples
         --------
@@ -77,20 +82,10 @@ class CentroidNoise:
 
 
 def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
-    """Find the last release of sums and counts per cluster in a final plan.
+    """Noise of the last release of sums and counts per cluster in a final plan; None if no round releases both.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final.
-    spread : float
-        Standard deviation of a cluster's rows in each coordinate, in scaled units: residuals that are released in
-        radii, as ProxyLloyd's are, are taken to have the radius that this leads to.
-
-    Returns
-    -------
-    CentroidNoise or None
-        None if no round releases a (k, d) and a (k,) array together.
+    Residuals that are released in radii, as ProxyLloyd's are, are taken to have the radius that the spread of a
+    cluster's rows leads to.
     """
     k, d = plan.config.n_clusters, plan.n_features
     for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
@@ -120,18 +115,7 @@ def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
 
 
 def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
-    """Largest k at which a cluster of half the average size still survives; 0 if not even one cluster does.
-
-    Parameters
-    ----------
-    request : PlanningRequest
-    algorithm : str
-
-    Returns
-    -------
-    int
-        At most 1,000, and found by bisection.
-    """
+    """Largest k, up to 1,000, at which a cluster of half the average size still survives, by bisection; 0: none."""
     low, high = 0, min(MOST_CLUSTERS, request.n_examples)
     while low < high:
         middle = (low + high + 1) // 2
@@ -149,3 +133,65 @@ def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> 
     except LocalMisuseError:
         return False
     return noise is not None and 0.5 * request.units_per_cluster(n_clusters) >= noise.smallest_cluster(request.spread)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What one run without dropouts sends, and how long it takes.
+
+    Parameters
+    ----------
+    n_rounds, n_round_trips : int
+        T, the aggregations without those that steer the plan (a private count, private bounds), and what
+        `sums.plan.round_trips` says.
+    n_messages : int
+        Requests and replies of all clients.
+    bytes_down, bytes_up : int
+        Payload of one client on average, without transport and TLS.
+    minutes : float
+        Start-up and polling; a client's own computation comes on top.
+    """
+
+    n_rounds: int
+    n_round_trips: int
+    n_messages: int
+    bytes_down: int
+    bytes_up: int
+    minutes: float
+
+
+def deployment_of(plan: Plan) -> Deployment:
+    """Count what a final plan's run sends."""
+    planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
+    vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
+    trips = round_trips(plan)
+    # Every author seals a box for every other client: on average each client sends as many as it receives.
+    boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
+    boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
+    down = sum(len(dump_plan(sent)) for sent in _sent_plans(plan)) + _PLAN_REQUEST + boxes
+    down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
+    down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
+    up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
+    if plan.dropout is Dropout.RECOVER:
+        more_down, more_up = _recovery_bytes(plan, len(vectors))
+        down, up = down + more_down, up + more_up
+    minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
+    return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
+
+
+def _recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    """What one client receives and sends besides, where sums are recovered and nobody falls silent."""
+    degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
+    boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
+    tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
+    down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
+    up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
+    return down, up
+
+
+def _sent_plans(plan: Plan) -> list[Plan]:
+    """The plans that travel in a run which ends with this one: before releases that steer it, it is shorter."""
+    if not plan.preliminary:
+        return [plan]
+    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
+    return [first, plan]

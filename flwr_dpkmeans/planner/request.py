@@ -95,14 +95,19 @@ class PlanningRequest:
             self.config(name)
 
     @property
+    def _first(self) -> KMeansConfig:
+        """What all candidates have is read from the first."""
+        return self.config(self.candidates()[0])
+
+    @property
     def n_clusters(self) -> int:
         """k."""
-        return self.config(self.candidates()[0]).n_clusters
+        return self._first.n_clusters
 
     @property
     def epsilon(self) -> float:
         """The budget asked about."""
-        return self.config(self.candidates()[0]).epsilon
+        return self._first.epsilon
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -136,21 +141,7 @@ class PlanningRequest:
         return parse_run(**(values | changes))
 
     def draft(self, algorithm: str, *, seed: int = 0, **changes: Any) -> Plan:
-        """Draft one candidate's plan; nothing is sent, and there are no data.
-
-        Parameters
-        ----------
-        algorithm : str
-        seed : int
-            Of the public start.
-        **changes
-            Fields of the configuration that differ from the request's.
-
-        Returns
-        -------
-        Plan
-            Final.
-        """
+        """Draft one candidate's final plan, with some fields of the configuration changed; nothing is sent or read."""
         counted = self.n_examples if self.unit is PrivacyUnit.RECORD else None
         config = self.config(algorithm, **changes)
         # Whatever box private histograms will find, noise in the scaled box is the same: the widest one stands for it.
@@ -167,13 +158,13 @@ class PlanningRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        config = self.config(self.candidates()[0])
+        config = self._first
         return {
             "n_examples": self.n_examples,
             "n_features": self.n_features,
-            "n_clusters": self.n_clusters,
+            "n_clusters": config.n_clusters,
             "n_clients": self.n_clients,
-            "epsilon": self.epsilon,
+            "epsilon": config.epsilon,
             "unit": self.unit.value,
             "trust": self.options.get("trust"),
             "bounds": [list(side) for side in config.bounds] if "bounds" in self.options else None,

@@ -1,12 +1,16 @@
-"""Expected excess cost, simulated on public synthetic data of the asked shape: no private row is involved."""
+"""Expected excess cost, simulated on public synthetic data of the asked shape, and the curves that are made of it.
+
+No private row is involved.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +37,19 @@ _MOST_CELLS = 2_000_000
 _MOST_CLIENTS = 500
 _MOST_BYTES = 256_000_000
 _SMALLEST_COST = 2.0**-32
+Number = TypeVar("Number", int, float)
+
+_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+BEYOND_GRID = 8.0
+"""Times the curve's largest epsilon: where the search gives up."""
+_DOUBLINGS = 6
+_BISECTIONS = 4
+"""Of a factor of two: the answer is within 2^(1/16), or 4%, which is finer than the simulation's own spread."""
 
 
 @dataclass(frozen=True)
 class SimulatedSize:
-    """How many rows are simulated, and how often each counts.
-
-    Parameters
-    ----------
-    n_parts, rows_per_part, repeats : int
-    """
+    """How many rows are simulated, and how often each counts."""
 
     n_parts: int
     rows_per_part: int
@@ -56,17 +63,7 @@ class SimulatedSize:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticData:
-    """A Gaussian mixture of equal clusters in the box.
-
-    Parameters
-    ----------
-    points : ndarray, (n_rows, n_features)
-        On the grid.
-    centres : ndarray, (n_clusters, n_features)
-        Of the mixture.
-    size : SimulatedSize
-        How the rows are held, and how often they count.
-    """
+    """Points, (n_rows, n_features) on the grid of the box, of a mixture of equal clusters with these centres."""
 
     points: Array
     centres: Array
@@ -80,20 +77,16 @@ class SyntheticData:
 
 @dataclass(frozen=True)
 class Excess:
-    """How far the cost is above the optimum, as a fraction of the optimum.
-
-    Parameters
-    ----------
-    mean, standard_error : float
-        Over the seeds.
-    low, high : float
-        Best and worst of them.
-    """
+    """How far the cost is above the optimum, as a fraction of it, over the seeds: `low` is the best."""
 
     mean: float
     standard_error: float
     low: float
     high: float
+
+
+Curve = tuple[tuple[float, Excess], ...]
+"""Excess by epsilon or by number of clusters, ascending."""
 
 
 def simulated_size(request: PlanningRequest) -> SimulatedSize:
@@ -119,19 +112,7 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
 
 
 def draw_mixture(request: PlanningRequest, n_clusters: int, seed: int) -> SyntheticData:
-    """Draw one public data set of the asked shape.
-
-    Parameters
-    ----------
-    request : PlanningRequest
-    n_clusters : int
-        Clusters of the mixture.
-    seed : int
-
-    Returns
-    -------
-    SyntheticData
-    """
+    """Draw one public data set of the asked shape, but with so many clusters."""
     size, d = simulated_size(request), request.n_features
     generator = np.random.default_rng([seed, n_clusters, d])
     centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, (n_clusters, d))
@@ -157,20 +138,7 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterS
     """Play a final plan on synthetic parts, with the plan's own rounds and seeded noise.
 
     With one repeat, one part per client and ``dropout="retry"`` these are the centroids of
-    ``FederatedKMeans(engine="direct")``.
-
-    Parameters
-    ----------
-    plan : Plan
-        Final, of seeded noise.
-    parts : tuple of ndarray, (n_i, n_features)
-        In the scaled box, on the grid.
-    repeats : int
-        How often each part counts.
-
-    Returns
-    -------
-    ClusterState
+    ``FederatedKMeans(engine="direct")``. Parts, (n_i, n_features), lie in the scaled box, on the grid.
     """
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
@@ -197,26 +165,16 @@ def _total(step: PrivateSum, parts: tuple[Array, ...], shown: ClusterState, frac
 class Simulator:
     """Simulated excess over epsilon and k; every candidate sees the same data sets and starts.
 
-    Parameters
-    ----------
-    request : PlanningRequest
-    on_point : callable
-        Called once for each algorithm, epsilon and k that was simulated.
+    `on_point` is called once for each algorithm, epsilon and k that was simulated.
     """
 
     def __init__(self, request: PlanningRequest, on_point: Callable[[], None] = lambda: None) -> None:
         self._request, self._on_point = request, on_point
         rows = simulated_size(request).n_rows
         kept = max(1, _MOST_BYTES // (8 * rows * request.n_features))
-        self._data = lru_cache(maxsize=min(kept, request.seeds))(self._drawn)
-        self._optimum = cache(self._found)
+        self._data = lru_cache(maxsize=min(kept, request.seeds))(partial(draw_mixture, request))
+        self._optimum = cache(lambda n_clusters, seed: optimal_cost(self._data(n_clusters, seed)))
         self.excess = cache(self._simulated)
-
-    def _drawn(self, n_clusters: int, seed: int) -> SyntheticData:
-        return draw_mixture(self._request, n_clusters, seed)
-
-    def _found(self, n_clusters: int, seed: int) -> float:
-        return optimal_cost(self._data(n_clusters, seed))
 
     def _simulated(self, algorithm: str, epsilon: float, n_clusters: int) -> Excess | None:
         """Mean and range over the seeds; None if no plan follows from these values."""
@@ -241,3 +199,79 @@ def _summary(values: Iterable[float]) -> Excess:
     listed = np.maximum(0.0, list(values))
     error = float(np.std(listed, ddof=1)) / math.sqrt(len(listed))
     return Excess(float(listed.mean()), error, float(listed.min()), float(listed.max()))
+
+
+def epsilon_grid(epsilon: float) -> tuple[float, ...]:
+    """Epsilons of the curve, an eighth to eight times the asked one.
+
+    Examples
+    --------
+    >>> epsilon_grid(1.0)
+    (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    """
+    return tuple(epsilon * factor for factor in _FACTORS)
+
+
+def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
+    """Numbers of clusters of the curve: a quarter to four times the asked one, of at least two rows each.
+
+    Examples
+    --------
+    >>> n_clusters_grid(PlanningRequest(100, 2, 2, {"n_clusters": 20, "bounds": (0, 1)}))
+    (5, 10, 20, 40)
+    """
+    k = request.n_clusters
+    most = max(k, request.n_examples // 2)
+    return tuple(sorted({value for value in (max(2, k // 4), max(2, k // 2), k, 2 * k, 4 * k) if value <= most}))
+
+
+def expected_points(request: PlanningRequest, n_candidates: int) -> int:
+    """About how many points are simulated: both grids, which share one, and the bisection."""
+    return n_candidates * (len(_FACTORS) + len(n_clusters_grid(request)) + _BISECTIONS)
+
+
+def curve(values: Sequence[Number], excess_at: Callable[[Number], Excess | None]) -> Curve:
+    """Simulated excess over some values; those without a plan are left out."""
+    found = ((float(value), excess_at(value)) for value in values)
+    return tuple((value, excess) for value, excess in found if excess is not None)
+
+
+def epsilon_for_target(known: Curve, excess_at: Callable[[float], Excess | None], target: float) -> float | None:
+    """Smallest epsilon with a mean excess of at most `target`, by bisection of its logarithm, from an ascending curve.
+
+    None if even eight times the largest known epsilon is not enough, or nothing is known.
+
+    Examples
+    --------
+    >>> def halved(epsilon):
+    ...     return Excess(1.0 / epsilon, 0.0, 0.0, 2.0 / epsilon)
+    >>> round(epsilon_for_target(((1.0, halved(1.0)), (8.0, halved(8.0))), halved, 0.25), 1)
+    4.0
+    """
+
+    def enough(epsilon: float) -> bool:
+        excess = excess_at(epsilon)
+        return excess is not None and excess.mean <= target
+
+    if not known:
+        return None
+    met = next((index for index, (_, excess) in enumerate(known) if excess.mean <= target), None)
+    if met is None:
+        low, high = known[-1][0], known[-1][0] * BEYOND_GRID
+        if not enough(high):
+            return None
+    elif met == 0:
+        low = high = known[0][0]
+        for _ in range(_DOUBLINGS):
+            low /= 2.0
+            if not enough(low):
+                break
+            high = low
+        if low == high:
+            return high
+    else:
+        low, high = known[met - 1][0], known[met][0]
+    for _ in range(math.ceil(_BISECTIONS + math.log2(math.log2(high / low)))):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -38,18 +38,7 @@ class ClusterChoice:
     privacy: PrivacyReport
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the curve with its elbow as a PNG.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file to write, whole or not at all.
-
-        Returns
-        -------
-        Path
-            Absolute.
-        """
+        """Draw the curve with its elbow as a PNG, whole or not at all; returns its absolute path."""
         from flwr_dpkmeans.results.picture import draw_cost_curve
 
         return write_whole(Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
-from flwr_dpkmeans.results.writer import RunResult
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
@@ -22,24 +24,8 @@ _DPI = 110
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw the summary of a run, with the report's warnings below.
-
-    Parameters
-    ----------
-    result : RunResult
-        Centroids in the caller's units, noisy counts and report.
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
-    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(11, 7.5), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    """Draw the summary of a run as a PNG, with the report's warnings below."""
+    figure = new_figure(11, 7.5)
     cautions = [line for sentence in result.report.warnings for line in _caution(sentence)][:_MOST_CAUTIONS]
     upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
@@ -53,33 +39,12 @@ def draw_summary(result: RunResult) -> bytes:
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
     figure.suptitle("\n".join([_title(result.report), *measured]), fontsize=11)
     _draw_foot(figure, result.report)
-    buffer = io.BytesIO()
-    canvas.print_png(buffer)
-    return buffer.getvalue()
+    return png_of(figure)
 
 
 def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
-    """Draw a cost curve over the number of clusters, with its elbow.
-
-    Parameters
-    ----------
-    costs : ndarray, (largest k,)
-        For k = 1, 2, ...
-    n_clusters : int
-        The elbow.
-    report : PrivacyReport
-        For the title.
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(6.5, 4), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at `n_clusters`."""
+    figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
     axes.plot(ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points")
@@ -92,8 +57,23 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.legend()
     figure.suptitle(_title(report), fontsize=9)
     _draw_foot(figure, report)
+    return png_of(figure)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure of so many inches; it needs no display and leaves matplotlib's global state alone."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def png_of(figure: Any) -> bytes:
+    """A figure as a PNG."""
     buffer = io.BytesIO()
-    canvas.print_png(buffer)
+    figure.canvas.print_png(buffer)
     return buffer.getvalue()
 
 

@@ -41,7 +41,6 @@ class RunResult:
     movements : tuple of float
         Largest step of a centroid in each iteration, in scaled units.
     report : PrivacyReport
-        What the run guarantees.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : tuple of str
@@ -52,7 +51,6 @@ class RunResult:
     bounds : pair of tuples of float, optional
         The box that was scaled to [-1, 1]^d.
     evaluation : EvaluationResult, optional
-        Metrics of the centroids.
     """
 
     centroids: NDArray[np.float64] = field(repr=False)
@@ -152,16 +150,8 @@ def metrics_of(
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write a folder that appears with all of its files or not at all, and never replaces another result.
 
-    Parameters
-    ----------
-    folder : Path
-        Its place; if something is there already, the same name with ``-2``, ``-3``, ... is taken.
-    files : mapping of name to bytes
-
-    Returns
-    -------
-    list of Path
-        Absolute paths, in the order of `files`.
+    If something is at its place already, the same name with ``-2``, ``-3``, ... is taken. Returns the absolute paths of
+    the files, in their order.
 
     Raises
     ------

@@ -29,6 +29,9 @@ from flwr_dpkmeans.sums.trust import Shares, trust_model
 PLAN_VERSION = 6
 MAX_CLIENTS = 2**20
 """Clients of one run."""
+SECONDS_PER_ROUND_TRIP = 6.0
+"""Of a deployment, measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its
+app's start."""
 _ROUNDS_TO_COME = 16
 _OTHER_ROUNDS = 8
 Box = tuple[tuple[float, ...], tuple[float, ...]]
@@ -325,6 +328,21 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
         return price(events, delta)
     except PlanError:
         return math.inf
+
+
+def round_trips(plan: Plan) -> int:
+    """Round trips of a run without dropouts: one for each aggregation, one for the keys, one for the last release.
+
+    Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
+    until it is, and one for the last release.
+    """
+    shares = int(plan.dropout is Dropout.RECOVER)
+    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
+
+
+def trips_per_aggregation(plan: Plan) -> int:
+    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
+    return 2 if plan.dropout is Dropout.RECOVER else 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:

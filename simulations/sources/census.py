@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._checks import check_generator, check_integer
+from flwr_dpkmeans.data.mixtures import check_generator
+from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census_codes import CODEBOOK_2018, STATES
 from simulations.sources.census_files import download_files, read_people

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._checks import check_generator, check_integer
-from flwr_dpkmeans.data._files import locate_file
-from flwr_dpkmeans.data._readers import UNREADABLE
+from flwr_dpkmeans.data.mixtures import check_generator
+from flwr_dpkmeans.data.partition import check_integer
+from flwr_dpkmeans.data.readers import UNREADABLE, locate_file
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.sources.federated import FederatedData

@@ -1,4 +1,4 @@
-"""Synthetic sets of FastLloyd's experiments: clusters with a given degree of separation, balanced ones, and G2.
+"""Synthetic sets of the papers' experiments: separated clusters, balanced ones and G2 (FastLloyd), and max cover's.
 
 The separated clusters follow R's clusterGeneration (Qiu and Joe 2006, "Generation of random clusters with specified
 degree of separation", Journal of Classification 23, 315-334): its construction and constants, in code of our own.
@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data._checks import check_generator, check_integer
-from flwr_dpkmeans.data.mixtures import LabelledPoints
+from flwr_dpkmeans.data.mixtures import check_generator, check_positive
+from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from simulations.sources.separation import ClusterMoments, Touching, radius_of
 
@@ -36,6 +37,24 @@ _EIGENVALUES = (1.0, 10.0)
 _LARGEST_OUTLIERS = 100
 # Half the width of the box of the outliers, in standard deviations of each column, as in clusterGeneration.
 _OUTLIER_REACH = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledPoints:
+    """Points of one mixture in one place.
+
+    Attributes
+    ----------
+    points : ndarray of float64, shape (n, d)
+    labels : ndarray of int64, shape (n,)
+        The component of each point.
+    means : ndarray of float64, shape (k, d)
+        The means of the components before any clipping.
+    """
+
+    points: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    means: NDArray[np.float64]
 
 
 class ClusterSizes(StrEnum):
@@ -258,6 +277,65 @@ def draw_g2(
     means = np.repeat([[500.0], [600.0]], n_features, axis=1)
     labels = rng.permutation(np.arange(n_points) % 2)
     return LabelledPoints(means[labels] + deviation * rng.standard_normal((n_points, n_features)), labels, means)
+
+
+def draw_max_cover_mixture(
+    rng: np.random.Generator,
+    *,
+    n_points: int = 50_000,
+    n_components: int = 64,
+    n_features: int = 100,
+    centre_scale: float = 25.0,
+    largest: float = 100.0,
+) -> LabelledPoints:
+    """Draw the synthetic set of the experiments with private k-means by maximum coverage.
+
+    Each coordinate of a centre is ``centre_scale`` times a standard normal variable, the noise has unit variance, and
+    the points are clipped to the cube [0, largest]^d, which is the public range [1]_. As the centres lie around the
+    origin, about half of the coordinates of a point are clipped to 0.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        The source of randomness.
+    n_points, n_components, n_features : int
+        The size of the set, the number of components and the dimension, at least 1.
+    centre_scale, largest : float
+        The deviation of the centres and the upper end of the cube, finite and above 0.
+
+    Returns
+    -------
+    LabelledPoints
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range.
+
+    References
+    ----------
+    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via exponential mechanism and max
+       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians in 100 dimensions)
+       follows Balcan et al., "Differentially private clustering in high-dimensional Euclidean spaces", ICML 2017.
+
+    Examples
+    --------
+    >>> drawn = draw_max_cover_mixture(np.random.default_rng(0), n_points=200)
+    >>> drawn.points.shape, float(drawn.points.min())
+    ((200, 100), 0.0)
+    """
+    check_generator(rng)
+    check_integer("n_points", n_points, 1)
+    check_integer("n_components", n_components, 1)
+    check_integer("n_features", n_features, 1)
+    check_positive("centre_scale", centre_scale)
+    check_positive("largest", largest)
+    means = centre_scale * rng.standard_normal((n_components, n_features))
+    labels = rng.integers(n_components, size=n_points)
+    points = rng.standard_normal((n_points, n_features))
+    points += means[labels]
+    np.clip(points, 0.0, largest, out=points)
+    return LabelledPoints(points, labels, means)
 
 
 def _separation_range(separation: object) -> tuple[float, float]:

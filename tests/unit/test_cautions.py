@@ -27,7 +27,7 @@ from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.planner.notes import notes_on
+from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.cautions import LOCAL, plan_cautions
 from flwr_dpkmeans.sums.draft import draft_plan
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.baselines.central import CENTRAL_BASELINES
+from flwr_dpkmeans.baselines import CENTRAL_BASELINES
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import FastLloyd

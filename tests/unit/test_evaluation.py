@@ -19,8 +19,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.planner import PlanningRequest
-from flwr_dpkmeans.planner.estimate import centroid_noise
-from flwr_dpkmeans.planner.traffic import deployment_of
+from flwr_dpkmeans.planner.estimate import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -12,13 +12,14 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from flwr_dpkmeans.data.mixtures import LabelledPoints
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.sources.separation import ClusterMoments, estimate_moments, separation_index
 from simulations.sources.synthetic import (
+    LabelledPoints,
     draw_balanced_clusters,
     draw_cluster_moments,
     draw_g2,
+    draw_max_cover_mixture,
     draw_separated_clusters,
 )
 
@@ -335,7 +336,11 @@ def test_bad_parameters_of_g2_and_seeds_that_are_no_generators() -> None:
         draw_g2(rng(), n_features=2, deviation=-1)
     with pytest.raises(ConfigurationError, match=r"n_points is 1, but it must be an integer at least 2"):
         draw_g2(rng(), n_features=2, n_points=1)
-    for draw in (draw_g2, lambda seed, **options: draw_separated_clusters(seed, n_clusters=2, **options)):
+    for draw in (
+        draw_g2,
+        draw_max_cover_mixture,
+        lambda seed, **options: draw_separated_clusters(seed, n_clusters=2, **options),
+    ):
         with pytest.raises(ConfigurationError, match="rng is of type int, but it must be a numpy generator"):
             draw(7, n_features=2)  # type: ignore[operator]
 
@@ -349,3 +354,29 @@ def test_moments_that_have_no_index() -> None:
         separation_index(ClusterMoments(np.zeros((1, 1)), np.ones((1, 1, 1))))
     with pytest.raises(DataError, match=r"have shape \(2, 1, 1\), but these means need \(2, 3, 3\)"):
         separation_index(ClusterMoments(np.zeros((2, 3)), np.ones((2, 1, 1))))
+
+
+def test_max_cover_set() -> None:
+    drawn = draw_max_cover_mixture(rng())
+    assert drawn.points.shape == (50_000, 100)
+    assert drawn.means.shape == (64, 100)
+    assert drawn.points.min() == 0.0
+    assert drawn.points.max() <= 100.0
+    assert set(drawn.labels.tolist()) == set(range(64))
+    # 6,400 coordinates of centres: the deviation of their deviation is 25 / sqrt(12,800) = 0.22.
+    assert drawn.means.std() == pytest.approx(25.0, abs=1.0)
+    assert abs(drawn.means.mean()) < 1.5
+    inside = (drawn.means[drawn.labels] > 5.0) & (drawn.means[drawn.labels] < 95.0)
+    residuals = (drawn.points - drawn.means[drawn.labels])[inside]
+    assert residuals.var() == pytest.approx(1.0, rel=0.01)
+    assert (drawn.points[drawn.means[drawn.labels] < -6.0] == 0.0).all()
+
+
+def test_max_cover_parameters() -> None:
+    drawn = draw_max_cover_mixture(rng(), n_points=9, n_components=2, n_features=3, centre_scale=1000.0, largest=2.0)
+    assert drawn.points.shape == (9, 3)
+    assert drawn.points.max() == 2.0
+    with pytest.raises(ConfigurationError, match=r"largest is -1\.0, but it must be a finite number above 0"):
+        draw_max_cover_mixture(rng(), largest=-1.0)
+    with pytest.raises(ConfigurationError, match="n_points is 0, but it must be an integer at least 1"):
+        draw_max_cover_mixture(rng(), n_points=0)

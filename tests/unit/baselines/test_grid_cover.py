@@ -19,7 +19,10 @@ def sampler(rate: float, seed: int = 0) -> CoverageSampler:
 
 
 def all_coverages(grid: CoverGrid) -> npt.NDArray[np.int64]:
-    return np.array([grid.coverage_of(key) for key in range(grid.n_candidates)])
+    """How many uncovered points each grid point covers; those that the grid does not list cover none."""
+    coverages = np.zeros(grid.n_candidates, dtype=np.int64)
+    coverages[grid._keys] = grid._coverage
+    return coverages
 
 
 def brute_force_coverages(grid: CoverGrid, points: FloatArray, level: int) -> npt.NDArray[np.int64]:

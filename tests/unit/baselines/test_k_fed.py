@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.baselines import k_fed
-from flwr_dpkmeans.baselines.k_fed import combine_centres
+from flwr_dpkmeans.baselines.pooled import combine_centres
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
-from flwr_dpkmeans.baselines.noisy_average import NoisyAverages
+from flwr_dpkmeans.baselines.max_cover import NoisyAverages
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans import cost_per_point
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon

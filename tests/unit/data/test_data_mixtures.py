@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data import draw_gaussian_mixture, draw_max_cover_mixture
+from flwr_dpkmeans.data import draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError
 
 
@@ -119,36 +119,9 @@ def test_parameters_out_of_range(options: dict[str, Any], message: str) -> None:
     assert message in failure(**options)
 
 
-@pytest.mark.parametrize("draw", [draw_gaussian_mixture, draw_max_cover_mixture])
-def test_a_seed_is_no_generator(draw: Any) -> None:
+def test_a_seed_is_no_generator() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        draw(7)
+        draw_gaussian_mixture(7)  # type: ignore[arg-type]
     assert str(caught.value) == (
         "rng is of type int, but it must be a numpy generator: give numpy.random.default_rng(0)."
     )
-
-
-def test_max_cover_set() -> None:
-    drawn = draw_max_cover_mixture(rng())
-    assert drawn.points.shape == (50_000, 100)
-    assert drawn.means.shape == (64, 100)
-    assert drawn.points.min() == 0.0
-    assert drawn.points.max() <= 100.0
-    assert set(drawn.labels.tolist()) == set(range(64))
-    # 6,400 coordinates of centres: the deviation of their deviation is 25 / sqrt(12,800) = 0.22.
-    assert drawn.means.std() == pytest.approx(25.0, abs=1.0)
-    assert abs(drawn.means.mean()) < 1.5
-    inside = (drawn.means[drawn.labels] > 5.0) & (drawn.means[drawn.labels] < 95.0)
-    residuals = (drawn.points - drawn.means[drawn.labels])[inside]
-    assert residuals.var() == pytest.approx(1.0, rel=0.01)
-    assert (drawn.points[drawn.means[drawn.labels] < -6.0] == 0.0).all()
-
-
-def test_max_cover_parameters() -> None:
-    drawn = draw_max_cover_mixture(rng(), n_points=9, n_components=2, n_features=3, centre_scale=1000.0, largest=2.0)
-    assert drawn.points.shape == (9, 3)
-    assert drawn.points.max() == 2.0
-    with pytest.raises(ConfigurationError, match=r"largest is -1\.0, but it must be a finite number above 0"):
-        draw_max_cover_mixture(rng(), largest=-1.0)
-    with pytest.raises(ConfigurationError, match="n_points is 0, but it must be an integer at least 1"):
-        draw_max_cover_mixture(rng(), n_points=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data import load_server_points
+from flwr_dpkmeans.data import load_server_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 POINTS = np.array([[1.0, 2.0], [3.0, 4.5]])
@@ -16,13 +16,13 @@ POINTS = np.array([[1.0, 2.0], [3.0, 4.5]])
 
 def failure(source: object, label_column: str = "") -> str:
     with pytest.raises(DataError) as caught:
-        load_server_points(source, label_column)
+        load_server_table(source, label_column)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("source", [POINTS, POINTS.tolist(), POINTS.astype(np.float32), pd.DataFrame(POINTS)])
 def test_points_that_are_given(source: object) -> None:
-    points = load_server_points(source)
+    points = load_server_table(source).points
     assert points.tolist() == POINTS.tolist()
     assert points.dtype == np.float64
     assert points.flags.c_contiguous
@@ -40,7 +40,7 @@ def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
         np.save(path, POINTS)
     else:
         np.savez(path, X=POINTS)
-    points = load_server_points(str(path) if as_text else path)
+    points = load_server_table(str(path) if as_text else path).points
     assert points.tolist() == POINTS.tolist()
     assert points.dtype == np.float64
 
@@ -48,15 +48,15 @@ def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
 def test_label_column_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "server.csv"
     path.write_text("a,label\n1,7\n2,8\n")
-    assert load_server_points(path, "label").tolist() == [[1.0], [2.0]]
-    assert load_server_points(str(path), label_column="a").tolist() == [[7.0], [8.0]]
+    assert load_server_table(path, "label").points.tolist() == [[1.0], [2.0]]
+    assert load_server_table(str(path), label_column="a").points.tolist() == [[7.0], [8.0]]
     assert "label_column is 'lable'" in failure(path, "lable")
 
 
 def test_bundled_data() -> None:
-    assert load_server_points("wine").shape == (178, 13)
+    assert load_server_table("wine").points.shape == (178, 13)
     with pytest.raises(ConfigurationError, match="the data source is 'wein', but it must be a bundled data set"):
-        load_server_points("wein")
+        load_server_table("wein")
 
 
 def test_label_column_of_an_array() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.labels import as_classes
-from flwr_dpkmeans.data.loaded import load_labels
+from flwr_dpkmeans.data.labels import as_classes, load_labels
 from flwr_dpkmeans.errors import DataError
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data import loaded
-from flwr_dpkmeans.data.bundled import load_source
-from flwr_dpkmeans.data.loaded import MOST_TABLES, load_source_once
+from flwr_dpkmeans.data import bundled
+from flwr_dpkmeans.data.bundled import MOST_TABLES, load_source, load_source_once
 from flwr_dpkmeans.errors import DataError
 
 
@@ -23,8 +22,8 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         sources.append(source)
         return load_source(source, **options)
 
-    loaded._parsed.cache_clear()
-    monkeypatch.setattr(loaded, "load_source", counted)
+    bundled._parsed.cache_clear()
+    monkeypatch.setattr(bundled, "load_source", counted)
     return sources
 
 
@@ -65,7 +64,7 @@ def test_other_columns_are_another_table(parsed: list[str]) -> None:
 def test_memory_is_bounded(parsed: list[str], tmp_path: Path) -> None:
     for number in range(MOST_TABLES + 2):
         load_source_once(write(tmp_path / f"t{number}.csv", number))
-    assert loaded._parsed.cache_info().currsize == MOST_TABLES
+    assert bundled._parsed.cache_info().currsize == MOST_TABLES
 
 
 def test_one_relative_path_in_two_folders_is_two_files(

@@ -12,9 +12,14 @@ import pytest
 from flwr_dpkmeans import FederatedKMeans, algorithms
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
-from flwr_dpkmeans.planner.estimate import centroid_noise, half_survives, largest_n_clusters, noise_in_units
+from flwr_dpkmeans.planner.estimate import (
+    centroid_noise,
+    deployment_of,
+    half_survives,
+    largest_n_clusters,
+    noise_in_units,
+)
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.planner.traffic import deployment_of
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 

@@ -20,8 +20,16 @@ from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
 from flwr_dpkmeans.planner.estimate import centroid_noise
-from flwr_dpkmeans.planner.search import epsilon_for_target, n_clusters_grid
-from flwr_dpkmeans.planner.simulate import Excess, Simulator, draw_mixture, optimal_cost, run_plan, simulated_size
+from flwr_dpkmeans.planner.simulate import (
+    Excess,
+    Simulator,
+    draw_mixture,
+    epsilon_for_target,
+    n_clusters_grid,
+    optimal_cost,
+    run_plan,
+    simulated_size,
+)
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source

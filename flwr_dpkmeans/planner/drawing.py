@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
-from flwr_dpkmeans.planner.search import Curve
+from flwr_dpkmeans.results.picture import new_figure, png_of
 
-# Okabe and Ito's palette is distinguishable with any kind of colour vision; markers and dashes tell lines apart in
-# grey.
+if TYPE_CHECKING:
+    from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
+    from flwr_dpkmeans.planner.simulate import Curve
+
+# Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _MARKERS = "osD^vX"
 _DASHES = ("-", "--", "-.", ":")
 _GREY = "#555555"
-_DPI = 110
 _FLOOR = 1e-3
 
 
 def draw_forecast(forecast: Forecast) -> bytes:
-    """Draw expected excess with its candidates as lines and the request marked.
-
-    Parameters
-    ----------
-    forecast : Forecast
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Draw expected excess as a PNG, with its candidates as lines and the request marked."""
     from matplotlib.ticker import LogLocator
 
     request = forecast.request
-    figure: Any = Figure(figsize=(11, 4.8), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    figure = new_figure(11, 4.8)
     left, right = figure.subplots(1, 2, sharey=True)
     _draw_curves(left, forecast, "excess_by_epsilon", request.epsilon, f"asked: epsilon {request.epsilon:g}")
     left.set_xscale("log", base=2)
@@ -62,9 +49,7 @@ def draw_forecast(forecast: Forecast) -> bytes:
         f"{request.n_features}, {request.n_clients} clients; bands: standard error",
         fontsize=10,
     )
-    buffer = io.BytesIO()
-    canvas.print_png(buffer)
-    return buffer.getvalue()
+    return png_of(figure)
 
 
 def _lowest(forecast: Forecast) -> float:

@@ -1,4 +1,4 @@
-"""Read one file format each into columns, before any choice about labels or missing values is made."""
+"""Find a file, and read each format into columns, before any choice about labels or missing values is made."""
 
 from __future__ import annotations
 
@@ -16,19 +16,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError, nearest
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
 
 
+def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
+    """Return the absolute path of an existing file; `what` names it in the error sentence."""
+    try:
+        located = Path(path).expanduser().absolute()
+    except RuntimeError:  # "~someone" without such a user stays as it was written
+        located = Path(path).absolute()
+    if located.is_dir():
+        raise error(f"the {what} {str(located)!r} is a directory, but it must be one file: give the path of the file.")
+    if not located.is_file():
+        raise error(
+            f"the {what} {str(located)!r} does not exist, but it must be a file on this machine: correct the path, "
+            f"where a relative path is resolved from the working directory of the process, {str(Path.cwd())!r}."
+        )
+    return located
+
+
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers."""
+    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers.
+
+    `cells` is the Arrow column that it was read from.
+    """
 
     name: str
     values: NDArray[np.float64] | None = field(repr=False)
     n_unparsable: int = 0
+    cells: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +234,7 @@ def _read_parquet(path: Path) -> RawTable:
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     columns = (
-        RawColumn(name, _parquet_values(table.column(index)))
+        RawColumn(name, _parquet_values(table.column(index)), cells=table.column(index))
         for index, name in enumerate(table.column_names)
         if not name.startswith("__index_level_")  # the index of a pandas frame
     )
@@ -226,3 +246,129 @@ READERS: Mapping[str, Callable[[Path], RawTable]] = MappingProxyType(
 )
 
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def read_raw(path: Path, header: bool | None = None) -> RawTable:
+    """Choose the reader by the suffix, and turn its failures into one sentence."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(
+            f"the table {str(path)!r} has the suffix {path.suffix!r}, but only .csv, .npy, .npz and .parquet can be "
+            "read: convert the file to one of these."
+        )
+    try:
+        return reader(path) if header is None or reader is not read_csv else read_csv(path, header)
+    except DPKMeansError:
+        raise
+    except UnicodeDecodeError:
+        problem = f"the table {str(path)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
+    except UNREADABLE as error:
+        problem = (
+            f"the table {str(path)!r} cannot be read as {path.suffix.lower()} ({type(error).__name__}), but its "
+            "content must match its suffix: check that the file is complete, readable by this user and holds no "
+            "pickled objects."
+        )
+    # Outside of the handlers: the chained error could carry the bytes of a cell.
+    raise DataError(problem)
+
+
+def find_column(raw: RawTable, what: str, name: str, path: Path) -> int | None:
+    """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
+    names = [column.name for column in raw.columns]
+    if not name or name in raw.other_arrays:
+        return None
+    if name in names:
+        return names.index(name)
+    if raw.named:
+        raise DataError(f"{what} is {name!r}, but the table {str(path)!r} has no such column: {nearest(name, names)}")
+    return _column_index(what, name, len(names), path)
+
+
+def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic]:
+    """Return the column that rows are split by: numbers if it holds nothing else, text otherwise."""
+    index = find_column(raw, "partition_column", name, path)
+    if index is None:
+        return _column_beside_the_points(path, name, raw)
+    column = raw.columns[index]
+    if column.values is not None and not column.n_unparsable:
+        values: NDArray[np.generic] = column.values
+        n_missing = int((~np.isfinite(column.values)).sum())
+    else:
+        cells = _csv_text(path, index, raw.named) if path.suffix.lower() == ".csv" else _parquet_text(column, path)
+        values = np.array(["" if cell is None else cell for cell in cells], dtype=np.str_)
+        n_missing = sum(cell is None for cell in cells)
+    if n_missing:
+        raise DataError(
+            f"the partition column {name!r} of {str(path)!r} has {n_missing} rows with a value that is missing or "
+            "infinite, but each row needs one: fill in these cells, or remove the rows."
+        )
+    return values
+
+
+def _column_index(what: str, name: str, n_columns: int, path: Path) -> int:
+    """Read the index of a column; negative ones count from the end."""
+    try:
+        index = int(name)
+    except ValueError:
+        index = n_columns
+    if not -n_columns <= index < n_columns:
+        raise DataError(
+            f"{what} is {name!r}, but the table {str(path)!r} has no column names and {n_columns} columns: give an "
+            f"index from '0' to '{n_columns - 1}'."
+        )
+    return index % n_columns
+
+
+def _csv_text(path: Path, index: int, header: bool) -> list[str | None]:
+    """Read one column of a .csv file as it is written; None where a cell is empty."""
+    import pandas as pd
+
+    first_row, separator = _first_row(path)
+    series = pd.read_csv(
+        path,
+        sep=separator,
+        header=0 if header else None,
+        index_col=False,
+        usecols=[index + 1 if header and _has_index(first_row) else index],
+        dtype=str,
+        skipinitialspace=True,
+        encoding="utf-8-sig",
+    ).iloc[:, 0]
+    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
+
+
+def _parquet_text(column: RawColumn, path: Path) -> list[str | None]:
+    """The cells of a column of a Parquet file as text; None where one is missing."""
+    import pyarrow as pa
+
+    try:
+        return [None if cell is None else str(cell) for cell in column.cells.cast(pa.string()).to_pylist()]
+    except pa.ArrowException:
+        pass
+    # Outside of the handler: the chained error could carry a cell.
+    raise DataError(
+        f"the partition column {column.name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
+        "by these only: write the column as text."
+    )
+
+
+def array_beside_the_points(path: Path, name: str) -> NDArray[np.generic]:
+    """Read an array of an archive as it is; an empty one for Python objects."""
+    with np.load(path, allow_pickle=False) as archive:
+        try:
+            values: NDArray[Any] = archive[name]
+        except ValueError:  # Python objects
+            values = np.zeros((0, 0))
+    return values
+
+
+def _column_beside_the_points(path: Path, name: str, raw: RawTable) -> NDArray[np.generic]:
+    """Read an array of an archive which has one value for each row of the points."""
+    n_rows = len(raw.columns[0].values) if raw.columns[0].values is not None else 0
+    values = array_beside_the_points(path, name)
+    if values.shape != (n_rows,) or values.dtype.kind not in "biufUS":
+        raise DataError(
+            f"the partition column {name!r} is an array of {str(path)!r} that is not {n_rows} numbers or texts, but "
+            "each row needs one: save it as an array of one value per row."
+        )
+    return values

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from flwr_dpkmeans.planner.estimate import MOST_CLUSTERS
-from flwr_dpkmeans.planner.result import AlgorithmForecast, Forecast
-from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
+    from flwr_dpkmeans.planner.simulate import Excess
 
 TEXT_WIDTH = 110
 _UNKNOWN = "unknown"
@@ -26,16 +29,7 @@ def as_text(forecast: Forecast) -> str:
 
 
 def renderable(forecast: Forecast) -> RenderableType:
-    """Table, answer and notes, to be printed with rich.
-
-    Parameters
-    ----------
-    forecast : Forecast
-
-    Returns
-    -------
-    RenderableType
-    """
+    """Table, answer and notes, to be printed with rich."""
     request = forecast.request
     title = (
         f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "
@@ -48,7 +42,7 @@ def renderable(forecast: Forecast) -> RenderableType:
         table.add_column(one.algorithm + mark, justify="right")
     for label, *cells in _rows(forecast):
         table.add_row(label, *cells)
-    lines = [*_answer(forecast), *(f"Left out: {name}: {reason}" for name, reason in forecast.left_out)]
+    lines = [_answer(forecast), *(f"Left out: {name}: {reason}" for name, reason in forecast.left_out)]
     lines += [f"Note: {note}" for note in forecast.notes]
     return Group(table, *(Text(line) for line in lines))
 
@@ -59,6 +53,7 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
     things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
     average = f"{request.units_per_cluster():,.0f} {things}"
     found = forecast.algorithms
+    deployments = [one.deployment for one in found]
     retries = found[0].max_retries
     return [
         ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
@@ -69,32 +64,26 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
         ("largest k that the noise allows", *(_largest(one.largest_n_clusters) for one in found)),
         (f"epsilon with all retries ({retries})", *(_number(one.epsilon_worst_case) for one in found)),
         ("delta", *(f"{one.delta:.3g}" for one in found)),
-        (
-            "iterations, round trips",
-            *(f"{one.deployment.n_rounds}, {one.deployment.n_round_trips}" for one in found),
-        ),
-        ("messages", *(f"{one.deployment.n_messages:,}" for one in found)),
+        ("iterations, round trips", *(f"{sent.n_rounds}, {sent.n_round_trips}" for sent in deployments)),
+        ("messages", *(f"{sent.n_messages:,}" for sent in deployments)),
         (
             "kB per client down, up",
-            *(f"{one.deployment.bytes_down / 1e3:,.1f}, {one.deployment.bytes_up / 1e3:,.1f}" for one in found),
+            *(f"{sent.bytes_down / 1e3:,.1f}, {sent.bytes_up / 1e3:,.1f}" for sent in deployments),
         ),
-        ("minutes in deployment, without computing", *(f"{one.deployment.minutes:.1f}" for one in found)),
+        ("minutes in deployment, without computing", *(f"{sent.minutes:.1f}" for sent in deployments)),
     ]
 
 
-def _answer(forecast: Forecast) -> list[str]:
+def _answer(forecast: Forecast) -> str:
     """The recommendation in three sentences."""
     request, allowed, needed = forecast.request, forecast.n_clusters_range, forecast.epsilon_for_target
-    lines = [f"Recommended: {forecast.recommended}."]
-    if allowed is None:
-        lines[0] += " No number of clusters is sensible at this budget: raise epsilon or add data."
-    else:
-        lines[0] += f" Sensible k, as far as noise goes: {allowed[0]} to {_largest(allowed[1])}."
-    if needed is None:
-        lines[0] += f" An excess of {request.target_excess:.0%} is out of its reach."
-    else:
-        lines[0] += f" For an excess of {request.target_excess:.0%} it needs epsilon {needed:.2g}."
-    return lines
+    sensible = "No number of clusters is sensible at this budget: raise epsilon or add data."
+    if allowed is not None:
+        sensible = f"Sensible k, as far as noise goes: {allowed[0]} to {_largest(allowed[1])}."
+    reached = f"An excess of {request.target_excess:.0%} is out of its reach."
+    if needed is not None:
+        reached = f"For an excess of {request.target_excess:.0%} it needs epsilon {needed:.2g}."
+    return f"Recommended: {forecast.recommended}. {sensible} {reached}"
 
 
 def _excess(excess: Excess | None) -> str:

@@ -1,0 +1,233 @@
+"""Clusterings without privacy, by scikit-learn's k-means: of all rows together, and k-FED of each client's centres."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.threads import one_thread
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def optimal(
+    parts: Sequence[npt.ArrayLike], n_clusters: int, *, n_init: int = 20, random_state: int | None = None
+) -> FloatArray:
+    """Cluster the pooled parts by scikit-learn's k-means. NOT private.
+
+    "Optimal" is the usual name of this baseline in the literature; it is the best of `n_init` restarts.
+
+    Parameters
+    ----------
+    parts : sequence of arrays of shape (n_i, n_features)
+        One per client, in any common unit; empty parts are fine.
+    n_clusters, n_init : int
+        Numbers of centroids and of k-means++ restarts, at least 1.
+    random_state : int, optional
+        Seed of the restarts; None draws one.
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features)
+        The centroids, in the units of the parts.
+
+    Raises
+    ------
+    ConfigurationError
+        If a count is not a whole number of at least 1.
+    DataError
+        If the parts are not tables of one width, hold fewer points than clusters, or are not finite.
+
+    References
+    ----------
+    Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; Lloyd 1982.
+
+    Examples
+    --------
+    >>> optimal([[[0.0], [0.25]], [[1.0]]], 2, random_state=0).round(3).tolist()
+    [[0.125], [1.0]]
+    """
+    n_clusters, n_init = require_count("n_clusters", n_clusters), require_count("n_init", n_init)
+    points = np.concatenate(_require_parts(parts))
+    require_enough(len(points), n_clusters)
+    return run_kmeans(points, n_clusters, n_init=n_init, random_state=random_state)
+
+
+def k_fed(
+    parts: Sequence[npt.ArrayLike],
+    n_clusters: int,
+    *,
+    k_local: int | None = None,
+    n_init: int = 10,
+    random_state: int | None = None,
+) -> FloatArray:
+    """Cluster by k-FED: local k-means, farthest-first starts, and one Lloyd step on the clients' centres. NOT private.
+
+    Each client sends the centres of its own k-means with ``min(k_local, n_i)`` clusters. The server starts from the
+    first client's centres, adds the received centre farthest from those chosen until there are `n_clusters`, assigns
+    every received centre to the nearest start (ties to the lowest index), and averages. Centres are not weighted by
+    the sizes of their local clusters.
+
+    Parameters
+    ----------
+    parts : sequence of arrays of shape (n_i, n_features)
+        One per client, in any common unit; empty parts send nothing.
+    n_clusters : int
+        Number of centroids, at least 1.
+    k_local : int, optional
+        Most centres of one client, from 1 to `n_clusters`, which is the default.
+    n_init : int
+        Number of restarts of each local k-means, at least 1.
+    random_state : int, optional
+        Seed of all local k-means; None draws one.
+
+    Returns
+    -------
+    float64 array of shape (n_clusters, n_features)
+        The centroids, in the units of the parts.
+
+    Raises
+    ------
+    ConfigurationError
+        If a count is out of its range.
+    DataError
+        If the parts are not finite tables of one width, or there are fewer points or received centres than clusters.
+
+    References
+    ----------
+    Dennis, Li and Smith 2021, "Heterogeneity for the win: one-shot federated clustering" (here the local
+    solver is plain k-means instead of Awasthi and Sheffet's).
+
+    Examples
+    --------
+    >>> k_fed([[[0.0], [0.25]], [[1.0], [0.75]]], 2, k_local=1, random_state=0).tolist()
+    [[0.125], [0.875]]
+    """
+    n_clusters, n_init = require_count("n_clusters", n_clusters), require_count("n_init", n_init)
+    k_local = n_clusters if k_local is None else require_count("k_local", k_local)
+    if k_local > n_clusters:
+        raise ConfigurationError(
+            f"k_local is {k_local}, but it must be at most n_clusters = {n_clusters}: give a smaller k_local."
+        )
+    tables = [table for table in _require_parts(parts) if len(table)]
+    require_enough(sum(map(len, tables)), n_clusters)
+    sent = [run_kmeans(table, min(k_local, len(table)), n_init=n_init, random_state=random_state) for table in tables]
+    return combine_centres(sent, n_clusters)
+
+
+def combine_centres(sent: Sequence[FloatArray], n_clusters: int) -> FloatArray:
+    """The server's (n_clusters, n_features) centroids from the (k_i, n_features) centres that each client sent.
+
+    They are averages of the received centres nearest to each start; a start that repeats another stays as it is.
+
+    Raises
+    ------
+    DataError
+        If fewer centres than clusters were sent.
+
+    Examples
+    --------
+    >>> combine_centres([np.array([[0.0]]), np.array([[0.5], [4.0]])], 2).tolist()
+    [[0.25], [4.0]]
+    """
+    received = np.concatenate(sent)
+    if len(received) < n_clusters:
+        raise DataError(
+            f"the clients sent {len(received)} centres in all, but there must be at least n_clusters = {n_clusters}: "
+            "raise k_local or ask for fewer clusters."
+        )
+    starts = received[_farthest_first(received, len(sent[0]), n_clusters)]
+    labels = _squared_distances(received, starts).argmin(axis=1)
+    centroids = starts.copy()
+    for cluster in np.unique(labels):
+        centroids[cluster] = received[labels == cluster].mean(axis=0)
+    return centroids
+
+
+def run_kmeans(
+    points: FloatArray,
+    n_clusters: int,
+    *,
+    n_init: int,
+    random_state: int | None,
+    weights: FloatArray | None = None,
+) -> FloatArray:
+    """The (n_clusters, n_features) centres of scikit-learn's k-means."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    model = KMeans(n_clusters=n_clusters, n_init=n_init, random_state=random_state)
+    # Entered after the import, which loads OpenMP.
+    with one_thread(), warnings.catch_warnings():
+        # Fewer distinct points than clusters give repeated centres, which is what is wanted here.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(points, sample_weight=weights)
+    return np.asarray(model.cluster_centers_, dtype=np.float64)
+
+
+def require_count(name: str, value: object) -> int:
+    """Return a count as an int, or raise if it is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ConfigurationError(
+            f"{name} is {value!r}, but it must be a whole number of at least 1: give one such as 8."
+        )
+    return int(value)
+
+
+def require_points(points: npt.ArrayLike) -> FloatArray:
+    """Return points as a float64 table, or raise if they are not a finite one with at least one column."""
+    table = np.asarray(points, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] == 0:
+        raise DataError(
+            f"points have shape {table.shape}, but they must be a table with at least 1 column: "
+            "give an array of shape (rows, features)."
+        )
+    n_broken = int(np.count_nonzero(~np.isfinite(table).all(axis=1)))
+    if n_broken:
+        raise DataError(f"{n_broken} of {len(table)} rows are not finite, but all must be: remove these rows.")
+    return table
+
+
+def require_enough(n_points: int, n_clusters: int) -> None:
+    """Raise if there are fewer points than clusters."""
+    if n_points < n_clusters:
+        raise DataError(
+            f"the number of points is {n_points}, but it must be at least n_clusters = {n_clusters}: "
+            "give more rows or ask for fewer clusters."
+        )
+
+
+def _require_parts(parts: Sequence[npt.ArrayLike]) -> list[FloatArray]:
+    """Return the clients' tables, or raise if there is none or their widths differ."""
+    tables = [require_points(part) for part in parts]
+    if not tables:
+        raise DataError("the number of parts is 0, but it must be at least 1: give one array per client.")
+    widths = sorted({table.shape[1] for table in tables})
+    if len(widths) > 1:
+        raise DataError(
+            f"the parts have from {widths[0]} to {widths[-1]} columns, but all must have the same number: "
+            "give every client the same features."
+        )
+    return tables
+
+
+def _farthest_first(received: FloatArray, n_first: int, n_clusters: int) -> list[int]:
+    """The indices of the first rows, then repeatedly of the row farthest from all chosen ones."""
+    chosen = list(range(n_first))
+    nearest = _squared_distances(received, received[chosen]).min(axis=1)
+    nearest[chosen] = -1.0  # never chosen twice, even where all others coincide with a chosen one
+    while len(chosen) < n_clusters:
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, _squared_distances(received, received[chosen[-1:]])[:, 0])
+        nearest[chosen] = -1.0
+    return chosen
+
+
+def _squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
+    """The (n_points, n_centres) squared distances, by differences: exact for equal rows."""
+    return np.stack([((points - centre) ** 2).sum(axis=1) for centre in centres], axis=1)
