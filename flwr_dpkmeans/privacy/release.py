@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_positive
-from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, LaplaceRelease
-from flwr_dpkmeans.privacy.events import joint_sampled_release
+from flwr_dpkmeans.privacy.discreteness import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, LaplaceRelease, joint_sampled_release
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 

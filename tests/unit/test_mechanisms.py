@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.discreteness import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, LaplaceRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -25,7 +26,6 @@ from flwr_dpkmeans.privacy.release import (
     release,
     vector_length,
 )
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 from flwr_dpkmeans.secagg.ring import encode
 
 BITS = 16

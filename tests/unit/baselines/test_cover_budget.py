@@ -10,7 +10,8 @@ import pytest
 from flwr_dpkmeans.baselines.cover_budget import CoverBudget, draft_budget
 from flwr_dpkmeans.baselines.selection import selection_delta
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, PureRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease
 
 
 def draft(

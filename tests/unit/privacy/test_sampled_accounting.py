@@ -11,20 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import (
+from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon, pld_epsilon
+from flwr_dpkmeans.privacy.discreteness import Closeness
+from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
-    compose_delta,
-    compose_epsilon,
+    dominating_release,
     joint_sampled_release,
-    pld_epsilon,
 )
-from flwr_dpkmeans.privacy.events import dominating_release
-from flwr_dpkmeans.privacy.slack import Closeness
 
 Sampled = SampledGaussianRelease
 

@@ -113,6 +113,24 @@ def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
     )
 
 
+def slack_cost(tau: float, epsilon: float) -> float:
+    """Return (1 + exp(epsilon)) tau, the delta that an additive closeness of tau costs."""
+    if tau == 0.0:
+        return 0.0
+    exponent = epsilon + math.log(tau)
+    return tau + (math.exp(exponent) if exponent < 700.0 else math.inf)
+
+
+def require_closeness(value: object) -> Closeness:
+    """Return a closeness, or raise if it is something else."""
+    if not isinstance(value, Closeness):
+        raise LocalMisuseError(
+            f"closeness is {value!r}, but it must be a Closeness: give that of the noise, such as "
+            "Closeness(additive=1e-9) for a total-variation distance."
+        )
+    return value
+
+
 def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     """Bound how far discrete Gaussian noise is from a continuous Gaussian rounded to integers.
 
