@@ -64,7 +64,10 @@ class Closeness:
 
     def __post_init__(self) -> None:
         for name in ("log_ratio_above", "log_ratio_below", "additive"):
-            value = require_real(name, getattr(self, name), "give 0.0, or what a proof of closeness gives")
+            value = getattr(self, name)
+            if type(value) is float and 0.0 <= value < math.inf:
+                continue  # as all proofs give it
+            value = require_real(name, value, "give 0.0, or what a proof of closeness gives")
             if not value >= 0.0:
                 raise LocalMisuseError(f"{name} of a closeness is {value}, but it must be at least 0: give 0.0.")
         if self.additive > 1.0:
@@ -107,9 +110,9 @@ def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
     """
     listed = list(parts)
     return Closeness(
-        math.fsum(part.log_ratio_above for part in listed),
-        math.fsum(part.log_ratio_below for part in listed),
-        min(1.0, math.fsum(part.additive for part in listed)),
+        math.fsum([part.log_ratio_above for part in listed]),
+        math.fsum([part.log_ratio_below for part in listed]),
+        min(1.0, math.fsum([part.additive for part in listed])),
     )
 
 

@@ -26,6 +26,9 @@ points so that its probabilities under both hypotheses stay the same.
 unit, each of which composes with the pairs of the other releases (Zhu, Dong and Wang 2022, Theorems 10 and 11); the
 larger of the two deltas counts. Google's ``dp_accounting`` puts each pair on a grid so that no delta falls (Doroshenko
 et al. 2022) and composes by fast Fourier transforms.
+
+For Gaussian noise alone the library is not used: its delta cancels (up to 3e-10 of it too low), and its distributions
+take 378 ms and an import of seconds for what the formula prices in 0.4 ms; mixtures come out up to 4e-4 too high.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -104,7 +105,7 @@ class Sensitivity:
                 f"because is {self.because!r}, but it must be half a sentence: say why the bound holds."
             )
 
-    @property
+    @cached_property
     def proof(self) -> tuple[str, str]:
         """The row of the proof table that `because` names ("" if none), and the reason without it."""
         named = _ROW.fullmatch(self.because)
@@ -179,12 +180,12 @@ class Block:
                 f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it must be positive and finite."
             )
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of entries."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def noise_scale(self) -> float:
         """Standard deviation or Laplace scale, in the array's units."""
         return self.noise_multiplier * self.sensitivity.bound
@@ -203,12 +204,20 @@ class Block:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
             return LaplaceRelease(self.name, self.noise_multiplier)
-        std = self.noise_scale * 2.0**fraction_bits
-        closeness = discrete_gaussian_closeness(std, self.size)
-        if n_shares > 1:
-            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
-            closeness = closeness.widened(sum_log_ratio)
-        return GaussianRelease(self.name, self.noise_multiplier, closeness)
+        known = self._events.get((fraction_bits, n_shares))
+        if known is None:
+            std = self.noise_scale * 2.0**fraction_bits
+            closeness = discrete_gaussian_closeness(std, self.size)
+            if n_shares > 1:
+                sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+                closeness = closeness.widened(sum_log_ratio)
+            known = self._events[fraction_bits, n_shares] = GaussianRelease(self.name, self.noise_multiplier, closeness)
+        return known
+
+    @cached_property
+    def _events(self) -> dict[tuple[int, int], GaussianRelease]:
+        """What this array's release was described as so far: plan, price and report ask again and again."""
+        return {}
 
 
 def round_events(
@@ -238,7 +247,7 @@ def round_events(
         If blocks of a sampled round have noise other than Gaussian.
     """
     if sampling_rate >= 1.0:
-        return tuple(block.event(fraction_bits, n_shares) for block in blocks)
+        return tuple([block.event(fraction_bits, n_shares) for block in blocks])
     for block in blocks:
         if block.noise is not NoiseShape.GAUSSIAN:
             raise PlanError(
@@ -251,7 +260,7 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    return sum(block.size for block in blocks)
+    return sum([block.size for block in blocks])
 
 
 def draw_noise(

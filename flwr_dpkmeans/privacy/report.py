@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
+_ENDLESS = {"epsilon_so_far": math.inf}
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
@@ -131,7 +132,12 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return {key: _plain(value) for key, value in asdict(self).items()}
+        return _plain(vars(self)) | {
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+            "releases": [_plain(vars(line)) for line in self.releases],
+            "provenance": None if self.provenance is None else self.provenance.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
@@ -141,10 +147,8 @@ class PrivacyReport:
             restored[name] = math.inf if restored[name] is None else restored[name]
         restored["assumptions"] = tuple(restored["assumptions"])
         restored["warnings"] = tuple(restored["warnings"])
-        restored["releases"] = tuple(
-            ReleaseLine(**{**line, "epsilon_so_far": _restored(line["epsilon_so_far"])})
-            for line in restored["releases"]
-        )
+        lines = [line if line["epsilon_so_far"] is not None else line | _ENDLESS for line in restored["releases"]]
+        restored["releases"] = tuple([ReleaseLine(**line) for line in lines])
         if restored.get("provenance") is not None:
             restored["provenance"] = Provenance.from_dict(restored["provenance"])
         return cls(**restored)
@@ -215,20 +219,9 @@ def signed_identities(n_signed: int, n_clients: int) -> str:
     )
 
 
-def _plain(value: Any) -> Any:
-    """JSON-ready copy of a value."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _restored(value: float | None) -> float:
-    """None stands for infinity."""
-    return math.inf if value is None else value
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with None for each number that JSON cannot hold."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def _show(epsilon: float) -> str:
