@@ -41,7 +41,7 @@ from flwr_dpkmeans.privacy.losses import (
     FFT_NOISE,
     Mixture,
     NumericalLosses,
-    delta_bound,
+    gaussian_delta_bound,
     gaussian_epsilon,
     mixture_of,
     numerical_losses,
@@ -140,43 +140,6 @@ def compose_delta(events: Sequence[Event], epsilon: float) -> float:
         over = epsilon - totals.pure
         return -math.expm1(over) / (1.0 + math.exp(-totals.pure)) if over < 0.0 else 0.0
     return delta_as_drawn(totals, epsilon, _analysed_delta)
-
-
-def pld_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the total epsilon of `events` at `delta` by numerical privacy-loss distributions alone.
-
-    For comparison: where nothing is sampled it shares no arithmetic with `compose_epsilon`, which uses closed forms.
-
-    Parameters
-    ----------
-    events : sequence of Event
-        The releases, in any order.
-    delta : float
-        The total delta, greater than 0 and less than 1; below 1e-13 the result is infinite, as it is for sampled
-        releases whose multipliers are below 0.01 or that are many and little above it.
-
-    Returns
-    -------
-    float
-        The epsilon by ``dp_accounting.pld``, pessimistic, for the add-or-remove relation; a Laplace release counts as
-        the worst mechanism of its pure epsilon.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an event is of an unsupported type or `delta` is out of its range.
-    PlanError
-        If the privacy loss cannot be computed in floating point.
-
-    Examples
-    --------
-    >>> round(pld_epsilon([GaussianRelease("sums", 10.0)] * 100, 1e-6), 3)
-    4.887
-    """
-    totals, delta = add_up(events), require_delta(delta)
-    if totals.exact:
-        return math.inf
-    return epsilon_as_drawn(totals, delta, numerical_epsilon) if events else 0.0
 
 
 def _analysed_epsilon(totals: Totals, delta: float) -> float:
@@ -324,7 +287,7 @@ def gdp_delta(totals: Totals, gaussian_part: float) -> float:
     """Return the smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
     pure, tau = totals.pure, totals.tau
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return min(1.0, delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
+    return min(1.0, gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
@@ -334,7 +297,7 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
         return gaussian_epsilon(mu, delta) + pure
 
     def private(epsilon: float) -> bool:
-        return delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
+        return gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
 
     turning = _turning_epsilon(mu, pure, tau)
     return smallest_true(private, 0.0, turning) + pure if private(turning) else math.inf

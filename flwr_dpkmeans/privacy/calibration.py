@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.accounting import (
 )
 from flwr_dpkmeans.privacy.discreteness import Closeness, require_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.losses import delta_bound, gaussian_delta, smallest_true
+from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
 """What epsilon and delta are multiplied by before noise is calibrated to them.
@@ -163,8 +163,6 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     ------
     LocalMisuseError
         If an argument is out of its range.
-    PlanError
-        If the search does not converge, which no argument in range should cause.
 
     References
     ----------
@@ -181,23 +179,11 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     private_mu = max(2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)), delta * _SQRT_TWO_PI)
     epsilon, delta = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
     start = 1.0 / _refine_mu(epsilon, delta, private_mu)
-    return smallest_multiplier(lambda sigma: delta_bound(epsilon, 1.0 / sigma) <= delta, start)
+    return smallest_multiplier(lambda sigma: gaussian_delta_bound(epsilon, 1.0 / sigma) <= delta, start)
 
 
 def smallest_multiplier(private: Callable[[float], bool], start: float) -> float:
-    """Return the smallest noise multiplier that is `private`, landing on the private side.
-
-    Parameters
-    ----------
-    private : Callable[[float], bool]
-        Whether a noise multiplier is private enough; false below some multiplier and true from there on.
-    start : float
-        A multiplier greater than 0; the nearer it is to the answer, the quicker the search.
-
-    Returns
-    -------
-    float
-        A multiplier at which `private` was seen to be true, within 2^-43 of the smallest one, relatively.
+    """Return the smallest noise multiplier that is `private`, to 2^-43 of it, from above; quick from a `start` near it.
 
     Raises
     ------
@@ -233,6 +219,8 @@ def first_private(
 ) -> float:
     """Return the first scale of the lattice whose price is at most `epsilon`.
 
+    The scale before it on the lattice was seen to cost more.
+
     Parameters
     ----------
     price : Callable[[float], float]
@@ -244,12 +232,6 @@ def first_private(
     steps : int
         Scales of the lattice between a power of two and the next. As given they are floats with 21 significant bits,
         0.5e-6 to 1e-6 apart relatively.
-
-    Returns
-    -------
-    float
-        A scale whose price was seen to be at most `epsilon`, where that of the scale before it on the lattice was seen
-        to be above.
 
     Raises
     ------

@@ -92,16 +92,7 @@ SAME = Closeness()
 
 
 def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
-    """Add up the closeness of several, possibly adaptive, releases.
-
-    Parameters
-    ----------
-    parts : iterable of Closeness
-        Of each release; none at all are the same.
-
-    Returns
-    -------
-    Closeness
+    """Add up the closeness of several, possibly adaptive, releases; none at all are the same.
 
     Examples
     --------

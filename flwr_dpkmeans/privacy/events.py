@@ -26,8 +26,8 @@ class GaussianRelease:
 
     Examples
     --------
-    >>> GaussianRelease("round 1", 4.0).slack
-    0.0
+    >>> GaussianRelease("round 1", 4.0).closeness == SAME
+    True
     """
 
     name: str
@@ -37,11 +37,6 @@ class GaussianRelease:
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
         require_closeness(self.closeness)
-
-    @property
-    def slack(self) -> float:
-        """The additive part of the closeness."""
-        return self.closeness.additive
 
 
 @dataclass(frozen=True)
@@ -84,11 +79,6 @@ class SampledGaussianRelease:
                 f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
             )
         require_closeness(self.closeness)
-
-    @property
-    def slack(self) -> float:
-        """The additive part of the closeness."""
-        return self.closeness.additive
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,10 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 12)
     0.126936737507
     """
-    epsilon, mu = _require_pair(epsilon, mu)
+    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
+    mu = require_positive("mu", mu)
+    if epsilon < 0.0:
+        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
     return _delta_between(*_arguments(epsilon, mu), mu)
 
 
@@ -101,18 +104,14 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
     """Return an upper bound of `gaussian_delta`, which no rounding error of this module exceeds.
 
     It is the computed delta times one plus an allowance for rounding (about 1e-12). Rounding moves x by up to a few
-    units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in x (up to a factor near 1).
+    units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in x (up to a factor near 1). Searches ask for
+    it again and again, so `epsilon` of at least 0 and `mu` above 0 are taken as checked.
 
     Examples
     --------
     >>> 0.0 < gaussian_delta_bound(1.0, 1.0) - gaussian_delta(1.0, 1.0) < 1e-12
     True
     """
-    return delta_bound(*_require_pair(epsilon, mu))
-
-
-def delta_bound(epsilon: float, mu: float) -> float:
-    """Return `gaussian_delta_bound` of numbers that are known to be in range, as in a search."""
     x, y = _arguments(epsilon, mu)
     allowance = 2e-13 + 8.0 * _UNIT_ROUNDOFF * y * (max(x, 0.0) + 2.0)
     return _delta_between(x, y, mu) * (1.0 + allowance)
@@ -147,7 +146,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu, delta = require_positive("mu", mu), require_delta(delta)
     # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon = mu x + mu^2 / 2 there.
     enough = mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * mu)
-    return smallest_true(lambda epsilon: delta_bound(epsilon, mu) <= delta, 0.0, enough)
+    return smallest_true(lambda epsilon: gaussian_delta_bound(epsilon, mu) <= delta, 0.0, enough)
 
 
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -185,15 +184,6 @@ def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> fl
             return high
         low, high = (low, middle) if holds(middle) else (middle, high)
     raise PlanError(f"the search between {low} and {high} did not converge: give a larger epsilon or a larger delta.")
-
-
-def _require_pair(epsilon: float, mu: float) -> tuple[float, float]:
-    """Return epsilon and mu as floats, or raise if they are out of range."""
-    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
-    mu = require_positive("mu", mu)
-    if epsilon < 0.0:
-        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
-    return epsilon, mu
 
 
 def _arguments(epsilon: float, mu: float) -> tuple[float, float]:
@@ -267,7 +257,7 @@ class Mixture:
         """Return an upper bound of delta at `epsilon`, above it by rounding errors only (about 1e-11 of it)."""
         deltas = _gaussian_deltas(epsilon - self.losses, self.mu)
         size = (abs(epsilon) + np.abs(self.losses)) / self.mu + self.mu
-        # As in `delta_bound`: what moves the argument x by an ulp moves log delta by up to x + 1 ulps.
+        # As in `gaussian_delta_bound`: what moves the argument x by an ulp moves log delta by up to x + 1 ulps.
         depth = np.clip((epsilon - self.losses) / self.mu, 0.0, 40.0) + 2.0
         allowance = 4e-12 + _UNIT_ROUNDOFF * (8.0 * size * depth + 2.0 * len(self.losses))
         return float(self.probabilities @ (deltas * (1.0 + allowance)))

@@ -29,26 +29,14 @@ _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class PrivacyUnit(enum.Enum):
-    """Whose presence or absence the guarantee hides.
-
-    Examples
-    --------
-    >>> PrivacyUnit("client") is PrivacyUnit.CLIENT
-    True
-    """
+    """Whose presence or absence the guarantee hides."""
 
     RECORD = "record"
     CLIENT = "client"
 
 
 class Norm(enum.Enum):
-    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise.
-
-    Examples
-    --------
-    >>> Norm("l2") is Norm.L2
-    True
-    """
+    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise."""
 
     L1 = "l1"
     L2 = "l2"
@@ -112,18 +100,7 @@ class Sensitivity:
         return (named[1], named[2]) if named else ("", self.because)
 
     def require_reason(self, name: str) -> None:
-        """Refuse a sensitivity that cannot say why it holds, while nothing has been sent: the report must say it.
-
-        Parameters
-        ----------
-        name : str
-            Of the array.
-
-        Raises
-        ------
-        PlanError
-            If `because` is empty.
-        """
+        """Refuse, by a `PlanError`, a bound on array `name` that cannot say why it holds, before anything is sent."""
         if not self.proof[1].strip():
             raise PlanError(
                 f"the sensitivity of {name!r} is {self.bound:g}, but nothing says why it is no larger: give "
@@ -193,12 +170,7 @@ class Block:
     def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
         """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
 
-        Parameters
-        ----------
-        fraction_bits : int
-            The noise lives on multiples of ``2**-fraction_bits``.
-        n_shares : int
-            Number of honest shares that the noise is the sum of.
+        The noise lives on multiples of ``2**-fraction_bits`` and is the sum of `n_shares` honest shares.
         """
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
@@ -223,23 +195,10 @@ class Block:
 def round_events(
     blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
 ) -> tuple[Event, ...]:
-    """Describe one aggregation's releases for the accountant.
+    """Describe one aggregation's releases for the accountant; see `Block.event`.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Released together.
-    fraction_bits : int
-        Grid of the ring.
-    n_shares : int
-        Number of honest shares that the noise is the sum of.
-    sampling_rate : float
-        Probability with which each unit takes part. Below 1 one coin decides for all blocks together, so they are
-        described as one Gaussian release of the joint multiplier.
-
-    Returns
-    -------
-    tuple of Event
+    Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
+    they are described as one Gaussian release of the joint multiplier.
 
     Raises
     ------
@@ -325,15 +284,7 @@ def product_at_least(*factors: float) -> float:
 
 @dataclass(frozen=True)
 class NoisedVector:
-    """A sum with its noise in it, readable: what `ReleasedSum` is made of.
-
-    Parameters
-    ----------
-    values : ndarray of uint64
-        Ring elements.
-    events : tuple of Event
-        What the noise costs.
-    """
+    """A sum with its noise in it, readable, in ring elements, and what the noise costs: made into a `ReleasedSum`."""
 
     values: NDArray[np.uint64] = field(repr=False)
     events: tuple[Event, ...]
@@ -363,21 +314,7 @@ class ReleasedSum:
 
 
 def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Cut a noised vector into its arrays.
-
-    Parameters
-    ----------
-    vector : NoisedVector
-        From the mechanism.
-    blocks : sequence of Block
-        The plan's blocks of that round.
-    fraction_bits : int
-        Grid of the ring.
-
-    Returns
-    -------
-    ReleasedSum
-        Arrays in data units.
+    """Cut a noised vector into the arrays of the plan's `blocks` of that round, in data units.
 
     Raises
     ------
@@ -412,17 +349,10 @@ _SAMPLED = (
 def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
     """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
 
-    Parameters
-    ----------
-    block : Block
-    shared_noise : bool
-        Whether clients add the noise in shares.
-    sampling_rate : float
-        Probability with which a client takes part.
+    `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
     >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S16: one row changes the number of rows by one")
     >>> block = Block("count", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
     >>> theorem(block)[:41], theorem(block, shared_noise=True)[-18:]

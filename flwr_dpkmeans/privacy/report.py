@@ -35,10 +35,8 @@ class ReleaseLine:
 
     Parameters
     ----------
-    round_index, attempt : int
-        Which aggregation.
-    round_name, array : str
-        What was released.
+    round_index, attempt, round_name, array : int, int, str, str
+        Which aggregation, and what was released.
     norm, sensitivity : str, float
         How far one unit can move the exact sum (scaled units).
     trust : str
@@ -185,16 +183,7 @@ class PrivacyReport:
 def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: PrivacyReport) -> tuple[int, ...]:
     """Clusters that are mostly noise: those whose noisy count is less than three noise scales above zero.
 
-    Parameters
-    ----------
-    counts : sequence of float, (n_clusters,)
-        Of the last release.
-    report : PrivacyReport
-        Whose last release of counts says how much noise they have; none of it, no cluster is.
-
-    Returns
-    -------
-    tuple of int
+    The `report`'s last release of counts, (n_clusters,), says how much noise they have; none of it, no cluster is.
     """
     scales = [line.noise_scale for line in report.releases if line.array in _COUNTS]
     return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
@@ -231,21 +220,8 @@ def _show(epsilon: float) -> str:
 
 def example_report() -> PrivacyReport:
     """A small report for documentation and tests."""
-    line = ReleaseLine(
-        1,
-        0,
-        "lloyd-1",
-        "counts",
-        "l2",
-        1.0,
-        "oblivious",
-        "gaussian",
-        3.73,
-        3.73,
-        "one record lies in one cluster",
-        1.0,
-        None,
-    )
+    why = "one record lies in one cluster"
+    line = ReleaseLine(1, 0, "lloyd-1", "counts", "l2", 1.0, "oblivious", "gaussian", 3.73, 3.73, why, 1.0, None)
     return PrivacyReport(
         is_private=True,
         epsilon=1.0,

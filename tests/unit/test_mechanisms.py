@@ -82,7 +82,7 @@ def test_events_carry_multiplier_and_closeness() -> None:
     assert event.noise_multiplier == 2.0
     assert event.closeness == discrete_gaussian_closeness(3.0 * 65536, 6)
     assert event.closeness.log_ratio_above == pytest.approx(6 / (24 * (3.0 * 65536) ** 2))
-    assert 0.0 < event.slack < 1e-43
+    assert 0.0 < event.closeness.additive < 1e-43
     shared = block(multiplier=2.0, bound=2.0**-16).event(BITS, n_shares=9)
     assert isinstance(shared, GaussianRelease)
     alone = block(multiplier=2.0, bound=2.0**-16).event(BITS)

@@ -50,7 +50,7 @@ def test_the_total_holds_by_basic_composition_too() -> None:
     unslacked = [GaussianRelease(event.name, event.noise_multiplier) for event in gaussians]
     assert pure + compose_epsilon(unslacked, delta - failure) <= epsilon
     # The slack that the accountant charges covers the selections' failure.
-    assert sum(event.slack for event in gaussians) >= failure
+    assert sum(event.closeness.additive for event in gaussians) >= failure
     assert failure > 0.0
 
 
