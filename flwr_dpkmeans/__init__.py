@@ -1,32 +1,26 @@
 """Differentially private federated k-means for Flower.
 
-An algorithm is a list of private-sum rounds, a trust model decides who sees the sum, Flower carries the messages.
+An algorithm is a list of private sums, a trust model decides who may read a sum, Flower carries the messages.
 
-==================  ====================================================================
-package or module   what it is for
-==================  ====================================================================
-``estimator``       `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
-``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
-``algorithms``      ProxyLloyd, FastLloyd, FedDP-KMeans, baselines: each a list of rounds
-``server_facts``    what the server's own points tell everybody: a centre and clip bounds
-``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
-``planner``         what to expect of a run: ``python -m flwr_dpkmeans plan``, `FederatedKMeans.plan`
-``direct``          the same rounds without messages, for thousands of virtual clients
-``trust``           who adds noise and who sees sums: oblivious, central, distributed
-``rounds``          what a private-sum round is, and the state that rounds pass on
-``plan``            what a public plan is and what it costs
-``planning``        drafts it before data are touched (``plan_defaults``: what is not declared; ``plan_checks``: limits)
-``agreement``       how a client checks a plan that it received
-``reporting``       from a plan and what happened to a report
-``evaluation``      from a released evaluation to metrics with their noise
-``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report
-``secagg``          masked sums over Z_2^64 without I/O
-``kmeans``          numerics on clean arrays
-``data``            loaders, public bounds, partitions
-``results``         files and picture of a run
-``config``          the one validated configuration (``config_checks``: one sentence for each mistake)
-``errors``          three families: local misuse, peers, budget
-==================  ====================================================================
+==============  ========================================================================
+room            what it does
+==============  ========================================================================
+``estimator``   `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
+``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
+``planner``     what to expect of a run, before any data are touched
+``results``     files and picture of a run
+``baselines``   methods that need all rows in one place, to compare with
+``algorithms``  ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a list of private sums
+``node``        what one party allows and remembers: policy, ledger, identity
+``sums``        plans, rounds and trust models; how a client checks what it is asked for
+``privacy``     sensitivities, noise, accounting, report
+``secagg``      masked sums over Z_2^64 without I/O
+``kmeans``      numerics on clean arrays
+``data``        tables, public bounds, partitions
+``errors``      three families: local misuse, peers, budget
+==============  ========================================================================
+
+A room imports from rooms below it only. ``README.md`` beside this file draws them and lists all pages.
 """
 
 from __future__ import annotations

@@ -1,17 +1,23 @@
-"""Every example in the documentation runs, and everything public says what it is."""
+"""Every example in the documentation runs, everything public says what it is, and what pages point to is there."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 import logging
 import pkgutil
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import house
+import options_page
 import pytest
+from support.pages import INDEX, NAMES, PAGES, README, ROOT, anchors_of, name_of, without_code
 
 import flwr_dpkmeans
 import simulations.sources
@@ -42,8 +48,9 @@ def public_members(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def test_all_packages_are_walked() -> None:
-    expected = ("config", "estimator", "flower.strategy", "secagg.client", "privacy.ledger", "kmeans.update")
-    assert {f"flwr_dpkmeans.{name}" for name in expected} <= set(MODULES)
+    rooms = {path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")}
+    assert len(rooms) >= 10
+    assert {f"flwr_dpkmeans.{room}" for room in rooms} | {"flwr_dpkmeans.estimator"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -85,3 +92,88 @@ def test_public_names_are_importable_and_documented() -> None:
     assert set(dir(flwr_dpkmeans)) >= set(flwr_dpkmeans.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'FastLoyd'"):
         flwr_dpkmeans.FastLoyd  # noqa: B018
+
+
+# -- pages --------------------------------------------------------------------------------------------------------
+
+
+def links_of(page: Path) -> list[str]:
+    """What a page links to or shows, other pages of the web left out."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+    return [target for target in targets if not target.startswith(("http://", "https://"))]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        module = ".".join(parts[:length])
+        try:
+            spec = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            continue
+        if spec is not None:
+            member: Any = importlib.import_module(module) if parts[length:] else spec
+            for part in parts[length:]:
+                member = getattr(member, part, None)
+            return member is not None
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in links_of(page):
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        if not other.is_file() or (anchor and anchor not in anchors_of(other)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_module_and_file_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    dotted = set(re.findall(r"\b((?:flwr_dpkmeans|simulations)(?:\.[A-Za-z_]\w*)+)", text))
+    assert [name for name in sorted(dotted) if not name.endswith(".md") and not resolves(name)] == []
+    paths = set(re.findall(r"(?<![\w./~-])((?:flwr_dpkmeans|simulations|tests|conf|\.ci|\.github)/[\w./-]*\w)", text))
+    assert [path for path in sorted(paths) if "NAME" not in path and not (ROOT / path).exists()] == []
+    files = set(re.findall(r"`(?:[\w.]+/)*(\w+\.py)`", text))
+    there = {path.name for name in ("flwr_dpkmeans", "simulations", "tests") for path in (ROOT / name).rglob("*.py")}
+    assert sorted(files - there) == []
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    told = {
+        re.findall(pattern, (ROOT / name).read_text(), re.MULTILINE)[0]
+        for name, pattern in (("pyproject.toml", r'^version = "(.*)"$'), ("CITATION.cff", r"^version: (.*)$"))
+    }
+    assert told == {flwr_dpkmeans.__version__}
+
+
+def test_the_readme_is_short() -> None:
+    text = README.read_text()
+    assert len(text.split()) <= 1000
+    assert re.findall(r"^<!-- command: (\w+) -->\n```bash\n", text, re.MULTILINE) == ["run", "test"]
+
+
+def test_the_index_has_every_page() -> None:
+    named = {(INDEX.parent / target.partition("#")[0]).resolve() for target in links_of(INDEX)}
+    assert [name_of(page) for page in PAGES if page.resolve() not in named | {INDEX.resolve()}] == []
+
+
+def test_the_drawing_of_the_rooms_is_the_law_of_imports() -> None:
+    drawing = re.search(r"```text\n(.*?)```", INDEX.read_text(), re.DOTALL)
+    assert drawing is not None
+    lines = [re.split(r"\s{4,}", line.strip())[0].split() for line in drawing[1].splitlines()]
+    assert [set(line) for line in reversed(lines)] == [set(rooms) for rooms in house.LAYERS]
+
+
+def test_the_index_describes_every_room() -> None:
+    described = set(re.findall(r"^\| `(\w+)` \|", INDEX.read_text(), re.MULTILINE))
+    assert described == {path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")}
+
+
+def test_the_page_of_options_is_that_of_the_run_configuration() -> None:
+    """``python tests/options_page.py`` renews it."""
+    assert options_page.PAGE.read_text() == options_page.page()

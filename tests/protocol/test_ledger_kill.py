@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes
 
 def crashes(folder: Path, task: str, *numbers: float) -> dict[str, Any]:
     """Run one task of `ledger_crashes`."""
-    command = [sys.executable, str(Path(__file__).with_name("support.ledger_crashes.py")), str(folder), task]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "ledger_crashes.py"), str(folder), task]
     done = subprocess.run(
         [*command, *map(str, numbers)],
         capture_output=True,

@@ -19,7 +19,7 @@ from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.state import RecoveryState, least_survivors
-from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
 
 N, T, VICTIM = 12, 2, 5
@@ -63,13 +63,14 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     """Three never answer; a server then claims to have lost t of the others, and works with t more."""
     federation = make_federation(grid_parts([40] * N))
     factors: list[float] = []
-    draw = distributed.draw_noise
+    draw = trust_models.draw_noise
 
     def recording(*args: Any, share: float = 1.0, **kwargs: Any) -> Any:
-        factors.append(share)
+        if share != 1.0:  # the server's own noise is whole
+            factors.append(share)
         return draw(*args, share=share, **kwargs)
 
-    monkeypatch.setattr(distributed, "draw_noise", recording)
+    monkeypatch.setattr(trust_models, "draw_noise", recording)
     federation.faults.on_request = lambda message: message.metadata.dst_node_id not in (4, 7, 10)
     run(federation, trust=trust, algorithm="proxy_lloyd", epsilon=20.0, max_iter=None)
     memory = recall(federation.grid.context_of(VICTIM))

@@ -1,7 +1,7 @@
 """Seeded runs of every algorithm, trust model, unit, kind of noise and engine, as digests.
 
-``PYTHONPATH=.:tests:tests/unit python tests/support/golden_runs.py`` renews them. A digest may change only where a change
-of results is meant; the commit that renews the file says why.
+Renew them with ``PYTHONPATH=.:tests:tests/unit python tests/support/golden_runs.py``. A digest may change only where a
+change of results is meant; the commit that renews the file says why.
 """
 
 from __future__ import annotations

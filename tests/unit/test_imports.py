@@ -31,6 +31,7 @@ NOT_YET: frozenset[tuple[str, str]] = frozenset(
         ("algorithms.units", "config"),
         ("baselines.central", "config"),
         ("flower.memory", "algorithms.discovery"),
+        ("flower.memory", "kmeans.ranges"),
         ("flower.mod", "algorithms.discovery"),
         ("flower.mod", "config"),
         ("flower.mod", "flower.inner"),

@@ -1,4 +1,4 @@
-"""The proof table is complete: every release, every line of a report and every claim of the README has its row."""
+"""The proof table is complete: every release, every line of a report and every claim on a page has its row."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from options_page import MARK as OPTIONS_MARK
+from support.pages import NO_CLAIM, PAGES, README, ROOT, name_of, sentences_of
 from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
@@ -18,42 +20,31 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.report import PrivacyReport
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / PROOF_PAGE
-README = ROOT / "README.md"
 LETTERS = "SMCFT"
 ROW = re.compile(rf"\b[{LETTERS}]\d+\b")
-# Words of a sentence that speaks of protection; such a sentence of the README is a claim, or one of NO_CLAIMS.
+# Words of a sentence that speaks of protection; it cites its rows in brackets, or says that it claims nothing.
 SPEAKS = re.compile(
     r"\b(nobody|no party|never|protect\w*|guarantee\w*|holds? against|mask\w*|hidden|hides?|secret|at no cost"
-    r"|privacy cost|not private|private count|exact(?! match)|leak\w*|learns?|the server sees|budget|charged)\b",
+    r"|privacy cost|not private|private count|exact(?! match)|leak\w*|(?<!scikit-)learns?|the server sees|budget"
+    r"|charged)\b",
     re.IGNORECASE,
 )
-# Beginnings of sentences that use such a word and promise nothing about privacy.
-NO_CLAIMS = (
-    "Each run ends with a report that says",
-    "From a copy of this repository, install",
-    "Before any data are touched, ask",
-    "If nobody knows them, `bounds='private'` finds them",
-    '`--node-config "data-path=',
-    'With `bounds="private"` nobody needs to know the range',
-    "| trust model | who adds the noise |",
-    "- The server's operator sees who takes part",
-    "A sweep can be stopped and continued",
-    "| FedDP-KMeans, table 2: budget shares",
-    "`python -m simulations.table3`, `python -m",
-    "ProxyLloyd's own steps are equal on",
-    "- A client that lies about its data can move the result",
-    "**Audits** run the real code",
-    "| private count alone, all but one",
-    "| private count before SuLloyd",
-    "| GLloyd through Flower's messages",
-    "**Attacks** on what is released",
-    "None of 216 lies above",
-    "The exact one reaches the bound",
-    "![ROC curves of membership inference",
-    "**Planted bugs.**",
-)
+CITED = re.compile(rf"\[([{LETTERS}]\d+(?:(?:, | to )[{LETTERS}]\d+)*)\](?!\()")
+# Pages whose sentences name their tests instead, and the table itself.
+WITH_TESTS = {
+    "flwr_dpkmeans/privacy/README.md",
+    "flwr_dpkmeans/secagg/README.md",
+    "flwr_dpkmeans/secagg/THREATS.md",
+    "flwr_dpkmeans/node/LEDGER.md",
+    "flwr_dpkmeans/algorithms/PROXY_LLOYD.md",
+    "flwr_dpkmeans/algorithms/FEDDP_KMEANS.md",
+}
+CLAIMING = [
+    page
+    for page in PAGES
+    if name_of(page) not in WITH_TESTS and (page == README or name_of(page).startswith("flwr_dpkmeans/"))
+]
 
 
 def cells_of(line: str) -> list[str]:
@@ -89,10 +80,6 @@ def names_in(text: str) -> set[str]:
         assert letter == letter_again
         found |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
     return found
-
-
-def unspaced(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_rows_are_counted_without_gaps() -> None:
@@ -267,39 +254,39 @@ def test_a_private_runs_guarantee_names_rows_about_its_trust_model(trust: str) -
     assert brackets <= set(rows())
 
 
-def claims() -> list[tuple[str, set[str]]]:
-    return [(row[0], names_in(row[1])) for row in table("Claims elsewhere")]
+def listed_claims() -> dict[str, list[str]]:
+    """The brackets of every page, as the table lists them."""
+    return {page.strip("`"): brackets.split("; ") for page, brackets in table("Claims elsewhere")}
 
 
-@pytest.mark.parametrize(("sentence", "names"), claims(), ids=[sentence[:40] for sentence, _ in claims()])
-def test_every_claim_stands_in_the_readme_and_has_rows(sentence: str, names: set[str]) -> None:
-    assert unspaced(sentence) in unspaced(README.read_text())
-    assert names
-    assert names <= set(rows())
+def claimed_sentences(page: Path) -> list[str]:
+    """Sentences of a page, without what is made from ``pyproject.toml``."""
+    return sentences_of(page.read_text().partition(OPTIONS_MARK)[0])
 
 
-def sentences_of_the_readme() -> list[str]:
-    """Sentences outside of code blocks."""
-    text = re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL)
-    blocks = [unspaced(block) for block in re.split(r"\n\s*\n|\n(?=[-#|] ?)", text)]
-    return [sentence for block in blocks for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`\[])", block) if sentence]
+def test_the_table_lists_every_page_that_claims_something() -> None:
+    assert set(listed_claims()) == {name_of(page) for page in CLAIMING if CITED.search(page.read_text())}
 
 
-def test_every_sentence_of_the_readme_about_protection_is_a_claim_with_a_row() -> None:
-    """A claim may be a part of a sentence, or reach over two."""
-    text = unspaced(" ".join(sentences_of_the_readme()))
-    claimed = [unspaced(sentence) for sentence, _ in claims()]
-    spans = [(found.start(), found.end()) for one in claimed for found in re.finditer(re.escape(one), text)]
-    left, start = [], 0
-    for sentence in sentences_of_the_readme():
-        start = text.index(sentence, start)
-        end = start + len(sentence)
-        covered = any(first < end and last > start for first, last in spans)
-        if SPEAKS.search(sentence) and not covered and not sentence.startswith(NO_CLAIMS):
-            left.append(sentence)
+@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
+def test_a_page_claims_what_the_table_says(page: Path) -> None:
+    """A claim that disappears from a page, or a new one, is noticed here."""
+    cited = sorted(CITED.findall(page.read_text()))
+    assert cited == listed_claims().get(name_of(page), [])
+    assert names_in(" ".join(cited)) <= set(rows())
+
+
+@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
+def test_every_sentence_about_protection_cites_its_rows(page: Path) -> None:
+    left = [
+        sentence
+        for sentence in claimed_sentences(page)
+        if SPEAKS.search(sentence) and not CITED.search(sentence) and NO_CLAIM not in sentence
+    ]
     assert left == []
 
 
-def test_sentences_that_claim_nothing_still_stand_in_the_readme() -> None:
-    sentences = sentences_of_the_readme()
-    assert [start for start in NO_CLAIMS if not any(one.startswith(start) for one in sentences)] == []
+@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
+def test_no_sentence_says_needlessly_that_it_claims_nothing(page: Path) -> None:
+    marked = [sentence for sentence in claimed_sentences(page) if NO_CLAIM in sentence]
+    assert [sentence for sentence in marked if CITED.search(sentence) or not SPEAKS.search(sentence)] == []

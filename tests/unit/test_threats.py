@@ -6,13 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    *sorted((ROOT / "flwr_dpkmeans").rglob("*.md")),
-    *sorted((ROOT / "simulations").rglob("*.md")),
-    ROOT / "README.md",
-]
+from support.pages import PAGES, ROOT, name_of
 
 
 def defined_tests() -> set[str]:
@@ -22,7 +16,7 @@ def defined_tests() -> set[str]:
     return names | {name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=[name_of(page) for page in PAGES])
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page.read_text()))
     assert sorted(named - defined_tests()) == []

@@ -340,9 +340,8 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_is_said_that_constant_time_is_not_claimed() -> None:
-    """In the README's limits, beside the sources of noise, and beside keys and masks."""
-    readme = (ROOT / "README.md").read_text()
-    limits = readme.partition("## Known limits")[2].partition("\n## ")[0]
+    """On the page of limits, beside the sources of noise, and beside keys and masks."""
+    limits = (PACKAGE / "LIMITS.md").read_text()
     for text in (limits, SecureNoise.__doc__ or "", (PACKAGE / "secagg" / "README.md").read_text()):
         assert "Constant time is not claimed" in text
     assert "how long a draw of noise takes" in " ".join(limits.split())
