@@ -21,9 +21,9 @@ from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, draw_noise
-from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, ClusterState
 from flwr_dpkmeans.sums.trust import as_released

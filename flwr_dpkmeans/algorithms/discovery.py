@@ -25,7 +25,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     one_vote,
     range_histogram,
 )
-from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.defaults import counted_examples
 from flwr_dpkmeans.sums.plan import Box, Plan, PlannedRound

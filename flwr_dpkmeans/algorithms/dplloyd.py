@@ -24,9 +24,9 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
 )
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.privacy.slack import Closeness
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
 
 SULLOYD_CONSTANT = 500.0

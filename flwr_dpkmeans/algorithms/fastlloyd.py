@@ -18,8 +18,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
 from flwr_dpkmeans.config import Schedule
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
+from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.slack import Closeness
 from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, PrivateSum
 
 BOX_BOUND = 1.0

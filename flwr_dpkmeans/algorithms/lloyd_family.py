@@ -14,10 +14,10 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.packing import sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
-from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, calibrate_gaussian
-from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
+from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.sums.round import Array, ClusterState, InitialState
 
 MIN_ITERATIONS = 2

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import NoiseFamily
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
-from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from flwr_dpkmeans.baselines.selection import SELECTION_SLACK, selection_rate
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
-from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, PureRelease, calibrate_gaussian, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
+from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
-from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
 
 # Part of epsilon that goes to the selections, and parts of the squared GDP parameter of the Gaussian releases, which
 # add up to 1. The best of nine splits on mixtures of 64 Gaussians in 100 dimensions with 50,000 points.

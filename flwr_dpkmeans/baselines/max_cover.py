@@ -26,7 +26,7 @@ from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, Cove
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
 from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.clipping import largest_kept_square
-from flwr_dpkmeans.privacy.accounting import Event
+from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.noise import NoiseSource
 
 _RESTARTS = 10

@@ -52,7 +52,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.gaussian import smallest_true
+from flwr_dpkmeans.privacy.losses import smallest_true
 from flwr_dpkmeans.privacy.noise import NoiseSource
 
 _WEIGHT_BITS = 192

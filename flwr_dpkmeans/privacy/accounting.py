@@ -4,25 +4,31 @@ Events only describe what was released; the functions here price them. The relea
 on what the earlier ones showed. The rules are
 
 * Gaussian releases: Gaussian differential privacy composes exactly, ``mu^2 = sum 1 / multiplier^2`` (Dong, Roth and
-  Su 2022, Corollary 2); see ``gaussian``.
+  Su 2022, Corollary 2), and has a price in closed form.
 * Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons, which is exact for the adaptive
   pure statement.
 * Both: each pure release counts as the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015), whatever the
-  grid and dimension of its noise; see ``mixture``. Where their number follows from an earlier release, all of them
-  count as one; see ``events.with_joint_pure_release``.
+  grid and dimension of its noise. Where their number follows from an earlier release, all of them count as one; see
+  ``events.with_joint_pure_release``.
 * Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
-  ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included;
-  see ``pld``.
+  ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included.
 * Discrete noise: probabilities of what is drawn are within factors ``exp(a)`` and ``exp(b)`` of those of what is
   analysed, up to a probability ``tau``; each adds up over the list. Drawn noise costs ``epsilon + a + b`` and ``exp(a)
-  (delta + (1 + exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; see ``slack``.
+  (delta + (1 + exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; see ``discreteness``.
 
-This module gathers the names that others use; the rooms behind it are ``events`` (what was released), ``composition``
-(the total price), ``pld`` (an independent price) and ``calibration`` (from a price to the noise).
+Formulas and proofs of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
 """
 
-from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, calibrate_scale
-from flwr_dpkmeans.privacy.composition import compose_delta, compose_epsilon
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
+from flwr_dpkmeans.privacy.discreteness import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
@@ -30,21 +36,363 @@ from flwr_dpkmeans.privacy.events import (
     LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
-    joint_sampled_release,
 )
-from flwr_dpkmeans.privacy.pld import pld_epsilon
+from flwr_dpkmeans.privacy.losses import (
+    FFT_NOISE,
+    Mixture,
+    NumericalLosses,
+    gaussian_delta_bound,
+    gaussian_epsilon,
+    mixture_of,
+    numerical_losses,
+    smallest_true,
+)
 
-__all__ = [
-    "Event",
-    "ExactRelease",
-    "GaussianRelease",
-    "LaplaceRelease",
-    "PureRelease",
-    "SampledGaussianRelease",
-    "calibrate_gaussian",
-    "calibrate_scale",
-    "compose_delta",
-    "compose_epsilon",
-    "joint_sampled_release",
-    "pld_epsilon",
-]
+# Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
+_SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
+# Sampled releases of a larger mu have losses of some mu^2, beyond a numerical price.
+_LARGEST_MU = 100.0
+
+
+def compose_epsilon(events: Sequence[Event], delta: float) -> float:
+    """Return the total epsilon of `events` at `delta`.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        The releases, in any order.
+    delta : float
+        The total delta, less than 1; greater than 0 if there is a Gaussian release, sampled or not, else at least 0.
+
+    Returns
+    -------
+    float
+        The epsilon: 0.0 for no events, infinity if any release is exact.
+
+    Raises
+    ------
+    LocalMisuseError
+        If an event is of an unsupported type or `delta` is out of its range.
+    PlanError
+        If the noise that is drawn is too far from the noise that is analysed for any epsilon at `delta`.
+
+    Notes
+    -----
+    Sampled releases import ``dp_accounting`` and take some 10 ms for each distinct one (by multiplier and rate);
+    mixtures take some milliseconds, Gaussian releases alone less than one. Sampled releases with a delta below 1e-13
+    are priced as if everybody were included, since numerical convolutions are not exact enough.
+
+    Examples
+    --------
+    >>> round(compose_epsilon([GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
+    4.886554
+    >>> compose_epsilon([LaplaceRelease("counts", 4.0)] * 3, 0.0)
+    0.75
+    """
+    totals = add_up(events)
+    delta = require_real("delta", delta, "give a small number such as 1e-6")
+    if totals.mu > 0.0 or not 0.0 <= delta < 1.0:
+        delta = require_delta(delta)
+    if totals.exact:
+        return math.inf
+    if totals.mu == 0.0:
+        return totals.pure
+    return _require_finite(epsilon_as_drawn(totals, delta, _analysed_epsilon), totals, delta)
+
+
+def compose_delta(events: Sequence[Event], epsilon: float) -> float:
+    """Return the total delta of `events` at `epsilon`.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        The releases, in any order.
+    epsilon : float
+        The total epsilon, at least 0.
+
+    Returns
+    -------
+    float
+        The delta, from 0.0 to 1.0; 1.0 if any release is exact.
+
+    Raises
+    ------
+    LocalMisuseError
+        If an event is of an unsupported type or `epsilon` is out of its range.
+
+    Notes
+    -----
+    Laplace releases whose epsilons sum to E above `epsilon` cost at most (exp(E) - exp(epsilon)) / (exp(E) + 1), the
+    value for randomized response, which is the worst E-DP mechanism (Kairouz, Oh and Viswanath 2015).
+
+    Examples
+    --------
+    >>> round(compose_delta([GaussianRelease("sums", 10.0)] * 100, 1.0), 12)
+    0.126936737507
+    """
+    totals = add_up(events)
+    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
+    if epsilon < 0.0:
+        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
+    if totals.exact:
+        return 1.0
+    if totals.mu == 0.0:
+        over = epsilon - totals.pure
+        return -math.expm1(over) / (1.0 + math.exp(-totals.pure)) if over < 0.0 else 0.0
+    return delta_as_drawn(totals, epsilon, _analysed_delta)
+
+
+def _analysed_epsilon(totals: Totals, delta: float) -> float:
+    """Return the least epsilon by any rule, for the noise that is analysed and its slack."""
+    epsilon = gdp_epsilon(totals, delta)
+    if totals.pure_epsilons:
+        epsilon = min(epsilon, _mixture_epsilon(totals, delta))
+    if totals.sampled:
+        epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
+    return epsilon
+
+
+def _analysed_delta(totals: Totals, epsilon: float) -> float:
+    """Return the least delta by any rule, for the noise that is analysed and its slack."""
+    delta = 1.0
+    if epsilon >= totals.pure:
+        delta = min(delta, gdp_delta(totals, epsilon - totals.pure))
+    if totals.pure_epsilons:
+        delta = min(delta, _mixture_delta(totals, epsilon))
+    if totals.sampled:
+        delta = min(delta, _numerical_delta(totals.merged(), epsilon))
+    return delta
+
+
+# -- what a list adds up to ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a list of events adds up to.
+
+    Parameters
+    ----------
+    mu : float
+        GDP parameter of the Gaussian releases, the sampled ones counted as if everybody were included (an upper
+        bound: the hockey-stick divergence is jointly convex).
+    closeness : Closeness
+        Of all noise that is drawn to the noise that is analysed.
+    pure_epsilons : tuple of float
+        Of the Laplace and the other pure releases, in increasing order.
+    sampled : tuple of SampledGaussianRelease
+        Those with a rate below 1, as it is priced.
+    multipliers : tuple of float
+        Of the Gaussian releases that are not sampled, nor priced as sampled.
+    exact : bool
+        Whether a release had no noise.
+    """
+
+    mu: float
+    closeness: Closeness = SAME
+    pure_epsilons: tuple[float, ...] = ()
+    sampled: tuple[SampledGaussianRelease, ...] = ()
+    multipliers: tuple[float, ...] = ()
+    exact: bool = False
+
+    @property
+    def pure(self) -> float:
+        """Sum of the pure epsilons."""
+        return math.fsum(self.pure_epsilons)
+
+    @property
+    def tau(self) -> float:
+        """The slack: the additive part of the closeness."""
+        return self.closeness.additive
+
+    def merged(self) -> Totals:
+        """Return the same with one Gaussian release in place of all that are not sampled."""
+        if len(self.multipliers) < 2:
+            return self
+        mu = math.hypot(*[1.0 / multiplier for multiplier in self.multipliers])
+        return replace(self, multipliers=(1.0 / mu,))
+
+
+def add_up(events: Sequence[Event]) -> Totals:
+    """Add up `events`, refusing any of an unsupported type."""
+    multipliers: list[float] = []
+    sampled: list[SampledGaussianRelease] = []
+    closeness: list[Closeness] = []
+    pure: list[float] = []
+    exact = False
+    for event in events:
+        match event:
+            case SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
+                sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
+                closeness.append(event.closeness)
+            case GaussianRelease() | SampledGaussianRelease():
+                multipliers.append(event.noise_multiplier)
+                closeness.append(event.closeness)
+            case LaplaceRelease() | PureRelease():
+                pure.append(event.epsilon)
+            case ExactRelease():
+                exact = True
+            case _:
+                raise LocalMisuseError(
+                    f"an event is of type {type(event).__name__!r}, which has no price: give a GaussianRelease, "
+                    "a SampledGaussianRelease, a LaplaceRelease, a PureRelease or an ExactRelease."
+                )
+    mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
+    if not (math.isfinite(mu) and math.isfinite(sum(pure))):
+        raise LocalMisuseError(
+            "the noise multipliers are too small for a finite epsilon: give multipliers above 1e-100."
+        )
+    return Totals(mu, joint_closeness(closeness), tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
+
+
+def _require_finite(epsilon: float, totals: Totals, delta: float) -> float:
+    """Return `epsilon`, or say that the slack is to blame for its being infinite."""
+    if math.isfinite(epsilon):
+        return epsilon
+    raise PlanError(
+        f"the releases have a slack of {totals.tau:.3g} and a log-ratio of {totals.closeness.log_ratio_above:.3g} to "
+        f"continuous noise, which leaves no room within delta = {delta:.3g}: use a finer noise grid or a larger delta."
+    )
+
+
+# -- from analysed to drawn noise ---------------------------------------------------------------------------------
+
+
+def epsilon_as_drawn(totals: Totals, delta: float, price: Callable[[Totals, float], float]) -> float:
+    """Return the epsilon at `delta` of the noise that is drawn, from a price of the noise that is analysed.
+
+    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see `discreteness`.
+    """
+    left = delta * math.exp(-totals.closeness.log_ratio_above)
+    return price(totals, left) + totals.closeness.log_ratio if left > 0.0 else math.inf
+
+
+def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, float], float]) -> float:
+    """Return the delta at `epsilon` of the noise that is drawn, from a price of the noise that is analysed."""
+    analysed = epsilon - totals.closeness.log_ratio
+    factor = math.exp(min(totals.closeness.log_ratio_above, 700.0))
+    delta = min(1.0, factor * price(totals, max(0.0, analysed)))
+    if analysed >= 0.0:
+        return delta
+    # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >= exp(-e) (Q - delta), and Q <= 1.
+    return -math.expm1(analysed) + math.exp(analysed) * delta
+
+
+# -- prices of analysed noise, slack included ---------------------------------------------------------------------
+# In u = exp(epsilon), every delta here is convex and falls; the cost of slack is linear with slope tau (times exp(pure)
+# where the Gaussian part's epsilon is meant). Beyond some epsilon their sum rises again, and is not searched there.
+
+
+def gdp_delta(totals: Totals, gaussian_part: float) -> float:
+    """Return the smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
+    pure, tau = totals.pure, totals.tau
+    epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
+    return min(1.0, gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
+
+
+def gdp_epsilon(totals: Totals, delta: float) -> float:
+    """Return the smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
+    mu, pure, tau = totals.mu, totals.pure, totals.tau
+    if tau == 0.0:
+        return gaussian_epsilon(mu, delta) + pure
+
+    def private(epsilon: float) -> bool:
+        return gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
+
+    turning = _turning_epsilon(mu, pure, tau)
+    return smallest_true(private, 0.0, turning) + pure if private(turning) else math.inf
+
+
+def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
+    """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y = epsilon/mu + mu/2, is that of slack."""
+    if tau == 0.0:
+        return math.inf
+    exponent = pure + math.log(tau)
+    if exponent >= math.log(0.5):
+        return 0.0
+    y = -NormalDist().inv_cdf(math.exp(exponent))
+    return max(0.0, mu * (y - 0.5 * mu))
+
+
+def _mixture_delta(totals: Totals, epsilon: float) -> float:
+    """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of Gaussian and pure releases."""
+    mixture = mixture_of(totals.mu, totals.pure_epsilons)
+    epsilon = _mixture_turning_epsilon(mixture, totals.tau, epsilon)
+    return min(1.0, mixture.delta(epsilon) + slack_cost(totals.tau, epsilon))
+
+
+def _mixture_epsilon(totals: Totals, delta: float) -> float:
+    """Return the smallest epsilon at `delta` by the mixture, rounded up; infinity if slack leaves no room."""
+    mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.tau
+    # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
+    enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
+    enough = _mixture_turning_epsilon(mixture, tau, enough)
+
+    def private(epsilon: float) -> bool:
+        return mixture.delta(epsilon) + slack_cost(tau, epsilon) <= delta
+
+    return smallest_true(private, 0.0, enough) if private(enough) else math.inf
+
+
+def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
+    """Return the epsilon, at most `high`, at which the slope of delta, minus the absent tail, is that of slack."""
+    if tau == 0.0 or mixture.absent_tail(high) > tau:
+        return high
+    return smallest_true(lambda epsilon: mixture.absent_tail(epsilon) <= tau, 0.0, high)
+
+
+def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) -> float:
+    """Return the smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none.
+
+    A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth either.
+    """
+    losses, tau = _losses_of(totals, coarseness) if delta > FFT_NOISE else None, totals.tau
+    if losses is None:
+        return math.inf
+    epsilon = losses.epsilon(delta)
+    if tau == 0.0 or math.isinf(epsilon):
+        return epsilon
+
+    def cost(trial: float) -> float:
+        return losses.delta(trial) + slack_cost(tau, trial)
+
+    if cost(epsilon) <= delta:
+        return epsilon
+    # Slack alone costs more than delta beyond `highest`.
+    highest = math.log(delta / tau - 1.0) if delta > 2.0 * tau else -math.inf
+    if highest <= epsilon:
+        return math.inf
+    cheapest = _lowest_point(cost, epsilon, highest)
+    return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
+
+
+def _numerical_delta(totals: Totals, epsilon: float) -> float:
+    """Return a delta at `epsilon` by privacy-loss distributions."""
+    losses = _losses_of(totals)
+    return 1.0 if losses is None else min(1.0, losses.delta(epsilon) + slack_cost(totals.tau, epsilon))
+
+
+def _losses_of(totals: Totals, coarseness: float = 1.0) -> NumericalLosses | None:
+    """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
+    if totals.sampled and totals.mu > _LARGEST_MU:
+        return None
+    groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
+    groups.update((multiplier, 1.0) for multiplier in totals.multipliers)
+    return numerical_losses(groups, totals.pure_epsilons, coarseness)
+
+
+def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Return about where a function that falls and then rises is smallest, by golden sections."""
+    ratio = 0.5 * (math.sqrt(5.0) - 1.0)
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    cost_left, cost_right = cost(left), cost(right)
+    while high - low > 1e-7 * high:
+        if cost_left <= cost_right:
+            high, right, cost_right = right, left, cost_left
+            left = high - ratio * (high - low)
+            cost_left = cost(left)
+        else:
+            low, left, cost_left = left, right, cost_right
+            right = low + ratio * (high - low)
+            cost_right = cost(right)
+    return left if cost_left <= cost_right else right

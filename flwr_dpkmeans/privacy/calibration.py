@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
-from flwr_dpkmeans.privacy.composition import compose_epsilon
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease, require_closeness
-from flwr_dpkmeans.privacy.gaussian import CALIBRATION_SHADE, gaussian_noise_multiplier, smallest_multiplier
-from flwr_dpkmeans.privacy.pld import numerical_epsilon
-from flwr_dpkmeans.privacy.search import first_private
-from flwr_dpkmeans.privacy.slack import Closeness
-from flwr_dpkmeans.privacy.totals import Totals, add_up, delta_as_drawn, epsilon_as_drawn, gdp_delta, gdp_epsilon
+from flwr_dpkmeans.privacy.accounting import (
+    Totals,
+    add_up,
+    compose_epsilon,
+    delta_as_drawn,
+    epsilon_as_drawn,
+    gdp_delta,
+    gdp_epsilon,
+    numerical_epsilon,
+)
+from flwr_dpkmeans.privacy.discreteness import Closeness, require_closeness
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
+
+CALIBRATION_SHADE = 1.0 - 2.0**-41
+"""What epsilon and delta are multiplied by before noise is calibrated to them.
+
+A calibrated plan is priced again by a search of its own, whose last digits must not end above the request."""
 
 _COARSENESS = 8.0
+_SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
+_RELATIVE_PRECISION = 2.0**-43
+_STEPS_PER_OCTAVE = 2**20
+_LARGEST_OCTAVE = 333  # a scale of about 1e100
+_LONGEST_JUMP = 16.0  # octaves
+_MOST_PRICES = 500
 
 
 def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness] | None = None) -> float:
@@ -125,6 +143,119 @@ def calibrate_scale(
     return first_private(price, epsilon, start)
 
 
+def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up.
+
+    Parameters
+    ----------
+    epsilon : float
+        The epsilon, greater than 0.
+    delta : float
+        The delta, greater than 0 and less than 1.
+
+    Returns
+    -------
+    float
+        The standard deviation over the L2 sensitivity. ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds,
+        and sigma is above the smallest such value by about 1e-12 of it.
+
+    Raises
+    ------
+    LocalMisuseError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Balle and Wang 2018, Theorem 8 and Algorithm 1.
+
+    Examples
+    --------
+    >>> round(gaussian_noise_multiplier(1.0, 1e-6), 6)
+    4.224679
+    """
+    epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
+    tail = math.sqrt(-2.0 * math.log(delta))
+    # Two values of mu that are surely private: the tail bound of `gaussian_epsilon`, and delta(0) <= mu / sqrt(2 pi).
+    private_mu = max(2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)), delta * _SQRT_TWO_PI)
+    epsilon, delta = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
+    start = 1.0 / _refine_mu(epsilon, delta, private_mu)
+    return smallest_multiplier(lambda sigma: gaussian_delta_bound(epsilon, 1.0 / sigma) <= delta, start)
+
+
+def smallest_multiplier(private: Callable[[float], bool], start: float) -> float:
+    """Return the smallest noise multiplier that is `private`, to 2^-43 of it, from above; quick from a `start` near it.
+
+    Raises
+    ------
+    PlanError
+        If no multiplier up to 1e100 is private, or every one down to 1e-100 is.
+
+    Examples
+    --------
+    >>> round(smallest_multiplier(lambda sigma: sigma >= 3.0, 1.0), 10)
+    3.0
+    """
+    low = high = start
+    step = _RELATIVE_PRECISION
+    while not private(high):
+        low, high, step = high, high * (1.0 + step), 8.0 * step
+        if not high < 1e100:
+            raise PlanError(
+                "no noise multiplier up to 1e100 meets the privacy condition: "
+                "give a larger epsilon, a larger delta or a finer grid."
+            )
+    while private(low):
+        low, high, step = low / (1.0 + step), low, 8.0 * step
+        if not low > 1e-100:
+            raise PlanError(
+                "every noise multiplier down to 1e-100 meets the privacy condition: "
+                "give a smaller epsilon or a smaller delta."
+            )
+    return smallest_true(private, low, high)
+
+
+def first_private(
+    price: Callable[[float], float], epsilon: float, start: float, *, steps: int = _STEPS_PER_OCTAVE
+) -> float:
+    """Return the first scale of the lattice whose price is at most `epsilon`.
+
+    The scale before it on the lattice was seen to cost more.
+
+    Parameters
+    ----------
+    price : Callable[[float], float]
+        The epsilon at a noise scale, which must not increase with the scale; may be 0 or infinite.
+    epsilon : float
+        The largest epsilon allowed, greater than 0.
+    start : float
+        A scale greater than 0; the nearer it is to the answer, the quicker the search.
+    steps : int
+        Scales of the lattice between a power of two and the next. As given they are floats with 21 significant bits,
+        0.5e-6 to 1e-6 apart relatively.
+
+    Raises
+    ------
+    PlanError
+        If no scale up to 1e100 is private, every one down to 1e-100 is, or a price is not a number.
+
+    Examples
+    --------
+    >>> round(first_private(lambda scale: 1.0 / scale, 0.3, 1.0), 5)
+    3.33333
+    """
+    farthest = _LARGEST_OCTAVE * steps
+    bracket = _Bracket(steps, low=-farthest - 1, high=farthest + 1)
+    index = min(max(_index_of(start, steps), -farthest), farthest)
+    for _ in range(_MOST_PRICES):
+        bracket.add(index, _log_excess(price(_scale_at(index, steps)), epsilon))
+        if bracket.is_closed:
+            return _scale_at(bracket.high, steps)
+        index = bracket.next_index()
+    raise PlanError(
+        f"the search for the noise of epsilon = {epsilon:g} did not converge: give a larger epsilon or a larger delta."
+    )
+
+
 def _sampled_start(events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, start: float) -> float:
     """Return a scale near the answer by two cheap prices, which saves convolutions on the fine grid."""
 
@@ -165,3 +296,97 @@ def _weak_multiplier(event: SampledGaussianRelease) -> float:
     """Return the multiplier of the limit, 1 / (rate sqrt(exp(1 / multiplier^2) - 1)), at most unsampled."""
     mu = 1.0 / event.noise_multiplier
     return 1.0 / min(max(event.sampling_rate * math.sqrt(math.expm1(min(mu * mu, 700.0))), 1e-100), mu)
+
+
+def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
+    """Return a mu near the solution of gaussian_delta(epsilon, mu) = delta, by Newton steps in log mu and log delta."""
+    for _ in range(12):
+        value, x = gaussian_delta(epsilon, mu), epsilon / mu - 0.5 * mu
+        slope = mu * math.exp(-0.5 * x * x) / _SQRT_TWO_PI  # the derivative of delta in log mu is mu phi(x)
+        if value == 0.0 or slope == 0.0:
+            break
+        step = math.log(delta / value) * value / slope
+        mu *= math.exp(max(-1.0, min(1.0, step)))
+        if abs(step) < _RELATIVE_PRECISION:
+            break
+    return mu
+
+
+@dataclass
+class _Bracket:
+    """What a search knows: the last scale seen not to be private, the first seen to be, and the two latest prices."""
+
+    steps: int
+    low: int
+    high: int
+    shortest: int = 1
+    latest: tuple[int, float] | None = None
+    before: tuple[int, float] | None = None
+    widths: tuple[int, ...] = ()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the first private scale is known."""
+        return self.high - self.low == 1
+
+    def add(self, index: int, excess: float) -> None:
+        """Note the logarithm of price over epsilon at a scale."""
+        if excess <= 0.0:
+            self.high = min(self.high, index)
+        else:
+            self.low = max(self.low, index)
+        if self.low >= _LARGEST_OCTAVE * self.steps:
+            raise PlanError(
+                "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger "
+                "epsilon or a larger delta."
+            )
+        if self.high <= -_LARGEST_OCTAVE * self.steps:
+            raise PlanError("every noise scale down to 1e-100 is private enough: give a smaller epsilon or delta.")
+        self.before, self.latest = self.latest, (index, excess)
+        self.widths = (*self.widths[-2:], self.high - self.low)
+
+    def next_index(self) -> int:
+        """Return the scale to price next, strictly inside the bracket."""
+        assert self.latest is not None
+        index, excess = self.latest
+        step = max(-_LONGEST_JUMP, min(_LONGEST_JUMP, -excess / self._slope())) * self.steps
+        if self.low < -_LARGEST_OCTAVE * self.steps or self.high > _LARGEST_OCTAVE * self.steps:
+            # One side is unknown: go at least 1, 8, 64, ... scales further, however flat the price is.
+            guess = math.ceil(index + (max(step, self.shortest) if excess > 0.0 else min(step, -self.shortest)))
+            self.shortest *= 8
+        elif math.isinf(excess) or (len(self.widths) == 3 and 2 * self.widths[-1] > self.widths[0]):
+            guess = (self.low + self.high) // 2
+        else:
+            guess = math.ceil(index + step)
+        return min(max(guess, self.low + 1), self.high - 1)
+
+    def _slope(self) -> float:
+        """Return the change of the latest excess per octave; as if the price were 1 / scale if it is not known."""
+        usual = -math.log(2.0)
+        if self.latest is None or self.before is None or self.latest[0] == self.before[0]:
+            return usual
+        rise = (self.latest[1] - self.before[1]) / (self.latest[0] - self.before[0]) * self.steps
+        return rise if -math.inf < rise < -1e-6 else usual
+
+
+def _log_excess(price: float, epsilon: float) -> float:
+    """Return log(price / epsilon), minus infinity for a price of 0."""
+    if math.isnan(price):
+        raise PlanError("a price is not a number: give noise multipliers nearer to 1.")
+    if price <= 0.0:
+        return -math.inf
+    # At the boundary the sign must be that of the comparison, whatever the rounding of the logarithm.
+    excess = math.log(price) - math.log(epsilon) if price < math.inf else math.inf
+    return max(excess, 5e-324) if price > epsilon else min(excess, 0.0)
+
+
+def _scale_at(index: int, steps: int) -> float:
+    """Return a scale of the lattice: equal steps within every octave."""
+    exponent, step = divmod(index, steps)
+    return math.ldexp(1.0 + step / steps, exponent)
+
+
+def _index_of(scale: float, steps: int) -> int:
+    """Return the index of a scale of the lattice near `scale`."""
+    mantissa, exponent = math.frexp(scale)
+    return (exponent - 1) * steps + round((2.0 * mantissa - 1.0) * steps)

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import LocalMisuseError, require_positive
-from flwr_dpkmeans.privacy.slack import SAME, Closeness, joint_closeness
-
-_REPETITION = "a repetition"
+from flwr_dpkmeans.privacy.discreteness import SAME, Closeness, joint_closeness, require_closeness
 
 
 @dataclass(frozen=True)
@@ -22,19 +20,14 @@ class GaussianRelease:
     name : str
         What was released.
     noise_multiplier : float
-        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
+        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`.
     closeness : Closeness
         Of the noise that is drawn to the continuous Gaussian that is analysed.
 
-    Raises
-    ------
-    LocalMisuseError
-        If a value is out of its range.
-
     Examples
     --------
-    >>> GaussianRelease("round 1", 4.0).slack
-    0.0
+    >>> GaussianRelease("round 1", 4.0).closeness == SAME
+    True
     """
 
     name: str
@@ -44,71 +37,6 @@ class GaussianRelease:
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
         require_closeness(self.closeness)
-
-    @property
-    def slack(self) -> float:
-        """The additive part of the closeness."""
-        return self.closeness.additive
-
-
-@dataclass(frozen=True)
-class LaplaceRelease:
-    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``.
-
-    Parameters
-    ----------
-    name : str
-        What was released.
-    noise_multiplier : float
-        Scale of the noise over the L1 sensitivity; finite and greater than 0.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `noise_multiplier` is out of its range.
-
-    Examples
-    --------
-    >>> LaplaceRelease("count", 2.0).noise_multiplier
-    2.0
-    """
-
-    name: str
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-
-
-@dataclass(frozen=True)
-class PureRelease:
-    """A release that is pure epsilon-DP, such as the outcome of an exponential mechanism.
-
-    It is priced like a Laplace release of the same epsilon: as the worst mechanism of its pure epsilon.
-
-    Parameters
-    ----------
-    name : str
-        What was released.
-    epsilon : float
-        Its pure epsilon; finite and greater than 0.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `epsilon` is out of its range.
-
-    Examples
-    --------
-    >>> PureRelease("choice", 0.5).epsilon
-    0.5
-    """
-
-    name: str
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -122,19 +50,11 @@ class SampledGaussianRelease:
 
     Parameters
     ----------
-    name : str
-        What was released.
-    noise_multiplier : float
-        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0.
+    name, noise_multiplier, closeness
+        As of a `GaussianRelease`; sampling does not change the closeness.
     sampling_rate : float
-        Probability of inclusion, greater than 0 and at most 1. At 1 this is a `GaussianRelease`.
-    closeness : Closeness
-        Of the noise that is drawn to the continuous Gaussian that is analysed; sampling does not change it.
-
-    Raises
-    ------
-    LocalMisuseError
-        If a value is out of its range.
+        Probability of inclusion, greater than 0 and at most 1, else `LocalMisuseError`. At 1 this is a
+        `GaussianRelease`.
 
     References
     ----------
@@ -160,26 +80,65 @@ class SampledGaussianRelease:
             )
         require_closeness(self.closeness)
 
-    @property
-    def slack(self) -> float:
-        """The additive part of the closeness."""
-        return self.closeness.additive
-
 
 @dataclass(frozen=True)
-class ExactRelease:
-    """A release without noise, which no finite epsilon covers.
+class LaplaceRelease:
+    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``.
 
     Parameters
     ----------
     name : str
         What was released.
+    noise_multiplier : float
+        Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`.
 
     Examples
     --------
-    >>> ExactRelease("labels").name
-    'labels'
+    >>> LaplaceRelease("count", 2.0).epsilon
+    0.5
     """
+
+    name: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        require_positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def epsilon(self) -> float:
+        """Its pure epsilon."""
+        return 1.0 / self.noise_multiplier
+
+
+@dataclass(frozen=True)
+class PureRelease:
+    """A release that is pure epsilon-DP, such as the outcome of an exponential mechanism.
+
+    It is priced like a Laplace release of the same epsilon: as the worst mechanism of its pure epsilon.
+
+    Parameters
+    ----------
+    name : str
+        What was released.
+    epsilon : float
+        Its pure epsilon; finite and greater than 0, else `LocalMisuseError`.
+
+    Examples
+    --------
+    >>> PureRelease("choice", 0.5).epsilon
+    0.5
+    """
+
+    name: str
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class ExactRelease:
+    """A release without noise, which no finite epsilon covers."""
 
     name: str
 
@@ -225,7 +184,7 @@ def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: floa
         )
     if not gaussians:
         raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
-    mu = math.hypot(*(1.0 / part.noise_multiplier for part in gaussians))
+    mu = math.hypot(*[1.0 / part.noise_multiplier for part in gaussians])
     return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in gaussians))
 
 
@@ -237,14 +196,6 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     mechanism is no better than any of them, randomized response of that total; several of its parts are not, since an
     outcome after which more is told may be likelier for one neighbour.
 
-    Parameters
-    ----------
-    events : sequence of Event
-
-    Returns
-    -------
-    tuple of Event
-
     Examples
     --------
     >>> with_joint_pure_release([LaplaceRelease("sums", 4.0), LaplaceRelease("counts", 2.0)])
@@ -254,8 +205,7 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     others: list[Event] = []
     for event in events:
         if isinstance(event, LaplaceRelease | PureRelease):
-            epsilon = event.epsilon if isinstance(event, PureRelease) else 1.0 / event.noise_multiplier
-            epsilons.setdefault(event.name, []).append(epsilon)
+            epsilons.setdefault(event.name, []).append(event.epsilon)
         else:
             others.append(event)
     total = math.fsum(itertools.chain.from_iterable(epsilons.values()))
@@ -299,28 +249,18 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | S
         if len(events) > 1 and any(isinstance(event, SampledGaussianRelease) for event in events):
             raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
         rates |= {event.sampling_rate if isinstance(event, SampledGaussianRelease) else 1.0 for event in gaussians}
-        mu = max(mu, math.hypot(*(1.0 / event.noise_multiplier for event in gaussians)))
-        closeness.append(joint_closeness(event.closeness for event in gaussians))
+        mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
+        closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate.")
     widest = Closeness(
-        max(part.log_ratio_above for part in closeness),
-        max(part.log_ratio_below for part in closeness),
-        max(part.additive for part in closeness),
+        max([part.log_ratio_above for part in closeness]),
+        max([part.log_ratio_below for part in closeness]),
+        max([part.additive for part in closeness]),
     )
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of prices do not change their order.
     multiplier = (1.0 - 2.0**-40) / mu
     if rate == 1.0:
-        return GaussianRelease(_REPETITION, multiplier, widest)
-    return SampledGaussianRelease(_REPETITION, multiplier, rate, widest)
-
-
-def require_closeness(value: object) -> Closeness:
-    """Return a closeness, or raise if it is something else."""
-    if not isinstance(value, Closeness):
-        raise LocalMisuseError(
-            f"closeness is {value!r}, but it must be a Closeness: give that of the noise, such as "
-            "Closeness(additive=1e-9) for a total-variation distance."
-        )
-    return value
+        return GaussianRelease("a repetition", multiplier, widest)
+    return SampledGaussianRelease("a repetition", multiplier, rate, widest)

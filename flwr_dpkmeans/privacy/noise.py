@@ -53,13 +53,7 @@ _MEASUREMENTS_KEPT = 64
 
 
 class NoiseKind(enum.Enum):
-    """Where noise comes from.
-
-    Examples
-    --------
-    >>> NoiseKind("secure") is NoiseKind.SECURE
-    True
-    """
+    """Where noise comes from."""
 
     SECURE = "secure"
     SEEDED = "seeded"
@@ -74,11 +68,17 @@ class NoiseSource(Protocol):
         ...
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return `size` independent discrete Gaussians of parameter `std` (in grid units)."""
+        """Return `size` independent discrete Gaussians: k has a probability proportional to exp(-k^2 / (2 std^2)).
+
+        `std` is in grid units, from 1 to 2^63 / 40; what is out of range is a `LocalMisuseError`.
+        """
         ...
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return `size` independent discrete Laplace variables of parameter `scale` (in grid units)."""
+        """Return `size` independent discrete Laplace variables, with probability proportional to exp(-|k| / scale).
+
+        `scale` is in grid units, from 1 to 2^63 / 128; what is out of range is a `LocalMisuseError`.
+        """
         ...
 
 
@@ -112,57 +112,11 @@ class SecureNoise:
         return True
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return independent exact discrete Gaussians, with probability of k proportional to exp(-k^2 / (2 std^2)).
-
-        Parameters
-        ----------
-        std : float
-            The parameter, in grid units, from 1 to 2^63 / 40.
-        size : int
-            How many values.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-            The values.
-
-        Raises
-        ------
-        LocalMisuseError
-            If an argument is out of its range.
-
-        Examples
-        --------
-        >>> SecureNoise().discrete_gaussian(100.0, 5).shape
-        (5,)
-        """
+        """Return exact discrete Gaussians; see `NoiseSource`."""
         return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), _require_size(size))
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return independent exact discrete Laplace variables, with probability proportional to exp(-|k| / scale).
-
-        Parameters
-        ----------
-        scale : float
-            The parameter, in grid units, from 1 to 2^63 / 128.
-        size : int
-            How many values.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-            The values.
-
-        Raises
-        ------
-        LocalMisuseError
-            If an argument is out of its range.
-
-        Examples
-        --------
-        >>> SecureNoise().discrete_laplace(100.0, 5).shape
-        (5,)
-        """
+        """Return exact discrete Laplace variables; see `NoiseSource`."""
         return self._draw("laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size))
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
@@ -180,18 +134,12 @@ class SecureNoise:
 class SeededNoise:
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
-    The Gaussians are rounded floating-point normals, close to discrete Gaussians in distribution but not exact; the
-    discrete Laplace variables are differences of two geometric ones.
+    The Gaussians are close to discrete Gaussians in distribution but not exact.
 
     Parameters
     ----------
     generator : numpy.random.Generator
-        Where the randomness comes from.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `generator` is not a Generator.
+        Where the randomness comes from; anything else is a `LocalMisuseError`.
 
     Examples
     --------
@@ -214,24 +162,7 @@ class SeededNoise:
         return False
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return rounded normal variables of standard deviation `std`; see `SecureNoise.discrete_gaussian`.
-
-        Parameters
-        ----------
-        std : float
-            The standard deviation, in grid units, from 1 to 2^63 / 40.
-        size : int
-            How many values.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-            The values.
-
-        Raises
-        ------
-        LocalMisuseError
-            If an argument is out of its range.
+        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`.
 
         Examples
         --------
@@ -242,49 +173,14 @@ class SeededNoise:
         return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return discrete Laplace variables of parameter `scale`; see `SecureNoise.discrete_laplace`.
-
-        Parameters
-        ----------
-        scale : float
-            The parameter, in grid units, from 1 to 2^63 / 128.
-        size : int
-            How many values.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-            The values.
-
-        Raises
-        ------
-        LocalMisuseError
-            If an argument is out of its range.
-
-        Examples
-        --------
-        >>> SeededNoise(np.random.default_rng(0)).discrete_laplace(100.0, 3).shape
-        (3,)
-        """
+        """Return differences of two geometric variables; see `NoiseSource`."""
         scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 
 
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
-    """Return a source of noise of the given kind.
-
-    Parameters
-    ----------
-    kind : NoiseKind
-        ``SECURE`` for privacy, ``SEEDED`` for repeatable experiments.
-    seed : int, optional
-        The seed, at least 0, which ``SEEDED`` needs and ``SECURE`` refuses.
-
-    Returns
-    -------
-    NoiseSource
-        The source.
+    """Return a source of noise: ``SECURE`` for privacy, ``SEEDED`` for experiments, with a `seed` of at least 0.
 
     Raises
     ------

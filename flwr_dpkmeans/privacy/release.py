@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,35 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_positive
-from flwr_dpkmeans.privacy.accounting import Event, ExactRelease, GaussianRelease, LaplaceRelease
-from flwr_dpkmeans.privacy.events import joint_sampled_release
+from flwr_dpkmeans.privacy.discreteness import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, LaplaceRelease, joint_sampled_release
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class PrivacyUnit(enum.Enum):
-    """Whose presence or absence the guarantee hides.
-
-    Examples
-    --------
-    >>> PrivacyUnit("client") is PrivacyUnit.CLIENT
-    True
-    """
+    """Whose presence or absence the guarantee hides."""
 
     RECORD = "record"
     CLIENT = "client"
 
 
 class Norm(enum.Enum):
-    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise.
-
-    Examples
-    --------
-    >>> Norm("l2") is Norm.L2
-    True
-    """
+    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise."""
 
     L1 = "l1"
     L2 = "l2"
@@ -105,25 +93,14 @@ class Sensitivity:
                 f"because is {self.because!r}, but it must be half a sentence: say why the bound holds."
             )
 
-    @property
+    @cached_property
     def proof(self) -> tuple[str, str]:
         """The row of the proof table that `because` names ("" if none), and the reason without it."""
         named = _ROW.fullmatch(self.because)
         return (named[1], named[2]) if named else ("", self.because)
 
     def require_reason(self, name: str) -> None:
-        """Refuse a sensitivity that cannot say why it holds, while nothing has been sent: the report must say it.
-
-        Parameters
-        ----------
-        name : str
-            Of the array.
-
-        Raises
-        ------
-        PlanError
-            If `because` is empty.
-        """
+        """Refuse, by a `PlanError`, a bound on array `name` that cannot say why it holds, before anything is sent."""
         if not self.proof[1].strip():
             raise PlanError(
                 f"the sensitivity of {name!r} is {self.bound:g}, but nothing says why it is no larger: give "
@@ -180,12 +157,12 @@ class Block:
                 f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it must be positive and finite."
             )
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of entries."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def noise_scale(self) -> float:
         """Standard deviation or Laplace scale, in the array's units."""
         return self.noise_multiplier * self.sensitivity.bound
@@ -193,45 +170,35 @@ class Block:
     def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
         """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
 
-        Parameters
-        ----------
-        fraction_bits : int
-            The noise lives on multiples of ``2**-fraction_bits``.
-        n_shares : int
-            Number of honest shares that the noise is the sum of.
+        The noise lives on multiples of ``2**-fraction_bits`` and is the sum of `n_shares` honest shares.
         """
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
             return LaplaceRelease(self.name, self.noise_multiplier)
-        std = self.noise_scale * 2.0**fraction_bits
-        closeness = discrete_gaussian_closeness(std, self.size)
-        if n_shares > 1:
-            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
-            closeness = closeness.widened(sum_log_ratio)
-        return GaussianRelease(self.name, self.noise_multiplier, closeness)
+        known = self._events.get((fraction_bits, n_shares))
+        if known is None:
+            std = self.noise_scale * 2.0**fraction_bits
+            closeness = discrete_gaussian_closeness(std, self.size)
+            if n_shares > 1:
+                sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+                closeness = closeness.widened(sum_log_ratio)
+            known = self._events[fraction_bits, n_shares] = GaussianRelease(self.name, self.noise_multiplier, closeness)
+        return known
+
+    @cached_property
+    def _events(self) -> dict[tuple[int, int], GaussianRelease]:
+        """What this array's release was described as so far: plan, price and report ask again and again."""
+        return {}
 
 
 def round_events(
     blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
 ) -> tuple[Event, ...]:
-    """Describe one aggregation's releases for the accountant.
+    """Describe one aggregation's releases for the accountant; see `Block.event`.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Released together.
-    fraction_bits : int
-        Grid of the ring.
-    n_shares : int
-        Number of honest shares that the noise is the sum of.
-    sampling_rate : float
-        Probability with which each unit takes part. Below 1 one coin decides for all blocks together, so they are
-        described as one Gaussian release of the joint multiplier.
-
-    Returns
-    -------
-    tuple of Event
+    Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
+    they are described as one Gaussian release of the joint multiplier.
 
     Raises
     ------
@@ -239,7 +206,7 @@ def round_events(
         If blocks of a sampled round have noise other than Gaussian.
     """
     if sampling_rate >= 1.0:
-        return tuple(block.event(fraction_bits, n_shares) for block in blocks)
+        return tuple([block.event(fraction_bits, n_shares) for block in blocks])
     for block in blocks:
         if block.noise is not NoiseShape.GAUSSIAN:
             raise PlanError(
@@ -252,7 +219,7 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    return sum(block.size for block in blocks)
+    return sum([block.size for block in blocks])
 
 
 def draw_noise(
@@ -317,15 +284,7 @@ def product_at_least(*factors: float) -> float:
 
 @dataclass(frozen=True)
 class NoisedVector:
-    """A sum with its noise in it, readable: what `ReleasedSum` is made of.
-
-    Parameters
-    ----------
-    values : ndarray of uint64
-        Ring elements.
-    events : tuple of Event
-        What the noise costs.
-    """
+    """A sum with its noise in it, readable, in ring elements, and what the noise costs: made into a `ReleasedSum`."""
 
     values: NDArray[np.uint64] = field(repr=False)
     events: tuple[Event, ...]
@@ -355,21 +314,7 @@ class ReleasedSum:
 
 
 def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Cut a noised vector into its arrays.
-
-    Parameters
-    ----------
-    vector : NoisedVector
-        From the mechanism.
-    blocks : sequence of Block
-        The plan's blocks of that round.
-    fraction_bits : int
-        Grid of the ring.
-
-    Returns
-    -------
-    ReleasedSum
-        Arrays in data units.
+    """Cut a noised vector into the arrays of the plan's `blocks` of that round, in data units.
 
     Raises
     ------
@@ -404,17 +349,10 @@ _SAMPLED = (
 def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
     """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
 
-    Parameters
-    ----------
-    block : Block
-    shared_noise : bool
-        Whether clients add the noise in shares.
-    sampling_rate : float
-        Probability with which a client takes part.
+    `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
     >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S16: one row changes the number of rows by one")
     >>> block = Block("count", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
     >>> theorem(block)[:41], theorem(block, shared_noise=True)[-18:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
+_ENDLESS = {"epsilon_so_far": math.inf}
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
@@ -34,10 +35,8 @@ class ReleaseLine:
 
     Parameters
     ----------
-    round_index, attempt : int
-        Which aggregation.
-    round_name, array : str
-        What was released.
+    round_index, attempt, round_name, array : int, int, str, str
+        Which aggregation, and what was released.
     norm, sensitivity : str, float
         How far one unit can move the exact sum (scaled units).
     trust : str
@@ -131,7 +130,12 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return {key: _plain(value) for key, value in asdict(self).items()}
+        return _plain(vars(self)) | {
+            "assumptions": list(self.assumptions),
+            "warnings": list(self.warnings),
+            "releases": [_plain(vars(line)) for line in self.releases],
+            "provenance": None if self.provenance is None else self.provenance.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
@@ -141,10 +145,8 @@ class PrivacyReport:
             restored[name] = math.inf if restored[name] is None else restored[name]
         restored["assumptions"] = tuple(restored["assumptions"])
         restored["warnings"] = tuple(restored["warnings"])
-        restored["releases"] = tuple(
-            ReleaseLine(**{**line, "epsilon_so_far": _restored(line["epsilon_so_far"])})
-            for line in restored["releases"]
-        )
+        lines = [line if line["epsilon_so_far"] is not None else line | _ENDLESS for line in restored["releases"]]
+        restored["releases"] = tuple([ReleaseLine(**line) for line in lines])
         if restored.get("provenance") is not None:
             restored["provenance"] = Provenance.from_dict(restored["provenance"])
         return cls(**restored)
@@ -181,16 +183,7 @@ class PrivacyReport:
 def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: PrivacyReport) -> tuple[int, ...]:
     """Clusters that are mostly noise: those whose noisy count is less than three noise scales above zero.
 
-    Parameters
-    ----------
-    counts : sequence of float, (n_clusters,)
-        Of the last release.
-    report : PrivacyReport
-        Whose last release of counts says how much noise they have; none of it, no cluster is.
-
-    Returns
-    -------
-    tuple of int
+    The `report`'s last release of counts, (n_clusters,), says how much noise they have; none of it, no cluster is.
     """
     scales = [line.noise_scale for line in report.releases if line.array in _COUNTS]
     return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
@@ -215,20 +208,9 @@ def signed_identities(n_signed: int, n_clients: int) -> str:
     )
 
 
-def _plain(value: Any) -> Any:
-    """JSON-ready copy of a value."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _restored(value: float | None) -> float:
-    """None stands for infinity."""
-    return math.inf if value is None else value
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with None for each number that JSON cannot hold."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def _show(epsilon: float) -> str:
@@ -238,21 +220,8 @@ def _show(epsilon: float) -> str:
 
 def example_report() -> PrivacyReport:
     """A small report for documentation and tests."""
-    line = ReleaseLine(
-        1,
-        0,
-        "lloyd-1",
-        "counts",
-        "l2",
-        1.0,
-        "oblivious",
-        "gaussian",
-        3.73,
-        3.73,
-        "one record lies in one cluster",
-        1.0,
-        None,
-    )
+    why = "one record lies in one cluster"
+    line = ReleaseLine(1, 0, "lloyd-1", "counts", "l2", 1.0, "oblivious", "gaussian", 3.73, 3.73, why, 1.0, None)
     return PrivacyReport(
         is_private=True,
         epsilon=1.0,

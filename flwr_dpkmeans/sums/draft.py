@@ -21,12 +21,12 @@ from flwr_dpkmeans.algorithms.measure_round import evaluation_blocks, evaluation
 from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import PureRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
+from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.privacy.slack import SAME, joint_closeness
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent
 from flwr_dpkmeans.sums.limits import check_budget, check_plan

@@ -6,7 +6,7 @@ import math
 
 from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, told_apart
-from flwr_dpkmeans.privacy.accounting import ExactRelease
+from flwr_dpkmeans.privacy.events import ExactRelease
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit, vector_length
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import require_no_wrap

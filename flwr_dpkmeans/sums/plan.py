@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
-from flwr_dpkmeans.privacy.accounting import Event, GaussianRelease, SampledGaussianRelease, compose_epsilon
-from flwr_dpkmeans.privacy.events import dominating_release, with_joint_pure_release
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import (
+    Event,
+    GaussianRelease,
+    SampledGaussianRelease,
+    dominating_release,
+    with_joint_pure_release,
+)
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
+from flwr_dpkmeans.privacy.discreteness import joint_closeness
 from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
@@ -20,7 +21,6 @@ from flwr_dpkmeans.privacy.events import (
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit, theorem
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
-from flwr_dpkmeans.privacy.slack import joint_closeness
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
 from flwr_dpkmeans.sums.columns import by_position

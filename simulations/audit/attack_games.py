@@ -22,7 +22,7 @@ from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.privacy.totals import Totals, add_up
+from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan

@@ -12,7 +12,9 @@ from support.plans import COARSE, GRID, Verdict, log_uniform, verdict, within_ac
 from support.pricing import Draw, Noise, gdp_epsilon, parts_of, renyi_epsilon
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.accounting import Event, calibrate_scale, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, round_events
 
 FULL = "FULL_ORACLE" in os.environ

@@ -15,12 +15,13 @@ from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
 from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.privacy import calibration, composition, mixture, totals
+from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy import release as mechanisms
-from flwr_dpkmeans.privacy.accounting import LaplaceRelease, compose_delta
+from flwr_dpkmeans.privacy.accounting import compose_delta
+from flwr_dpkmeans.privacy.calibration import first_private
+from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.events import LaplaceRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.privacy.search import first_private
-from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.trust import Shares
 
@@ -64,31 +65,31 @@ def test_nothing_broken_nothing_found() -> None:
     require_used(plan)
 
 
-def broken_totals(change: Callable[[totals.Totals], totals.Totals]) -> Callable[..., totals.Totals]:
-    return lambda events: change(totals.add_up(events))
+def broken_totals(change: Callable[[accounting.Totals], accounting.Totals]) -> Callable[..., accounting.Totals]:
+    return lambda events: change(accounting.add_up(events))
 
 
 @pytest.mark.parametrize("draws", [GAUSSIAN, MIXED, SAMPLED], ids=["gaussian", "mixed", "sampled"])
 def test_a_release_that_is_not_counted(monkeypatch: pytest.MonkeyPatch, draws: list[Draw]) -> None:
-    original = totals.add_up
-    monkeypatch.setattr(composition, "add_up", lambda events: original(list(events)[:-1]))
+    original = accounting.add_up
+    monkeypatch.setattr(accounting, "add_up", lambda events: original(list(events)[:-1]))
     with pytest.raises(AssertionError, match="too low"):
         priced(draws, 1e-6)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.999, 1.01, 2.0])
 def test_another_law_of_composition(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    original = totals.add_up
-    monkeypatch.setattr(composition, "add_up", lambda events: replace(found := original(events), mu=found.mu * factor))
+    original = accounting.add_up
+    monkeypatch.setattr(accounting, "add_up", lambda events: replace(found := original(events), mu=found.mu * factor))
     with pytest.raises(AssertionError, match="too low" if factor < 1 else "too high"):
         priced(GAUSSIAN, 1e-6)
 
 
 def test_slack_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(found: totals.Totals, delta: float, by: Callable[[totals.Totals, float], float]) -> float:
+    def drawn(found: accounting.Totals, delta: float, by: Callable[[accounting.Totals, float], float]) -> float:
         return by(found, delta * math.exp(found.closeness.log_ratio_above)) - found.closeness.log_ratio
 
-    monkeypatch.setattr(composition, "epsilon_as_drawn", drawn)
+    monkeypatch.setattr(accounting, "epsilon_as_drawn", drawn)
     for draws in (COARSE_NOISE, GAUSSIAN):
         with pytest.raises(AssertionError, match="too low"):
             priced(draws, 1e-6)
@@ -136,7 +137,7 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
 def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import test_oracle_lists
 
-    from flwr_dpkmeans.privacy.accounting import SampledGaussianRelease
+    from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 
     def apart(blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0) -> Any:
         events = [block.event(bits, shares) for block in blocks]
@@ -151,8 +152,8 @@ def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyP
     """A response that lies more often than its epsilon allows, and continuous Laplace noise in its place."""
     from support.integration import laplace_losses
 
-    original = mixture._responses
-    monkeypatch.setattr(mixture, "_responses", lambda epsilon, count: original(0.97 * epsilon, count))
+    original = losses._responses
+    monkeypatch.setattr(losses, "_responses", lambda epsilon, count: original(0.97 * epsilon, count))
     with pytest.raises(AssertionError, match="too low"):
         priced(MIXED, 1e-6)
     monkeypatch.undo()

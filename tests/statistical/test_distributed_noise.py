@@ -26,7 +26,7 @@ from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.privacy.accounting import GaussianRelease
+from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg.ring import FixedPointVector

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import ExactRelease, GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.discreteness import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, LaplaceRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -25,7 +28,6 @@ from flwr_dpkmeans.privacy.release import (
     release,
     vector_length,
 )
-from flwr_dpkmeans.privacy.slack import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 from flwr_dpkmeans.secagg.ring import encode
 
 BITS = 16
@@ -76,13 +78,29 @@ def test_scale_is_multiplier_times_sensitivity() -> None:
     assert vector_length([block(shape=(2, 3)), block(shape=(2,)), block(shape=(0,))]) == 8
 
 
+def test_what_a_block_remembers_is_no_part_of_it() -> None:
+    """Its price is asked for again and again and kept; what is compared, hashed and sent stays the same."""
+    used, fresh = block(multiplier=2.0, bound=1.5), block(multiplier=2.0, bound=1.5)
+    wire = TypeAdapter(Block)
+    assert used.event(BITS) is used.event(BITS)
+    assert used.event(BITS) == fresh.event(BITS) != used.event(BITS - 1)
+    assert used.event(0, 9) != used.event(0)
+    assert replace(used, noise_multiplier=3.0).event(BITS) == block(multiplier=3.0, bound=1.5).event(BITS)
+    assert replace(used, noise_multiplier=3.0).noise_scale == 4.5
+    assert (used.size, used.noise_scale, used.sensitivity.proof) == (6, 3.0, fresh.sensitivity.proof)
+    other = block(multiplier=2.0, bound=1.5)
+    assert used == other
+    assert hash(used) == hash(other)
+    assert wire.dump_json(used) == wire.dump_json(other)
+
+
 def test_events_carry_multiplier_and_closeness() -> None:
     event = block(shape=(2, 3), multiplier=2.0, bound=1.5).event(BITS)
     assert isinstance(event, GaussianRelease)
     assert event.noise_multiplier == 2.0
     assert event.closeness == discrete_gaussian_closeness(3.0 * 65536, 6)
     assert event.closeness.log_ratio_above == pytest.approx(6 / (24 * (3.0 * 65536) ** 2))
-    assert 0.0 < event.slack < 1e-43
+    assert 0.0 < event.closeness.additive < 1e-43
     shared = block(multiplier=2.0, bound=2.0**-16).event(BITS, n_shares=9)
     assert isinstance(shared, GaussianRelease)
     alone = block(multiplier=2.0, bound=2.0**-16).event(BITS)

@@ -22,9 +22,10 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.discreteness import SAME
+from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.defaults import counted_examples
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, worst_case

@@ -20,7 +20,8 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import NoisedVector, ReleasedSum, release, vector_length
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan

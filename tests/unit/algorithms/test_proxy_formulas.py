@@ -18,7 +18,8 @@ from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS
 from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
-from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoisedVector,
@@ -29,7 +30,6 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     release,
 )
-from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
 
 Floats = NDArray[np.float64]

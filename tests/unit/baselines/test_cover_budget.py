@@ -10,7 +10,8 @@ import pytest
 from flwr_dpkmeans.baselines.cover_budget import CoverBudget, draft_budget
 from flwr_dpkmeans.baselines.selection import selection_delta
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, PureRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease
 
 
 def draft(
@@ -49,7 +50,7 @@ def test_the_total_holds_by_basic_composition_too() -> None:
     unslacked = [GaussianRelease(event.name, event.noise_multiplier) for event in gaussians]
     assert pure + compose_epsilon(unslacked, delta - failure) <= epsilon
     # The slack that the accountant charges covers the selections' failure.
-    assert sum(event.slack for event in gaussians) >= failure
+    assert sum(event.closeness.additive for event in gaussians) >= failure
     assert failure > 0.0
 
 

@@ -13,7 +13,8 @@ from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
 from flwr_dpkmeans.baselines.max_cover import NoisyAverages
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans import cost_per_point
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 
 # The package's name `max_cover` is the function.

@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, ndtr
+from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import (
+from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.discreteness import SAME, Closeness
+from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
-    calibrate_gaussian,
-    compose_delta,
-    compose_epsilon,
-    pld_epsilon,
 )
-from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_epsilon
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.privacy.slack import SAME, Closeness
 
 
 def gaussians(multiplier: float, count: int, slack: float = 0.0) -> list[Event]:

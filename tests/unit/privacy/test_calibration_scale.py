@@ -11,19 +11,17 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
-from flwr_dpkmeans.privacy.accounting import (
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, calibrate_scale, first_private
+from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
-    calibrate_gaussian,
-    calibrate_scale,
-    compose_epsilon,
 )
-from flwr_dpkmeans.privacy.search import first_private
-from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness
 
 Plan = Callable[[float], Sequence[Event]]
 

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.gaussian import (
-    gaussian_delta,
-    gaussian_delta_bound,
-    gaussian_epsilon,
-    gaussian_noise_multiplier,
-    smallest_multiplier,
-    smallest_true,
-)
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier, smallest_multiplier
+from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, gaussian_epsilon, smallest_true
 
 EPSILONS = (1e-4, 1e-2, 0.3, 1.0, 8.0, 30.0, 100.0)
 DELTAS = (1e-30, 1e-20, 1e-12, 1e-6, 1e-3, 0.1)

@@ -9,22 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import (
+from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.discreteness import Closeness
+from flwr_dpkmeans.privacy.events import (
     Event,
     ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
-    compose_delta,
-    compose_epsilon,
+    dominating_release,
     joint_sampled_release,
-    pld_epsilon,
 )
-from flwr_dpkmeans.privacy.events import dominating_release
-from flwr_dpkmeans.privacy.slack import Closeness
 
 Sampled = SampledGaussianRelease
 
@@ -196,7 +195,7 @@ def test_arrays_under_one_draw_are_one_release() -> None:
     parts = [GaussianRelease("sums", 1.2, Closeness(0.1, 0.3, 1e-9)), GaussianRelease("counts", 1.2)]
     joint = joint_sampled_release("round 1", parts, 0.1)
     assert joint.noise_multiplier == pytest.approx(1.2 / math.sqrt(2), rel=1e-12)
-    assert (joint.sampling_rate, joint.closeness, joint.slack) == (0.1, Closeness(0.1, 0.3, 1e-9), 1e-9)
+    assert (joint.sampling_rate, joint.closeness) == (0.1, Closeness(0.1, 0.3, 1e-9))
     joint = joint_sampled_release("round 1", [GaussianRelease(part.name, 1.2) for part in parts], 0.1)
     absent, shifted, step = densities(1.2, 1.0, 2001)
     both = 0.9 * np.multiply.outer(absent, absent) + 0.1 * np.multiply.outer(shifted, shifted)

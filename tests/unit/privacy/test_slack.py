@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_delta, compose_epsilon
-from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
-from flwr_dpkmeans.privacy.slack import (
+from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.discreteness import (
     SAME,
     Closeness,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
 )
+from flwr_dpkmeans.privacy.events import GaussianRelease
+from flwr_dpkmeans.privacy.losses import gaussian_epsilon
 
 DIGITS = 70
 TAIL = 100

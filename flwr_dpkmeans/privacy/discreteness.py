@@ -64,7 +64,10 @@ class Closeness:
 
     def __post_init__(self) -> None:
         for name in ("log_ratio_above", "log_ratio_below", "additive"):
-            value = require_real(name, getattr(self, name), "give 0.0, or what a proof of closeness gives")
+            value = getattr(self, name)
+            if type(value) is float and 0.0 <= value < math.inf:
+                continue  # as all proofs give it
+            value = require_real(name, value, "give 0.0, or what a proof of closeness gives")
             if not value >= 0.0:
                 raise LocalMisuseError(f"{name} of a closeness is {value}, but it must be at least 0: give 0.0.")
         if self.additive > 1.0:
@@ -89,16 +92,7 @@ SAME = Closeness()
 
 
 def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
-    """Add up the closeness of several, possibly adaptive, releases.
-
-    Parameters
-    ----------
-    parts : iterable of Closeness
-        Of each release; none at all are the same.
-
-    Returns
-    -------
-    Closeness
+    """Add up the closeness of several, possibly adaptive, releases; none at all are the same.
 
     Examples
     --------
@@ -107,10 +101,28 @@ def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
     """
     listed = list(parts)
     return Closeness(
-        math.fsum(part.log_ratio_above for part in listed),
-        math.fsum(part.log_ratio_below for part in listed),
-        min(1.0, math.fsum(part.additive for part in listed)),
+        math.fsum([part.log_ratio_above for part in listed]),
+        math.fsum([part.log_ratio_below for part in listed]),
+        min(1.0, math.fsum([part.additive for part in listed])),
     )
+
+
+def slack_cost(tau: float, epsilon: float) -> float:
+    """Return (1 + exp(epsilon)) tau, the delta that an additive closeness of tau costs."""
+    if tau == 0.0:
+        return 0.0
+    exponent = epsilon + math.log(tau)
+    return tau + (math.exp(exponent) if exponent < 700.0 else math.inf)
+
+
+def require_closeness(value: object) -> Closeness:
+    """Return a closeness, or raise if it is something else."""
+    if not isinstance(value, Closeness):
+        raise LocalMisuseError(
+            f"closeness is {value!r}, but it must be a Closeness: give that of the noise, such as "
+            "Closeness(additive=1e-9) for a total-variation distance."
+        )
+    return value
 
 
 def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
