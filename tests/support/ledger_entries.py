@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger
 from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
 
 
@@ -30,6 +30,11 @@ def charge(
         policy.check(plan, past.epsilon, past.delta)
 
     ledger.charge(item, admit)
+
+
+def verify_ledger(path: Path) -> list[str]:
+    """What is wrong with a ledger file, one sentence per problem."""
+    return list(inspect_ledger(path).problems)
 
 
 def head_of(path: Path) -> Path:

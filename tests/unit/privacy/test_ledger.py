@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.ledger_entries import charge, entry, head_of, put_head_back
+from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger, verify_ledger
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger
 from flwr_dpkmeans.node.ledger_command import main
 
 ROOT = Path(ledger_module.__file__).parents[2]
