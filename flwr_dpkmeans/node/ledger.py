@@ -149,9 +149,9 @@ class Past:
         When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format.
     """
 
-    epsilon: float
-    delta: float
-    begun: tuple[str, ...]
+    epsilon: float = 0.0
+    delta: float = 0.0
+    begun: tuple[str, ...] = ()
 
 
 Admit = Callable[[Past], None]
