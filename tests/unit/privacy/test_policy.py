@@ -371,6 +371,6 @@ def test_the_example_has_a_line_for_every_limit_and_says_which_are_required() ->
     assert set(lines) == {name.replace("_", "-") for name in LIMITS}
     assert {key for key, line in lines.items() if "# REQUIRED" in line} == {name.replace("_", "-") for name in REQUIRED}
     # Its lines that are commented out hold as well.
-    stated = re.sub(r"(?m)^# (?=[a-z-]+ = |\[)", "", text).replace("<64 hexadecimal digits>", KEY_A)
+    stated = re.sub(r"(?m)^# (?=[\w-]+ = |\[)", "", text).replace("<64 hexadecimal digits>", KEY_A)
     assert set(tomllib.loads(stated)) == set(lines)
     ClientPolicy.from_mapping(tomllib.loads(stated))
