@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger, inspect_ledger
-from flwr_dpkmeans.node.ledger_command import main
 
 Tamper = Callable[[Path], None]
 
@@ -148,7 +148,7 @@ def test_what_no_crash_explains_stops_every_use(filled: Path, kind: str, capsys:
     assert report.is_acceptable
     require_stopped(filled, sentence)
     for command in ("verify", "show"):
-        assert main([command, str(filled)]) == 1
+        assert main(["ledger", command, str(filled)]) == 1
         captured = capsys.readouterr()
         assert f"python -m flwr_dpkmeans ledger accept {filled}" in captured.err
         assert "is sound" not in captured.out
@@ -162,7 +162,7 @@ def test_the_owner_may_accept_a_ledger_as_it_stands(
 ) -> None:
     CASES[kind][0](filled)
     n_entries = len(inspect_ledger(filled).entries)
-    assert main(["accept", str(filled)]) == 0
+    assert main(["ledger", "accept", str(filled)]) == 0
     assert f"accepted with {n_entries} entries" in capsys.readouterr().out
     assert verify_ledger(filled) == []
     FileLedger(filled).charge(entry("run-9"))
@@ -174,12 +174,12 @@ def test_damaged_lines_cannot_be_accepted(filled: Path, capsys: pytest.CaptureFi
     lines = lines_of(filled)
     filled.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     before = files_of(filled)
-    assert main(["accept", str(filled)]) == 1
+    assert main(["ledger", "accept", str(filled)]) == 1
     assert "damaged at line 3" in capsys.readouterr().err
     with pytest.raises(BudgetError, match="damaged at line 3"):
         FileLedger(filled).accept()
     assert files_of(filled) == before
-    assert main(["accept", str(filled.with_name("none"))]) == 1
+    assert main(["ledger", "accept", str(filled.with_name("none"))]) == 1
     assert "does not exist" in capsys.readouterr().err
 
 
