@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import SUPEREXEC, Guard, GuardError, digest_of, require_private, write_programs
 from flwr_dpkmeans.flower.node_checks import Verdict, check
-from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
+from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 
 SUPERNODE = "flower-supernode"
 

@@ -11,10 +11,10 @@ from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.content import wait_of
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.secagg import credentials
 from flwr_dpkmeans.secagg.messages import SumRequest

@@ -16,11 +16,11 @@ from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after

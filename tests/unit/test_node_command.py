@@ -19,8 +19,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node_checks, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_checks import Verdict, check
-from flwr_dpkmeans.flower.node_options import NodeOptions
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.certificates import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
