@@ -96,41 +96,36 @@ def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationEr
     return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
 
 
-def _amount(name: str, value: Any) -> Any:
-    """Check a number of at least 0; infinity sets no limit."""
-    if not (_is_number(value) and value >= 0):
-        raise _invalid(name, value, "a number of at least 0", "give a limit such as 1.0")
-    return value
-
-
-def _probability(name: str, value: Any) -> Any:
-    """Check a number in [0, 1)."""
-    if not (_is_number(value) and 0 <= value < 1):
-        raise _invalid(name, value, "a number of at least 0 and below 1", "give one such as 1e-6")
-    return value
-
-
-def _whole(least: int) -> Callable[[str, Any], Any]:
-    """Check a whole number of at least `least`."""
+def _valid(is_valid: Callable[[Any], bool], bound: str, mend: str) -> Callable[[str, Any], Any]:
+    """Read a value as it is, if it is valid."""
 
     def read(name: str, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _invalid(name, value, f"a whole number of at least {least}", "give one such as 3")
+        if not is_valid(value):
+            raise _invalid(name, value, bound, mend)
         return value
 
     return read
 
 
+_amount = _valid(lambda value: _is_number(value) and value >= 0, "a number of at least 0", "give a limit such as 1.0")
+_probability = _valid(
+    lambda value: _is_number(value) and 0 <= value < 1, "a number of at least 0 and below 1", "give one such as 1e-6"
+)
+_switch = _valid(lambda value: isinstance(value, bool), "a boolean", "give true or false")
+
+
+def _whole(least: int) -> Callable[[str, Any], Any]:
+    """Read a whole number of at least `least`."""
+    return _valid(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"a whole number of at least {least}",
+        "give one such as 3",
+    )
+
+
 def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     """Where None sets no limit."""
     return lambda name, value: None if value is None else read(name, value)
-
-
-def _switch(name: str, value: Any) -> Any:
-    """Check a boolean."""
-    if not isinstance(value, bool):
-        raise _invalid(name, value, "a boolean", "give true or false")
-    return value
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
@@ -221,9 +216,10 @@ def _above(
     """Refuse a cost that is more than the limit leaves besides what other runs have spent, which is not told."""
 
     def refuse(limit: float, asked: Asked) -> str | bool:
+        if _within(spent(asked.past) + cost(asked), limit):
+            return False
         value, most = told_apart(cost(asked), limit)
-        fits = _within(spent(asked.past) + cost(asked), limit)
-        return not fits and f"the plan's {what} is {value}, but {but.format(most)}."
+        return f"the plan's {what} is {value}, but {but.format(most)}."
 
     return refuse
 
@@ -599,8 +595,8 @@ class ClientPolicy:
         _refuse_malformed(asked.plan, asked.epsilon)
         for name, limit in sorted(LIMITS.items(), key=lambda item: item[1].error is BudgetError):
             sentence = limit.refuse(getattr(self, name), asked)
-            if isinstance(sentence, str):
-                raise limit.error(sentence)
+            if sentence:
+                raise limit.error(str(sentence))
 
     def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
         """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows.
@@ -610,8 +606,8 @@ class ClientPolicy:
         RefusalError
         """
         sentence = _beyond(self.allowed_bounds, (tuple(lower), tuple(upper)), n_features)
-        if isinstance(sentence, str):
-            raise RefusalError(sentence)
+        if sentence:
+            raise RefusalError(str(sentence))
 
 
 LIMITS = {item.name: item.metadata["limit"] for item in fields(ClientPolicy) if "limit" in item.metadata}

@@ -359,6 +359,15 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(limit: str, factor
     assert float(value) > float(bound) == most
 
 
+def test_a_limit_that_has_no_sentence_refuses_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adds a limit and forgets its words has not opened the door."""
+    silent = replace(LIMITS["min_cohort"], refuse=lambda least, asked: asked.plan.config.min_clients < least)
+    monkeypatch.setitem(LIMITS, "min_cohort", silent)
+    ClientPolicy(min_cohort=3).check(asked(PLAN))
+    with pytest.raises(RefusalError):
+        ClientPolicy(min_cohort=4).check(asked(PLAN))
+
+
 # -- the example --------------------------------------------------------------------------------------------------
 
 
