@@ -1,4 +1,4 @@
-"""All commands: ``python -m flwr_dpkmeans plan | ledger | identity | node``."""
+"""All commands: ``flwr-dpkmeans plan | ledger | identity | node``, or ``python -m flwr_dpkmeans ...``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from flwr_dpkmeans.errors import DPKMeansError
+
 COMMANDS = {
-    "plan": "flwr_dpkmeans.planner.cli",
-    "ledger": "flwr_dpkmeans.node.ledger_command",
-    "identity": "flwr_dpkmeans.node.identity_command",
-    "node": "flwr_dpkmeans.flower.node_command",
+    "plan": ("flwr_dpkmeans.planner.cli", "main"),
+    "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
+    "identity": ("flwr_dpkmeans.node.commands", "identity"),
+    "node": ("flwr_dpkmeans.flower.node_command", "node"),
 }
+"""Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The command's own code, or 2 without a command.
+        The command's own code; 1 where it fails with a sentence; 2 without a command.
 
     Examples
     --------
@@ -41,8 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2 if wanted else 0
     # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
-    command = importlib.import_module(COMMANDS[given[0]])
-    return int(command.main(given[1:]))
+    module, name = COMMANDS[given[0]]
+    try:
+        return int(getattr(importlib.import_module(module), name)(given[1:]))
+    except (DPKMeansError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""What one node brings to a run from its own side: policy, ledger, output folder, name of its data set."""
+"""How a node reads what is its own from Flower's context: settings, folders, whether it is simulated."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from flwr.app import Context
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, Ledger
+from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings as NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
@@ -27,43 +27,6 @@ class OutputFiles(StrEnum):
 
     ALL = "all"
     FIRST = "first"
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """A node's own decisions; nothing here can be set by the server of a deployment.
-
-    Parameters
-    ----------
-    policy : ClientPolicy
-        Held against the plan before anything leaves.
-    ledger : Ledger
-        Charged before a statistic is sent.
-    data_id : str
-        Name of the data set in the ledger.
-    simulated : bool
-        Whether this node is part of a simulation, where an exact evaluation protects nobody's rows.
-    identity : Identity or None
-        Signs the node's key in every run.
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy pins peers, but the node has no identity of its own.
-    """
-
-    policy: ClientPolicy
-    ledger: Ledger
-    data_id: str
-    simulated: bool = False
-    identity: Identity | None = None
-
-    def __post_init__(self) -> None:
-        if self.policy.pinned_peers is not None and self.identity is None:
-            raise ConfigurationError(
-                "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
-                "'python -m flwr_dpkmeans identity new PATH' and give its path in the node's configuration."
-            )
 
 
 def is_simulation(context: Context) -> bool:

@@ -23,10 +23,9 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, missing_seams, require_private
-from flwr_dpkmeans.flower.node import NodeSettings
-from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions, NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 

@@ -1,4 +1,4 @@
-"""``python -m flwr_dpkmeans node start|check|hash``: a SuperNode that runs approved apps only."""
+"""``flwr-dpkmeans node start|check|hash``: a SuperNode that runs approved apps only."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import SUPEREXEC, Guard, GuardError, digest_of, require_private, write_programs
 from flwr_dpkmeans.flower.node_checks import Verdict, check
-from flwr_dpkmeans.flower.node_options import Isolation, NodeOptions
+from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 
 SUPERNODE = "flower-supernode"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        0, or 1 if something is wrong; ``start`` does not return, but becomes Flower's program.
-
-    Examples
-    --------
-    >>> main(["check", "/no/such/node.toml"])
-    1
-    """
+def node(arguments: Sequence[str]) -> int:
+    """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
     parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans node", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
@@ -52,9 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(digest_of(options.file.read_bytes()))
             return 0
         return _node(options.file.absolute(), start=options.command == "start", apps=options.apps)
-    except (DPKMeansError, GuardError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except GuardError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _node(path: Path, *, start: bool, apps: bool) -> int:

@@ -18,9 +18,10 @@ from flwr.app import Context, RecordDict
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.flower.node import NodeSettings, is_simulation
+from flwr_dpkmeans.flower.node import is_simulation
 from flwr_dpkmeans.log import LogOptions, event, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.node.ledger import LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.sums.draft import worst_case

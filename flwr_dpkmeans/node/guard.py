@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 
 from flwr.app import Context, Message
 
@@ -12,11 +11,11 @@ from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.content import wait_of
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
-from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
+from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.secagg import credentials
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
@@ -65,13 +64,12 @@ def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnySta
 
 def _admit(plan: Plan, settings: NodeSettings) -> Callable[[Past], None]:
     """What holds a plan against the policy, besides what other runs have cost."""
-    summary = _summary(plan, settings.policy)
+    terms = terms_digest(plan) if settings.policy.approved_plan_digests else ""
+    epsilon = _cost(plan)
 
     def admit(past: Past) -> None:
-        earliest = datetime.now(UTC) - timedelta(days=1)
-        runs_today = sum(datetime.fromisoformat(begun) >= earliest for begun in past.begun)
         try:
-            settings.policy.check(summary, past.epsilon, past.delta, runs_today)
+            settings.policy.check(Asked(plan, epsilon, past, terms))
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
             raise RefusalError(str(error)) from error
@@ -79,36 +77,9 @@ def _admit(plan: Plan, settings: NodeSettings) -> Callable[[Past], None]:
     return admit
 
 
-def _summary(plan: Plan, policy: ClientPolicy) -> PlanSummary:
-    """What the policy needs to know of a plan, with costs recomputed here."""
-    private = is_private_plan(plan)
-    config = plan.config
-    epsilon = plan.epsilon if plan.is_final else config.epsilon
-    return PlanSummary(
-        algorithm=config.algorithm,
-        trust=config.trust,
-        unit=config.unit.value,
-        epsilon=epsilon if private else float("inf"),
-        epsilon_worst_case=worst_case(plan) if private else float("inf"),
-        delta=plan.delta,
-        n_clients=plan.n_clients,
-        min_clients=config.min_clients,
-        noise=config.noise.value,
-        bounds_lower=config.bounds[0],
-        bounds_upper=config.bounds[1],
-        server_data=plan.server is not None,
-        evaluation=config.evaluation.value,
-        n_features=plan.n_features,
-        dropout=plan.dropout.value,
-        max_silent=plan.max_silent,
-        terms_digest=terms_digest(plan) if policy.approved_plan_digests else "",
-        bounds_by_name=_has_bounds_by_name(plan),
-    )
-
-
-def _has_bounds_by_name(plan: Plan) -> bool:
-    """Whether a plan names the columns that its bounds belong to, so that only their owner knows their order."""
-    return bool(plan.config.feature_names) and len(plan.config.bounds[0]) > 1
+def _cost(plan: Plan) -> float:
+    """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
+    return worst_case(plan) if is_private_plan(plan) else float("inf")
 
 
 def require_named_box(plan: Plan, policy: ClientPolicy, names: Sequence[str]) -> None:
@@ -116,7 +87,7 @@ def require_named_box(plan: Plan, policy: ClientPolicy, names: Sequence[str]) ->
 
     Asked once, after `require_columns`: no later plan can have other bounds or names.
     """
-    if _has_bounds_by_name(plan):
+    if has_bounds_by_name(plan):
         planned = plan.config.feature_names
         places = [planned.index(name) for name in names or planned]
         lower, upper = ([side[place] for place in places] for side in plan.config.bounds)
@@ -348,8 +319,7 @@ def _entry(memory: ClientMemory, settings: NodeSettings, index: int, attempt: in
         round_index=index,
         attempt=attempt,
         release=release_name,
-        # Seeded noise protects nobody, so it is charged like none.
-        epsilon=worst_case(plan) if is_private_plan(plan) else float("inf"),
+        epsilon=_cost(plan),
         # The one that the run began with: it holds whatever a count leads to [C15].
         delta=resolve_delta(plan.config, plan.n_clients),
         unit=plan.config.unit.value,

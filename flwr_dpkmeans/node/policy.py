@@ -6,6 +6,9 @@ every run until its policy states `REQUIRED` limits, or says ``allow-anything = 
 this module is a strict one to begin with.
 The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
 in particular never what the client has spent before.
+
+A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words. A new one is
+such a field and its line of the example, which a test compares.
 """
 
 from __future__ import annotations
@@ -13,145 +16,261 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.sums.plan import Box, Plan
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
 # Names in a plan come from the server, so what a sentence repeats of them is bounded.
 _LONGEST_QUOTE = 60
-
 _NOISE_SOURCES = ("secure", "seeded")
-_NON_NEGATIVE_LIMITS = ("max_epsilon_per_run", "max_epsilon_total", "max_delta_total")
-_SWITCHES = ("require_secure_noise", "allow_non_private", "allow_server_data", "allow_anything")
 _KEY_DIGITS = 64
-REQUIRED = (
-    *("max_epsilon_per_run", "max_epsilon_total", "max_delta"),
-    *("allowed_trust", "allowed_units", "min_cohort"),
-)
-"""Limits that a deployed node must state: without one of them a server could ask for anything finite."""
-_NAME_LISTS = (
-    *("allowed_trust", "allowed_algorithms", "allowed_units", "allowed_evaluation", "allowed_dropout"),
-    "allowed_columns",
-)
 
 
 @dataclass(frozen=True)
-class PlanSummary:
-    """What a client's policy needs to know of a plan.
-
-    The client computes the costs itself from the public plan; it never copies them from a message.
+class Asked:
+    """What limits are held against: a plan, and what it costs on this client's data.
 
     Parameters
     ----------
-    algorithm : str
-        Name of the algorithm.
-    trust : str
-        Name of the trust model.
-    unit : str
-        Name of the privacy unit, e.g. one record.
+    plan : Plan
+        The public plan.
     epsilon : float
-        Cost of the run without retries; infinite for a non-private algorithm.
-    epsilon_worst_case : float
-        Cost of the run with all allowed retries; infinite for a non-private algorithm.
-    delta : float
-        Delta of the run.
-    n_clients : int
-        Declared size of the cohort.
-    min_clients : int
-        Smallest number of clients with which the run goes on.
-    noise : str
-        Where the noise comes from: "secure" or "seeded".
-    bounds_lower, bounds_upper : tuple of float, shape (n_features,)
-        The plan's public box, in the units of the data; one entry holds for every feature.
-    server_data : bool
-        Whether the run starts from the server's own points.
-    evaluation : str
-        Kind of evaluation after the last round: "none", "private" or "exact".
-    n_features : int or None
-        Width of the tables; None while the plan does not say.
-    dropout : str
-        What happens when clients fall silent: "retry" or "recover".
-    max_silent : int
-        Clients that may collude or fall silent.
-    terms_digest : str
-        SHA-256 of the plan without what differs from run to run.
-    bounds_by_name : bool
-        Whether the box belongs to columns that the plan names, in an order of its own: it is then held against the own
-        table by `ClientPolicy.check_box`, and not by `ClientPolicy.check`.
+        What the whole run can cost, computed here and never copied from a message; infinite if it is not private.
+    past : Past
+        What other runs on the data set have cost.
+    terms : str
+        SHA-256 of the plan without what differs from run to run; needed where the policy approves digests.
     """
 
-    algorithm: str
-    trust: str
-    unit: str
+    plan: Plan
     epsilon: float
-    epsilon_worst_case: float
-    delta: float
-    n_clients: int
-    min_clients: int
-    noise: str
-    bounds_lower: tuple[float, ...]
-    bounds_upper: tuple[float, ...]
-    server_data: bool = False
-    evaluation: str = "none"
-    n_features: int | None = None
-    dropout: str = "retry"
-    max_silent: int = 0
-    terms_digest: str = ""
-    bounds_by_name: bool = False
+    past: Past
+    terms: str = ""
+
+    @property
+    def runs_today(self) -> int:
+        """Other runs that began to release within 24 hours."""
+        earliest = datetime.now(UTC) - timedelta(days=1)
+        return sum(datetime.fromisoformat(begun) >= earliest for begun in self.past.begun)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How a limit is read (``read(name, value)`` returns it or raises) and what it refuses (`_limit`)."""
+
+    read: Callable[[str, Any], Any]
+    refuse: Callable[[Any, Asked], str | bool]
+    is_required: bool
+    error: type[RefusalError | BudgetError]
+
+
+def _limit(
+    default: Any,
+    read: Callable[[str, Any], Any],
+    refuse: Callable[[Any, Asked], str | bool] = lambda limit, asked: False,
+    *,
+    required: bool = False,
+    error: type[RefusalError | BudgetError] = RefusalError,
+) -> Any:
+    """A field of the policy: ``refuse(limit, asked)`` is the sentence of a refusal, or False; see `Limit`."""
+    return field(default=default, metadata={"limit": Limit(read, refuse, required, error)})
+
+
+# -- how limits are read ------------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a real number (infinity is one, a boolean and NaN are not)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
+    """Say that a limit is not valid."""
+    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
+
+
+def _valid(is_valid: Callable[[Any], bool], bound: str, mend: str) -> Callable[[str, Any], Any]:
+    """Read a value as it is, if it is valid."""
+
+    def read(name: str, value: Any) -> Any:
+        if not is_valid(value):
+            raise _invalid(name, value, bound, mend)
+        return value
+
+    return read
+
+
+_amount = _valid(lambda value: _is_number(value) and value >= 0, "a number of at least 0", "give a limit such as 1.0")
+_probability = _valid(
+    lambda value: _is_number(value) and 0 <= value < 1, "a number of at least 0 and below 1", "give one such as 1e-6"
+)
+_switch = _valid(lambda value: isinstance(value, bool), "a boolean", "give true or false")
+
+
+def _whole(least: int) -> Callable[[str, Any], Any]:
+    """Read a whole number of at least `least`."""
+    return _valid(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"a whole number of at least {least}",
+        "give one such as 3",
+    )
+
+
+def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """Where None sets no limit."""
+    return lambda name, value: None if value is None else read(name, value)
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    """Check a list of names; a bare string would otherwise be taken letter by letter."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise _invalid(name, value, "a list of names", "put the names in brackets, or leave it empty to allow all")
+    return tuple(value)
+
+
+def _digests(name: str, value: object) -> tuple[str, ...]:
+    """Check a list of SHA-256 digests; they are kept in small letters."""
+    digests = tuple(digest.lower() for digest in _names(name, value))
+    for digest in digests:
+        if not re.fullmatch(rf"[0-9a-f]{{{_KEY_DIGITS}}}", digest):
+            raise _invalid(name, digest, f"a list of digests of {_KEY_DIGITS} hexadecimal digits", "copy the whole one")
+    return digests
+
+
+def _bounds(name: str, value: object) -> tuple[tuple[float, float], ...]:
+    """Check the allowed box: a list of (lowest, highest) pairs."""
+    pairs = value if isinstance(value, (list, tuple)) else ()
+    valid = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
+    if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
+        raise _invalid(name, value, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
+    return tuple((float(lowest), float(highest)) for lowest, highest in pairs)
+
+
+def _peers(name: str, value: object) -> tuple[tuple[str, str], ...]:
+    """Check the pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
+    entries: list[Any] = []
+    if isinstance(value, Mapping):
+        entries = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        entries = list(value)
+    if not entries:
+        # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
+        bound = "a table of names and keys or a list of keys, of at least one party"
+        raise _invalid(name, value, bound, "list the other parties' keys, or leave it out")
+    pairs = tuple(_peer("", entry) if isinstance(entry, str) else _peer(*_two(entry)) for entry in entries)
+    keys = [key for _, key in pairs]
+    names = [name for name, _ in pairs if name]
+    for what, items in (("key", keys), ("name", names)):
+        twice = [item for item in items if items.count(item) > 1]
+        if twice:
+            raise ConfigurationError(
+                f"pinned_peers has the {what} {_quote(twice[0])} twice, but each party has one of its own: remove one."
+            )
+    return pairs
+
+
+def _two(entry: object) -> tuple[object, object]:
+    """A pair, or something that is no peer."""
+    return (entry[0], entry[1]) if isinstance(entry, (list, tuple)) and len(entry) == 2 else ("", entry)
+
+
+def _peer(name: object, key: object) -> tuple[str, str]:
+    """Check one pinned peer; its key is kept in small letters."""
+    if not isinstance(name, str) or not name.isprintable() or len(name) > _LONGEST_QUOTE:
+        raise ConfigurationError(
+            f"pinned_peers has the name {_quote(name)}, but a name has at most {_LONGEST_QUOTE} printable characters: "
+            "shorten it."
+        )
+    if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", key):
+        raise ConfigurationError(
+            f"pinned_peers has the key {_quote(key)}, but a key has {_KEY_DIGITS} hexadecimal digits: copy what "
+            "'python -m flwr_dpkmeans identity show PATH' prints on that party's machine."
+        )
+    return name, key.lower()
+
+
+# -- what limits refuse, and in which words -----------------------------------------------------------------------
+
+
+def _within(value: float, limit: float) -> bool:
+    """Whether a cost is at most its limit, up to rounding; false for NaN."""
+    return value <= limit * (1.0 + _RELATIVE_SLACK)
+
+
+def _quote(value: object) -> str:
+    """Repeat a name from a plan, escaped and cut to a bounded length."""
+    text = ascii(value)
+    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "..."
+
+
+def _above(
+    what: str, but: str, cost: Callable[[Asked], float], spent: Callable[[Past], float] = lambda past: 0.0
+) -> Callable[[float, Asked], str | bool]:
+    """Refuse a cost that is more than the limit leaves besides what other runs have spent, which is not told."""
+
+    def refuse(limit: float, asked: Asked) -> str | bool:
+        if _within(spent(asked.past) + cost(asked), limit):
+            return False
+        value, most = told_apart(cost(asked), limit)
+        return f"the plan's {what} is {value}, but {but.format(most)}."
+
+    return refuse
+
+
+def _other_than(kind: str, value: Callable[[Plan], str]) -> Callable[[Sequence[str], Asked], str | bool]:
+    """Refuse names that are not in a list; an empty one allows all."""
+
+    def refuse(allowed: Sequence[str], asked: Asked) -> str | bool:
+        names, planned = ", ".join(map(repr, allowed)), value(asked.plan)
+        return bool(allowed and planned not in allowed) and (
+            f"the plan's {kind} is {_quote(planned)}, but this client allows only {names}: plan with one of them."
+        )
+
+    return refuse
+
+
+def has_bounds_by_name(plan: Plan) -> bool:
+    """Whether a plan names the columns that its bounds belong to, so that only their owner knows their order."""
+    return bool(plan.config.feature_names) and len(plan.config.bounds[0]) > 1
+
+
+def _beyond(allowed: Sequence[tuple[float, float]] | None, box: Box, n_features: int | None) -> str | bool:
+    """Say where a box reaches beyond the allowed one, both in the order of the own table's columns."""
+    if allowed is None:
+        return False
+    lower, upper = box
+    one_pair = len(lower) == 1
+    n_features = n_features or (len(allowed) if one_pair else len(lower))
+    pairs = [*allowed] * n_features if len(allowed) == 1 else allowed
+    if len(pairs) != n_features:
+        return (
+            f"the plan's box has {n_features} features, but this client's allowed_bounds has {len(pairs)}: plan for "
+            "the features that were agreed on."
+        )
+    repeats = n_features if one_pair else 1
+    boxes = zip([*lower] * repeats, [*upper] * repeats, pairs, strict=True)
+    for feature, (low, high, (lowest, highest)) in enumerate(boxes):
+        if not (lowest <= low and high <= highest):
+            return (
+                f"the plan's bounds of feature {feature} are [{low:g}, {high:g}], but this client allows only "
+                f"[{lowest:g}, {highest:g}]: plan with bounds inside these."
+            )
+    return False
 
 
 @dataclass(frozen=True)
 class ClientPolicy:
     """The limits of one client; the defaults allow an ordinary simulation.
 
-    Parameters
-    ----------
-    max_epsilon_per_run : float
-        Largest worst-case epsilon of one run.
-    max_epsilon_total : float
-        Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
-        Each unit has this total of its own: allow one of them, or one row pays for both.
-    max_delta : float
-        Largest delta of one run, in [0, 1).
-    max_delta_total : float
-        Largest sum of deltas over the same runs.
-    allowed_trust, allowed_algorithms, allowed_units, allowed_evaluation, allowed_dropout : tuple of str
-        Names that a plan may use; empty allows all. ``allowed-evaluation = ["none"]`` forbids evaluations,
-        ``allowed-dropout = ["retry"]`` sums that are recovered from key shares.
-    min_cohort : int
-        Smallest `min_clients` of a plan, at least 1.
-    require_secure_noise : bool
-        Refuse plans whose noise comes from a seed.
-    allow_non_private : bool
-        Allow plans whose epsilon is infinite. A finite epsilon limit refuses them all the same.
-    allow_server_data : bool
-        Allow runs that start from the server's own points.
-    allowed_bounds : tuple of (float, float), optional
-        For each column of the own table, in its order, the lowest and highest value that the plan's box may reach; a
-        single pair holds for every column. None allows every box.
-    pinned_peers : tuple of (name, public key), optional
-        Long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one may be
-        among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
-        the server announces.
-    min_max_silent : int
-        Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows.
-    runs_per_day : int, optional
-        Runs on one data set that may begin to release within 24 hours, counted from the ledger.
-    allowed_columns : tuple of str
-        Names that the columns of the node's own table must be among; empty accepts all. Held against the table, and
-        not against the plan, before the node answers.
-    approved_plan_digests : tuple of str
-        Digests (SHA-256, 64 hexadecimal digits) of whole plans without run id and seeds that alone are accepted; empty
-        accepts all. A refusal says the digest of what was asked for.
-    allow_anything : bool
-        Lift the rule that a deployed node's policy must state certain limits; those that it states still hold.
-    unstated : tuple of str
-        No key of a file: required limits that the policy has not stated. It refuses every plan while there are any.
+    The keys of a policy file are these names, with hyphens. Each field says what it is about.
 
     Raises
     ------
@@ -160,54 +279,180 @@ class ClientPolicy:
 
     Examples
     --------
-    >>> policy = ClientPolicy(max_epsilon_per_run=1.0)
-    >>> plan = PlanSummary("dp", "local", "record", 0.5, 0.75, 1e-6, 5, 3, "secure", (0.0,), (1.0,))
-    >>> policy.check(plan, spent_total=0.0)
+    >>> ClientPolicy(max_epsilon_per_run=1.0, allowed_trust=["distributed"]).allowed_trust
+    ('distributed',)
     """
 
-    max_epsilon_per_run: float = math.inf
-    max_epsilon_total: float = math.inf
-    max_delta: float = 1e-2
-    max_delta_total: float = math.inf
-    allowed_trust: tuple[str, ...] = ()
-    allowed_algorithms: tuple[str, ...] = ()
-    allowed_units: tuple[str, ...] = ()
-    min_cohort: int = 2
-    require_secure_noise: bool = False
-    allow_non_private: bool = True
-    allow_server_data: bool = True
-    allowed_bounds: tuple[tuple[float, float], ...] | None = None
-    allowed_evaluation: tuple[str, ...] = ()
-    allowed_dropout: tuple[str, ...] = ()
-    pinned_peers: tuple[tuple[str, str], ...] | None = None
-    min_max_silent: int = 0
-    runs_per_day: int | None = None
-    allowed_columns: tuple[str, ...] = ()
-    approved_plan_digests: tuple[str, ...] = ()
-    allow_anything: bool = False
+    max_epsilon_per_run: float = _limit(
+        math.inf,
+        _amount,
+        _above(
+            "worst-case epsilon",
+            "this client's max_epsilon_per_run is {}: lower the plan's epsilon or its number of retries",
+            lambda asked: asked.epsilon,
+        ),
+        required=True,
+        error=BudgetError,
+    )
+    """Largest worst-case epsilon of one run."""
+    max_epsilon_total: float = _limit(
+        math.inf,
+        _amount,
+        _above(
+            "worst-case epsilon",
+            "it does not fit into what is left of this client's max_epsilon_total of {}: lower the plan's epsilon or "
+            "leave this client out",
+            lambda asked: asked.epsilon,
+            lambda past: past.epsilon,
+        ),
+        required=True,
+        error=BudgetError,
+    )
+    """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
+
+    Each unit has this total of its own: allow one of them, or one row pays for both.
+    """
+    max_delta: float = _limit(
+        1e-2,
+        _probability,
+        _above("delta", "this client's max_delta is {}: lower the plan's delta", lambda asked: asked.plan.delta),
+        required=True,
+        error=BudgetError,
+    )
+    """Largest delta of one run, in [0, 1)."""
+    max_delta_total: float = _limit(
+        math.inf,
+        _amount,
+        _above(
+            "delta",
+            "it does not fit into what is left of this client's max_delta_total of {}: lower the plan's delta or leave "
+            "this client out",
+            lambda asked: asked.plan.delta,
+            lambda past: past.delta,
+        ),
+        error=BudgetError,
+    )
+    """Largest sum of deltas over the same runs."""
+    allowed_trust: tuple[str, ...] = _limit(
+        (), _names, _other_than("trust model", lambda plan: plan.config.trust), required=True
+    )
+    """Trust models that a plan may use; empty, as for all such lists, allows all."""
+    allowed_algorithms: tuple[str, ...] = _limit(
+        (), _names, _other_than("algorithm", lambda plan: plan.config.algorithm)
+    )
+    """Algorithms that a plan may use."""
+    allowed_units: tuple[str, ...] = _limit(
+        (), _names, _other_than("privacy unit", lambda plan: plan.config.unit.value), required=True
+    )
+    """Units of privacy that a plan may use."""
+    min_cohort: int = _limit(
+        2,
+        _whole(1),
+        lambda least, asked: (
+            asked.plan.config.min_clients < least
+            and f"the plan goes on with {asked.plan.config.min_clients} clients, but this client's min_cohort is "
+            f"{least}: raise the plan's min_clients."
+        ),
+        required=True,
+    )
+    """Smallest `min_clients` of a plan, at least 1."""
+    require_secure_noise: bool = _limit(
+        False,
+        _switch,
+        lambda required, asked: (
+            required
+            and asked.plan.config.noise.value != "secure"
+            and f"the plan's noise is {_quote(asked.plan.config.noise.value)}, but this client requires 'secure': drop "
+            "the noise seed."
+        ),
+    )
+    """Refuse plans whose noise comes from a seed."""
+    allow_non_private: bool = _limit(
+        True,
+        _switch,
+        lambda allowed, asked: (
+            not allowed
+            and math.isinf(asked.epsilon)
+            and f"the plan's algorithm {_quote(asked.plan.config.algorithm)} has an epsilon of inf, but this client "
+            "allows private runs only: plan with a finite epsilon."
+        ),
+    )
+    """Allow plans whose epsilon is infinite. A finite epsilon limit refuses them all the same."""
+    allow_server_data: bool = _limit(
+        True,
+        _switch,
+        lambda allowed, asked: (
+            not allowed
+            and asked.plan.server is not None
+            and "the plan starts from the server's own points, but this client's allow_server_data is false: plan "
+            "without them, such as with 'proxy_lloyd'."
+        ),
+    )
+    """Allow runs that start from the server's own points."""
+    allowed_bounds: tuple[tuple[float, float], ...] | None = _limit(
+        None,
+        _optional(_bounds),
+        lambda allowed, asked: (
+            not has_bounds_by_name(asked.plan)  # those are for `check_box`
+            and _beyond(allowed, asked.plan.config.bounds, asked.plan.n_features)
+        ),
+    )
+    """For each column of the own table, in its order, the lowest and highest value that the plan's box may reach; a
+    single pair holds for every column. None allows every box."""
+    allowed_evaluation: tuple[str, ...] = _limit(
+        (), _names, _other_than("evaluation", lambda plan: plan.config.evaluation.value)
+    )
+    """Evaluations that a plan may have; ``["none"]`` forbids them."""
+    allowed_dropout: tuple[str, ...] = _limit((), _names, _other_than("dropout", lambda plan: plan.dropout.value))
+    """What may happen when clients fall silent; ``["retry"]`` forbids sums that are recovered from key shares."""
+    pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _optional(_peers))
+    """Names and long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one
+    may be among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
+    the server announces."""
+    min_max_silent: int = _limit(
+        0,
+        _whole(0),
+        lambda least, asked: (
+            asked.plan.max_silent < least
+            and f"the plan's max_silent is {asked.plan.max_silent}, but this client's min_max_silent is {least}: raise "
+            "the plan's max_silent."
+        ),
+    )
+    """Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows."""
+    runs_per_day: int | None = _limit(
+        None,
+        _optional(_whole(1)),
+        lambda most, asked: (
+            most is not None
+            and asked.runs_today >= most
+            and f"this client's runs_per_day is {most}, and as many others have begun within 24 hours: start the run "
+            "later, or leave this client out."
+        ),
+    )
+    """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
+    allowed_columns: tuple[str, ...] = _limit((), _names)
+    """Names that the columns of the node's own table must be among; empty accepts all. `check_columns` holds it against
+    the table, before the node answers."""
+    approved_plan_digests: tuple[str, ...] = _limit(
+        (),
+        _digests,
+        lambda approved, asked: (
+            bool(approved)
+            and asked.terms not in approved
+            and f"the plan's terms have the digest {asked.terms!r}, which is not one of this client's "
+            "approved_plan_digests: plan as agreed, or have its owner add it."
+        ),
+    )
+    """Digests (SHA-256, 64 hexadecimal digits) of whole plans without run id and seeds that alone are accepted; empty
+    accepts all. A refusal says the digest of what was asked for."""
+    allow_anything: bool = _limit(False, _switch)
+    """Lift the rule that a deployed node's policy must state certain limits; those that it states still hold."""
     unstated: tuple[str, ...] = ()
+    """No key of a file: required limits that the policy has not stated. It refuses every plan while there are any."""
 
     def __post_init__(self) -> None:
-        for name in _NON_NEGATIVE_LIMITS:
-            if not (_is_number(getattr(self, name)) and getattr(self, name) >= 0):
-                raise _invalid(name, getattr(self, name), "a number of at least 0", "give a limit such as 1.0")
-        if not (_is_number(self.max_delta) and 0 <= self.max_delta < 1):
-            raise _invalid("max_delta", self.max_delta, "a number of at least 0 and below 1", "give one such as 1e-6")
-        for name, least in (("min_cohort", 1), ("min_max_silent", 0), ("runs_per_day", 1)):
-            value = getattr(self, name)
-            unlimited = name == "runs_per_day" and value is None
-            if not unlimited and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise _invalid(name, value, f"a whole number of at least {least}", "give one such as 3")
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise _invalid(name, getattr(self, name), "a boolean", "give true or false")
-        for name in _NAME_LISTS:
-            object.__setattr__(self, name, _names(name, getattr(self, name)))
-        object.__setattr__(self, "approved_plan_digests", _digests("approved_plan_digests", self.approved_plan_digests))
-        if self.allowed_bounds is not None:
-            object.__setattr__(self, "allowed_bounds", _bounds(self.allowed_bounds))
-        if self.pinned_peers is not None:
-            object.__setattr__(self, "pinned_peers", _peers(self.pinned_peers))
+        for name, limit in LIMITS.items():
+            object.__setattr__(self, name, limit.read(name, getattr(self, name)))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, base: ClientPolicy | None = None) -> ClientPolicy:
@@ -235,7 +480,7 @@ class ClientPolicy:
         >>> ClientPolicy.from_mapping({"min-cohort": 3}).min_cohort
         3
         """
-        valid = [field.name for field in fields(cls) if field.name != "unstated"]
+        valid = list(LIMITS)
         limits: dict[str, Any] = {}
         for key, value in mapping.items():
             name = str(key).replace("-", "_")
@@ -306,63 +551,6 @@ class ClientPolicy:
                 "have its owner state these keys, or allow-anything = true."
             )
 
-    def check(self, plan: PlanSummary, spent_total: float, spent_delta: float = 0.0, runs_today: int = 0) -> None:
-        """Refuse a plan that this client does not allow; return quietly otherwise.
-
-        Parameters
-        ----------
-        plan : PlanSummary
-            The public plan, with costs that this client computed itself.
-        spent_total : float
-            Epsilon that other runs in the plan's unit have spent on the data set (`Ledger.past`); for a run that is
-            being resumed, without its own charge.
-        spent_delta : float
-            Delta of the same runs.
-        runs_today : int
-            Other runs that released something within 24 hours.
-
-        Raises
-        ------
-        RefusalError
-            If the plan is malformed, or its algorithm, trust model, unit, cohort, noise or box is not allowed.
-        BudgetError
-            If its epsilon or delta is more than this client allows.
-        ConfigurationError
-            If `spent_total` or `spent_delta` is negative or not a number.
-
-        Examples
-        --------
-        >>> plan = PlanSummary("dp", "local", "record", 2.0, 3.0, 1e-6, 5, 3, "secure", (0.0,), (1.0,))
-        >>> ClientPolicy(max_epsilon_per_run=1.0).check(plan, spent_total=0.0)
-        Traceback (most recent call last):
-        flwr_dpkmeans.errors.BudgetError: the plan's worst-case epsilon is 3, but this client's max_epsilon_per_run \
-is 1: lower the plan's epsilon or its number of retries.
-        """
-        for name, spent in (("spent_total", spent_total), ("spent_delta", spent_delta)):
-            if not (_is_number(spent) and spent >= 0):
-                raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
-        self.require_complete()
-        _refuse_malformed(plan)
-        self._check_names(plan)
-        self._check_agreed(plan)
-        if self.runs_per_day is not None and runs_today >= self.runs_per_day:
-            raise RefusalError(
-                f"this client's runs_per_day is {self.runs_per_day}, and as many others have begun within 24 hours: "
-                "start the run later, or leave this client out."
-            )
-        self._check_cohort_and_noise(plan)
-        if not plan.bounds_by_name:
-            self.check_box(plan.bounds_lower, plan.bounds_upper, plan.n_features)
-        self._check_costs(plan, spent_total, spent_delta)
-
-    def _check_agreed(self, plan: PlanSummary) -> None:
-        """Hold the plan's digest against those that the owner has agreed to."""
-        if self.approved_plan_digests and plan.terms_digest not in self.approved_plan_digests:
-            raise RefusalError(
-                f"the plan's terms have the digest {plan.terms_digest!r}, which is not one of this client's "
-                "approved_plan_digests: plan as agreed, or have its owner add it."
-            )
-
     def check_columns(self, names: Sequence[str]) -> None:
         """Refuse a run on a table with columns that the owner did not list.
 
@@ -383,104 +571,52 @@ is 1: lower the plan's epsilon or its number of retries.
                 f"has {n_unlisted} besides them or none: have its owner name the right columns."
             )
 
-    def _check_names(self, plan: PlanSummary) -> None:
-        for kind, value, allowed in (
-            ("algorithm", plan.algorithm, self.allowed_algorithms),
-            ("trust model", plan.trust, self.allowed_trust),
-            ("privacy unit", plan.unit, self.allowed_units),
-            ("evaluation", plan.evaluation, self.allowed_evaluation),
-            ("dropout", plan.dropout, self.allowed_dropout),
-        ):
-            if allowed and value not in allowed:
-                names = ", ".join(repr(name) for name in allowed)
-                raise RefusalError(
-                    f"the plan's {kind} is {_quote(value)}, but this client allows only {names}: plan with one of them."
-                )
-
-    def _check_cohort_and_noise(self, plan: PlanSummary) -> None:
-        if plan.min_clients < self.min_cohort:
-            raise RefusalError(
-                f"the plan goes on with {plan.min_clients} clients, but this client's min_cohort is "
-                f"{self.min_cohort}: raise the plan's min_clients."
-            )
-        if plan.max_silent < self.min_max_silent:
-            raise RefusalError(
-                f"the plan's max_silent is {plan.max_silent}, but this client's min_max_silent is "
-                f"{self.min_max_silent}: raise the plan's max_silent."
-            )
-        if plan.server_data and not self.allow_server_data:
-            raise RefusalError(
-                "the plan starts from the server's own points, but this client's allow_server_data is false: plan "
-                "without them, such as with 'proxy_lloyd'."
-            )
-        if self.require_secure_noise and plan.noise != "secure":
-            raise RefusalError(
-                f"the plan's noise is {_quote(plan.noise)}, but this client requires 'secure': drop the noise seed."
-            )
-
-    def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int | None) -> None:
-        """Refuse a box that reaches beyond what this client allows.
+    def check(self, asked: Asked) -> None:
+        """Refuse a plan that this client does not allow; return quietly otherwise.
 
         Parameters
         ----------
-        lower, upper : sequence of float
-            In the order of the own table's columns; one entry holds for all.
-        n_features : int or None
-            None while the plan does not say.
+        asked : Asked
+            The plan, what it costs, and what other runs have cost; for a run that is being resumed, without its own
+            charge.
+
+        Raises
+        ------
+        RefusalError
+            If the policy is incomplete, or the plan malformed, or one of its values not allowed.
+        BudgetError
+            If its epsilon or delta is more than this client allows.
+        ConfigurationError
+            If what other runs have cost is negative or not a number.
+        """
+        for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
+            if not (_is_number(spent) and spent >= 0):
+                raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
+        self.require_complete()
+        _refuse_malformed(asked.plan, asked.epsilon)
+        for name, limit in sorted(LIMITS.items(), key=lambda item: item[1].error is BudgetError):
+            sentence = limit.refuse(getattr(self, name), asked)
+            if sentence:
+                raise limit.error(str(sentence))
+
+    def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
+        """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows.
 
         Raises
         ------
         RefusalError
         """
-        if self.allowed_bounds is None:
-            return
-        one_pair = len(lower) == 1
-        n_features = n_features or (len(self.allowed_bounds) if one_pair else len(lower))
-        allowed = self.allowed_bounds * n_features if len(self.allowed_bounds) == 1 else self.allowed_bounds
-        if len(allowed) != n_features:
-            raise RefusalError(
-                f"the plan's box has {n_features} features, but this client's allowed_bounds has {len(allowed)}: "
-                "plan for the features that were agreed on."
-            )
-        repeats = n_features if one_pair else 1
-        boxes = zip([*lower] * repeats, [*upper] * repeats, allowed, strict=True)
-        for feature, (low, high, (lowest, highest)) in enumerate(boxes):
-            if not (lowest <= low and high <= highest):
-                raise RefusalError(
-                    f"the plan's bounds of feature {feature} are [{low:g}, {high:g}], but this client allows only "
-                    f"[{lowest:g}, {highest:g}]: plan with bounds inside these."
-                )
+        sentence = _beyond(self.allowed_bounds, (tuple(lower), tuple(upper)), n_features)
+        if sentence:
+            raise RefusalError(str(sentence))
 
-    def _check_costs(self, plan: PlanSummary, spent_total: float, spent_delta: float) -> None:
-        worst = plan.epsilon_worst_case
-        if math.isinf(worst) and not self.allow_non_private:
-            raise RefusalError(
-                f"the plan's algorithm {_quote(plan.algorithm)} has an epsilon of inf, but this client allows private "
-                "runs only: plan with a finite epsilon."
-            )
-        if not _within(worst, self.max_epsilon_per_run):
-            cost, most = told_apart(worst, self.max_epsilon_per_run)
-            raise BudgetError(
-                f"the plan's worst-case epsilon is {cost}, but this client's max_epsilon_per_run is {most}: lower the "
-                "plan's epsilon or its number of retries."
-            )
-        if not _within(spent_total + worst, self.max_epsilon_total):
-            cost, most = told_apart(worst, self.max_epsilon_total)
-            raise BudgetError(
-                f"the plan's worst-case epsilon is {cost}, but it does not fit into what is left of this client's "
-                f"max_epsilon_total of {most}: lower the plan's epsilon or leave this client out."
-            )
-        if not _within(plan.delta, self.max_delta):
-            cost, most = told_apart(plan.delta, self.max_delta)
-            raise BudgetError(
-                f"the plan's delta is {cost}, but this client's max_delta is {most}: lower the plan's delta."
-            )
-        if not _within(spent_delta + plan.delta, self.max_delta_total):
-            cost, most = told_apart(plan.delta, self.max_delta_total)
-            raise BudgetError(
-                f"the plan's delta is {cost}, but it does not fit into what is left of this client's max_delta_total "
-                f"of {most}: lower the plan's delta or leave this client out."
-            )
+
+LIMITS = {item.name: item.metadata["limit"] for item in fields(ClientPolicy) if "limit" in item.metadata}
+"""Every key of a policy."""
+REQUIRED = tuple(name for name, limit in LIMITS.items() if limit.is_required)
+"""Limits that a deployed node must state: without one of them a server could ask for anything finite."""
+DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
+"""What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""
 
 
 def _states(limits: Mapping[str, Any], name: str) -> bool:
@@ -488,12 +624,13 @@ def _states(limits: Mapping[str, Any], name: str) -> bool:
     return name in limits and limits[name] != math.inf and limits[name] not in ((), [])
 
 
-def _refuse_malformed(plan: PlanSummary) -> None:
+def _refuse_malformed(plan: Plan, epsilon: float) -> None:
     """Refuse values that no honest plan has; a NaN would otherwise pass or fail every comparison at random."""
-    if not (_is_number(plan.epsilon) and _is_number(plan.epsilon_worst_case) and _is_number(plan.delta)):
+    planned, config = plan.epsilon if plan.is_final else plan.config.epsilon, plan.config
+    if not (_is_number(planned) and _is_number(epsilon) and _is_number(plan.delta)):
         raise RefusalError("the plan's epsilon or delta is not a number, but both must be: correct the plan.")
-    if not (plan.epsilon >= 0 and _within(plan.epsilon, plan.epsilon_worst_case)):
-        cost, most = told_apart(plan.epsilon, plan.epsilon_worst_case)
+    if not (planned >= 0 and _within(planned, epsilon)):
+        cost, most = told_apart(planned, epsilon)
         raise RefusalError(
             f"the plan's epsilon is {cost}, but it must lie between 0 and its worst-case epsilon of {most}: correct "
             "the plan."
@@ -502,121 +639,28 @@ def _refuse_malformed(plan: PlanSummary) -> None:
         raise RefusalError(
             f"the plan's delta is {plan.delta:.6g}, but it must be at least 0 and below 1: correct the plan."
         )
-    if not 1 <= plan.min_clients <= plan.n_clients:
+    if not 1 <= config.min_clients <= plan.n_clients:
         raise RefusalError(
-            f"the plan's min_clients is {plan.min_clients}, but it must lie between 1 and its n_clients of "
+            f"the plan's min_clients is {config.min_clients}, but it must lie between 1 and its n_clients of "
             f"{plan.n_clients}: correct the plan."
         )
-    if plan.noise not in _NOISE_SOURCES:
+    if config.noise.value not in _NOISE_SOURCES:
         raise RefusalError(
-            f"the plan's noise is {_quote(plan.noise)}, but it must be 'secure' or 'seeded': correct it."
+            f"the plan's noise is {_quote(config.noise.value)}, but it must be 'secure' or 'seeded': correct it."
         )
-    _refuse_malformed_box(plan)
+    _refuse_malformed_box(*config.bounds)
 
 
-def _refuse_malformed_box(plan: PlanSummary) -> None:
+def _refuse_malformed_box(lower: Sequence[float], upper: Sequence[float]) -> None:
     """Refuse a box whose sides are not finite or not in order."""
-    if len(plan.bounds_lower) != len(plan.bounds_upper):
+    if len(lower) != len(upper):
         raise RefusalError(
-            f"the plan has {len(plan.bounds_lower)} lower and {len(plan.bounds_upper)} upper bounds, but it needs as "
-            "many of both: correct the plan."
+            f"the plan has {len(lower)} lower and {len(upper)} upper bounds, but it needs as many of both: correct the "
+            "plan."
         )
-    for feature, (lower, upper) in enumerate(zip(plan.bounds_lower, plan.bounds_upper, strict=True)):
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise RefusalError(
-                f"the plan's bounds of feature {feature} are [{lower:g}, {upper:g}], but they must be finite and in "
+                f"the plan's bounds of feature {feature} are [{low:g}, {high:g}], but they must be finite and in "
                 "increasing order: correct the plan."
             )
-
-
-def _within(value: float, limit: float) -> bool:
-    """Whether a cost is at most its limit, up to rounding; false for NaN."""
-    return value <= limit * (1.0 + _RELATIVE_SLACK)
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value is a real number (infinity is one, a boolean and NaN are not)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def _quote(value: object) -> str:
-    """Repeat a name from a plan, escaped and cut to a bounded length."""
-    text = ascii(value)
-    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "..."
-
-
-def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
-    """Say that a limit is not valid."""
-    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
-
-
-def _names(name: str, value: object) -> tuple[str, ...]:
-    """Check a list of names; a bare string would otherwise be taken letter by letter."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise _invalid(name, value, "a list of names", "put the names in brackets, or leave it empty to allow all")
-    return tuple(value)
-
-
-def _digests(name: str, value: object) -> tuple[str, ...]:
-    """Check a list of SHA-256 digests; they are kept in small letters."""
-    digests = tuple(digest.lower() for digest in _names(name, value))
-    for digest in digests:
-        if not re.fullmatch(rf"[0-9a-f]{{{_KEY_DIGITS}}}", digest):
-            raise _invalid(name, digest, f"a list of digests of {_KEY_DIGITS} hexadecimal digits", "copy the whole one")
-    return digests
-
-
-def _bounds(value: object) -> tuple[tuple[float, float], ...]:
-    """Check the allowed box: a list of (lowest, highest) pairs."""
-    pairs = value if isinstance(value, (list, tuple)) else ()
-    valid = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
-    if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
-        raise _invalid("allowed_bounds", value, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
-    return tuple((float(lowest), float(highest)) for lowest, highest in pairs)
-
-
-def _peers(value: object) -> tuple[tuple[str, str], ...]:
-    """Check the pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
-    entries: list[Any] = []
-    if isinstance(value, Mapping):
-        entries = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        entries = list(value)
-    if not entries:
-        # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
-        bound = "a table of names and keys or a list of keys, of at least one party"
-        raise _invalid("pinned_peers", value, bound, "list the other parties' keys, or leave it out")
-    pairs = tuple(_peer("", entry) if isinstance(entry, str) else _peer(*_two(entry)) for entry in entries)
-    keys = [key for _, key in pairs]
-    names = [name for name, _ in pairs if name]
-    for what, items in (("key", keys), ("name", names)):
-        twice = [item for item in items if items.count(item) > 1]
-        if twice:
-            raise ConfigurationError(
-                f"pinned_peers has the {what} {_quote(twice[0])} twice, but each party has one of its own: remove one."
-            )
-    return pairs
-
-
-def _two(entry: object) -> tuple[object, object]:
-    """A pair, or something that is no peer."""
-    return (entry[0], entry[1]) if isinstance(entry, (list, tuple)) and len(entry) == 2 else ("", entry)
-
-
-def _peer(name: object, key: object) -> tuple[str, str]:
-    """Check one pinned peer; its key is kept in small letters."""
-    if not isinstance(name, str) or not name.isprintable() or len(name) > _LONGEST_QUOTE:
-        raise ConfigurationError(
-            f"pinned_peers has the name {_quote(name)}, but a name has at most {_LONGEST_QUOTE} printable characters: "
-            "shorten it."
-        )
-    if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", key):
-        raise ConfigurationError(
-            f"pinned_peers has the key {_quote(key)}, but a key has {_KEY_DIGITS} hexadecimal digits: copy what "
-            "'python -m flwr_dpkmeans identity show PATH' prints on that party's machine."
-        )
-    return name, key.lower()
-
-
-DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
-"""What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""

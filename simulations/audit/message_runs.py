@@ -20,7 +20,6 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.memory import ClientMemory, recall
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import (
     Stage,
     parse_finish_request,
@@ -30,6 +29,7 @@ from flwr_dpkmeans.flower.records import (
 )
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.client import Phase
 from flwr_dpkmeans.secagg.messages import Release, SumRequest

@@ -16,11 +16,11 @@ from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.node import guard as approval
-from flwr_dpkmeans.node import ledger_book as _ledger_book
+from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
@@ -94,7 +94,7 @@ def test_a_ledger_that_charges_bit_by_bit_is_caught(monkeypatch: pytest.MonkeyPa
     federation = make_federation(grid_parts(SIZES))
     with pytest.raises(CohortError):
         federation.start(**settings(7, max_retries=0))
-    monkeypatch.setattr(_ledger_book, "_RELATIVE_SLACK", 1e9)
+    monkeypatch.setattr(ledger_module, "_RELATIVE_SLACK", 1e9)
     federation = make_federation(grid_parts(SIZES))
     federation.start(**settings(7, max_retries=0))
     with pytest.raises(AssertionError, match="whoever stops adaptively gets"):

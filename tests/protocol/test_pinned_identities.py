@@ -17,7 +17,7 @@ from support.protocol_federation import Federation, Truth, Words, grid_parts, ma
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower import mod, server_run
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.node import NodeSettings, node_settings
+from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.records import (
     RECORD,
     KeysReply,
@@ -35,6 +35,7 @@ from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.node.guard import require_pinned
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind

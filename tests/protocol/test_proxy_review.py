@@ -20,11 +20,11 @@ from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower import result_files
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.records import Stage, dump_plan, request_content
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state

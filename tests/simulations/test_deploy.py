@@ -18,9 +18,9 @@ from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.node.guard import _summary
-from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.deploy.__main__ import expected_duration, main, run_settings
 from simulations.deploy.certificates import make_credentials, write_node_key
 from simulations.deploy.collected import collect
@@ -209,4 +209,4 @@ def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
     config = strategy_from_run_config(settings).config
     n_clients = settings["num-clients"]
     plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features)
-    policy.check(_summary(plan, policy), spent_total=0.0)
+    policy.check(Asked(plan, worst_case(plan), Past()))

@@ -22,12 +22,10 @@ from typing import Any, NoReturn
 
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node import ledger_book as _ledger_book
-from flwr_dpkmeans.node import ledger_disk as _ledger_disk
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past, inspect_ledger
 
 WATCHED = ("open", "lseek", "read", "write", "ftruncate", "fsync", "fstat", "stat", "close", "flock")
-TRACED = {module.__file__ for module in (ledger_module, _ledger_book, _ledger_disk)}
+TRACED = {ledger_module.__file__}
 
 
 def entry(run_id: str, index: int, epsilon: float) -> LedgerEntry:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
-from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from support.asked_plans import PlanValues, asked
 
 
 def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
@@ -23,13 +25,17 @@ def charge(
 ) -> None:
     """Charge an entry of a run if a policy with these totals allows it."""
     policy = ClientPolicy(max_epsilon_total=total, max_delta_total=total_delta)
-    cost = (item.epsilon, item.epsilon, item.delta)
-    plan = PlanSummary("glloyd", "central", item.unit, *cost, 5, 3, "secure", (0.0,), (1.0,))
+    values = PlanValues(unit=item.unit, epsilon=item.epsilon, epsilon_worst_case=item.epsilon, delta=item.delta)
 
     def admit(past: Past) -> None:
-        policy.check(plan, past.epsilon, past.delta)
+        policy.check(replace(asked(values), past=past))
 
     ledger.charge(item, admit)
+
+
+def verify_ledger(path: Path) -> list[str]:
+    """What is wrong with a ledger file, one sentence per problem."""
+    return list(inspect_ledger(path).problems)
 
 
 def head_of(path: Path) -> Path:

@@ -57,7 +57,6 @@ NOT_YET: frozenset[tuple[str, str]] = frozenset(
         ("node.client_log", "flower.app_guard"),
         ("node.client_log", "flower.node"),
         ("node.guard", "config"),
-        ("node.guard", "flower.node"),
         ("secagg.credentials", "node.identity"),
         ("sums.cautions", "config"),
         ("sums.defaults", "config"),

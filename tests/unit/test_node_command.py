@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from support.apps import app_files, packed
 from support.node_files import SOME_APP, write_node
 
-from flwr_dpkmeans.__main__ import COMMANDS
-from flwr_dpkmeans.__main__ import main as package_main
+from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node_checks, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_checks import Verdict, check
-from flwr_dpkmeans.flower.node_command import main
-from flwr_dpkmeans.flower.node_options import NodeOptions
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.certificates import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def test_check_prints_one_line_for_each_item_and_changes_nothing(
 ) -> None:
     file = write_node(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert main(["check", str(file)]) == 0
+    assert main(["node", "check", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1].rstrip(":") for line in lines] == ITEMS
     assert {line.split()[0] for line in lines} <= {"ok", "note"}
@@ -121,7 +121,7 @@ def test_a_node_does_not_start_while_something_is_wrong(
     file = write_node(tmp_path)
     damage(tmp_path, item)
     for command in ("check", "start"):
-        assert main([command, str(file)]) == 1
+        assert main(["node", command, str(file)]) == 1
         assert said(capsys, item).startswith("wrong")
     assert not started
 
@@ -133,7 +133,7 @@ def test_a_table_of_which_no_row_is_left_is_wrong(
     table = tmp_path / "people.csv"
     table.write_text(f"sex,age\n{rows}")
     table.chmod(0o600)
-    main(["check", str(write_node(tmp_path, data_path=str(table), columns=["sex", "age"]))])
+    main(["node", "check", str(write_node(tmp_path, data_path=str(table), columns=["sex", "age"]))])
     line = said(capsys, "data")
     assert line.startswith(verdict)
     assert line.endswith("has 2 columns to cluster by, and 1 rows") == (verdict == "ok")
@@ -157,7 +157,7 @@ def test_a_policy_of_another_user_is_refused(
     if os.geteuid() == 0:
         os.chown(tmp_path / "policy.toml", 65533, -1)
     monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65532)
-    assert main(["check", str(file)]) == 1
+    assert main(["node", "check", str(file)]) == 1
     assert "chown it to root" in said(capsys, "policy")
 
 
@@ -165,32 +165,32 @@ def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest
     file = write_node(tmp_path / "open")
     (tmp_path / "open").chmod(0o755)
     (tmp_path / "open" / "rows.npy").chmod(0o644)
-    assert main(["check", str(file)]) == 1
+    assert main(["node", "check", str(file)]) == 1
     assert "may be read or changed by everybody: chmod o-rw it" in said(capsys, "data")
 
 
 def test_the_connection_needs_tls_and_a_certificate_that_holds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["check", str(write_node(tmp_path, superlink="superlink.example.org:443"))]) == 1
+    assert main(["node", "check", str(write_node(tmp_path, superlink="superlink.example.org:443"))]) == 1
     assert "without TLS" in said(capsys, "connection")
     made = make_credentials(tmp_path / "certificates", [tmp_path / "keys"])
     secure = {"insecure": False, "key": str(made.node_keys[0]), "root_certificates": str(made.authority)}
     file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
-    assert main(["check", str(file)]) == 0
+    assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
     later = node_checks.time.time() + 8 * 86400
     monkeypatch.setattr(node_checks.time, "time", lambda: later)
-    assert main(["check", str(file)]) == 1
+    assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "clock")
     made.node_keys[0].chmod(0o644)
     made.node_keys[0].parent.chmod(0o755)
-    assert main(["check", str(file)]) == 1
+    assert main(["node", "check", str(file)]) == 1
     assert "chmod o-rw" in said(capsys, "connection")
-    assert main(["check", str(write_node(tmp_path, superlink="localhost:1"))]) == 0
+    assert main(["node", "check", str(write_node(tmp_path, superlink="localhost:1"))]) == 0
     for changes in ({}, secure):
         capsys.readouterr()
-        assert main(["check", str(write_node(tmp_path, host="0.0.0.0", **changes))]) == 1
+        assert main(["node", "check", str(write_node(tmp_path, host="0.0.0.0", **changes))]) == 1
         assert "where others reach this node's tasks" in said(capsys, "connection")
 
 
@@ -199,7 +199,7 @@ def test_what_is_not_known_of_the_clock_is_said(
 ) -> None:
     for kept, verdict in ((False, "note"), (True, "ok")):
         monkeypatch.setattr(node_checks, "_is_kept", lambda kept=kept: kept)
-        assert main(["check", str(write_node(tmp_path))]) == 0
+        assert main(["node", "check", str(write_node(tmp_path))]) == 0
         line = said(capsys, "clock")
         assert line.startswith(verdict)
         assert "not known: the SuperLink's clock, which refuses nodes 5 s ahead of it" in line
@@ -233,7 +233,7 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     file = write_node(tmp_path, data_id="ward 7", verbose=True)
     with pytest.raises(Started):
-        main(["start", str(file)])
+        main(["node", "start", str(file)])
     command, environment = started["command"], started["environment"]
     assert isinstance(command, list)
     assert isinstance(environment, dict)
@@ -253,17 +253,17 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
 def test_apps_are_started_by_another_user_where_isolation_is_process(
     tmp_path: Path, started: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", "--apps", str(write_node(tmp_path))]) == 1
+    assert main(["node", "check", "--apps", str(write_node(tmp_path))]) == 1
     assert "isolation = 'process' only" in capsys.readouterr().err
     file = write_node(tmp_path, isolation="process", runtime_secret=str(tmp_path / "secret"))
     with pytest.raises(Started):
-        main(["start", str(file)])
+        main(["node", "start", str(file)])
     assert "--superexec-auth-secret-file" in str(started["command"])
     assert started["environment"]["PATH"] == os.devnull  # type: ignore[index]
     assert not (tmp_path / "home").exists()
     assert "policy:" not in capsys.readouterr().err
     with pytest.raises(Started):
-        main(["start", "--apps", str(file)])
+        main(["node", "start", "--apps", str(file)])
     assert str(started["program"]).endswith("flower-superexec")
     assert started["environment"]["PATH"] == str(tmp_path / "home" / "guarded-programs")  # type: ignore[index]
     assert "connection:" not in capsys.readouterr().err
@@ -271,25 +271,42 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
 
 def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.fab").write_bytes(packed(app_files()))
-    assert main(["hash", str(tmp_path / "a.fab")]) == 0
+    assert main(["node", "hash", str(tmp_path / "a.fab")]) == 0
     assert capsys.readouterr().out.strip() == digest_of(packed(app_files()))
     (tmp_path / "b.fab").write_bytes(packed(app_files("../x")))
-    assert main(["hash", str(tmp_path / "b.fab")]) == 1
+    assert main(["node", "hash", str(tmp_path / "b.fab")]) == 1
     assert "no plain name" in capsys.readouterr().err
 
 
 def test_all_commands_are_reached_through_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS:
         with pytest.raises(SystemExit) as ended:
-            package_main([name, "--help"])
+            main([name, "--help"])
         assert ended.value.code == 0
         assert name in capsys.readouterr().out
-    assert package_main([]) == package_main(["nodes"]) == 2
-    assert package_main(["--help"]) == 0
+    assert main([]) == main(["nodes"]) == 2
+    assert main(["--help"]) == 0
     command = [sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify", "no-such-ledger"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.returncode == 1
     assert "does not exist" in completed.stderr
+
+
+def test_the_console_script_is_the_same_door() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, name = project["scripts"]["flwr-dpkmeans"].partition(":")
+    assert getattr(importlib.import_module(module), name) is main
+
+
+def test_a_command_that_fails_says_why_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether the package or the system refuses; and no trace of Python's."""
+    missing = str(tmp_path / "missing")
+    for command in (["identity", "show"], ["ledger", "accept"], ["node", "hash"], ["node", "check"]):
+        assert main([*command, missing]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        assert missing in said.err
 
 
 def test_the_example_names_every_key() -> None:
@@ -311,14 +328,14 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
     rows = str(tmp_path / "rows.npy")
     ledger.charge(LedgerEntry("1/2", rows, "ab", 1, 0, "sums", epsilon=1.25, delta=1e-6, unit="record"))
     (tmp_path / "ledger.jsonl").chmod(0o600)
-    main(["check", str(file)])
+    main(["node", "check", str(file)])
     assert "has cost epsilon 1.25 per record; epsilon 0 per client" in said(capsys, "ledger")
-    main(["check", str(write_node(tmp_path, data_id="ward-7"))])
+    main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
     line = said(capsys, "ledger")
     assert line.startswith("note")
     assert f"knows nothing of 'ward-7', but of {rows!r}" in line
 
 
 def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
+    main(["node", "check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
     assert said(capsys, "file").startswith("wrong")

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.ledger_entries import charge, entry, head_of, put_head_back
+from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger, verify_ledger
-from flwr_dpkmeans.node.ledger_command import main
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -643,7 +643,7 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
     ledger.charge(entry("run-1", 1, 0.75))
     ledger.charge(entry("run-3", 0, 4.0, unit="client"))
     ledger.charge(entry("[red]\x1b[31mrun-2", 0, 2.0))
-    assert main(["show", str(path)]) == 0
+    assert main(["ledger", "show", str(path)]) == 0
     output = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")] for line in output.splitlines() if "│" in line]
     assert [row[1:8] for row in rows] == [
@@ -658,22 +658,22 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
 def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = filled.read_bytes()
     head = json.loads(whole.splitlines()[-1])["checksum"]
-    assert main(["verify", str(filled)]) == 0
+    assert main(["ledger", "verify", str(filled)]) == 0
     assert f"is sound: 5 entries, last checksum {head}." in capsys.readouterr().out
     filled.write_bytes(whole[:-5])
     put_head_back(filled, 4)
-    assert main(["verify", str(filled)]) == 0
+    assert main(["ledger", "verify", str(filled)]) == 0
     assert "unfinished line, which was never released" in capsys.readouterr().out
     filled.write_bytes(b"".join(edit_value(whole.splitlines(keepends=True))))
     for command in ("verify", "show"):
-        assert main([command, str(filled)]) == 1
+        assert main(["ledger", command, str(filled)]) == 1
         captured = capsys.readouterr()
         assert "damaged at line 3" in captured.err
         assert captured.out == ""
 
 
 def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans.node.ledger_command", "verify", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify", str(tmp_path / "none")]
     outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert outcome.returncode == 1
     assert outcome.stderr == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"

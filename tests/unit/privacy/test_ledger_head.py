@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledger_entries import charge, entry, head_of, put_head_back
+from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
-from flwr_dpkmeans.node import ledger_book as _ledger_book
-from flwr_dpkmeans.node import ledger_disk as _ledger_disk
-from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger, inspect_ledger, verify_ledger
-from flwr_dpkmeans.node.ledger_command import main
+from flwr_dpkmeans.node import ledger as ledger_module
+from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger, inspect_ledger
 
 Tamper = Callable[[Path], None]
 
@@ -75,7 +74,7 @@ def test_the_tests_that_the_documentation_names_exist() -> None:
     source = "".join(
         place.read_text() for folder in ("unit/privacy", "protocol") for place in (tests / folder).glob("*.py")
     )
-    names = set(re.findall(r"`(test_\w+)`", Path(_ledger_disk.__file__).with_name("LEDGER.md").read_text()))
+    names = set(re.findall(r"`(test_\w+)`", Path(ledger_module.__file__).with_name("LEDGER.md").read_text()))
     assert len(names) > 10
     assert {name for name in names if f"def {name}(" not in source} == set()
 
@@ -149,7 +148,7 @@ def test_what_no_crash_explains_stops_every_use(filled: Path, kind: str, capsys:
     assert report.is_acceptable
     require_stopped(filled, sentence)
     for command in ("verify", "show"):
-        assert main([command, str(filled)]) == 1
+        assert main(["ledger", command, str(filled)]) == 1
         captured = capsys.readouterr()
         assert f"python -m flwr_dpkmeans ledger accept {filled}" in captured.err
         assert "is sound" not in captured.out
@@ -163,7 +162,7 @@ def test_the_owner_may_accept_a_ledger_as_it_stands(
 ) -> None:
     CASES[kind][0](filled)
     n_entries = len(inspect_ledger(filled).entries)
-    assert main(["accept", str(filled)]) == 0
+    assert main(["ledger", "accept", str(filled)]) == 0
     assert f"accepted with {n_entries} entries" in capsys.readouterr().out
     assert verify_ledger(filled) == []
     FileLedger(filled).charge(entry("run-9"))
@@ -175,12 +174,12 @@ def test_damaged_lines_cannot_be_accepted(filled: Path, capsys: pytest.CaptureFi
     lines = lines_of(filled)
     filled.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     before = files_of(filled)
-    assert main(["accept", str(filled)]) == 1
+    assert main(["ledger", "accept", str(filled)]) == 1
     assert "damaged at line 3" in capsys.readouterr().err
     with pytest.raises(BudgetError, match="damaged at line 3"):
         FileLedger(filled).accept()
     assert files_of(filled) == before
-    assert main(["accept", str(filled.with_name("none"))]) == 1
+    assert main(["ledger", "accept", str(filled.with_name("none"))]) == 1
     assert "does not exist" in capsys.readouterr().err
 
 
@@ -249,14 +248,14 @@ def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
 
 def test_a_first_charge_between_two_looks_is_no_deleted_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader finds no ledger; until it looks for the head, another process has charged."""
-    real_read_head = _ledger_disk.read_head
+    real_read_head = ledger_module.read_head
 
     def charge_first(place: Path) -> bytes:
-        monkeypatch.setattr(_ledger_disk, "read_head", real_read_head)
+        monkeypatch.setattr(ledger_module, "read_head", real_read_head)
         fill(path, n_entries=2)
         return real_read_head(place)
 
-    monkeypatch.setattr(_ledger_disk, "read_head", charge_first)
+    monkeypatch.setattr(ledger_module, "read_head", charge_first)
     assert FileLedger(path).past("ward-7", "record").epsilon == 0.5
 
 
@@ -431,7 +430,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path, monkeypatch
         def now(cls, tz: Any = None) -> datetime:
             return now[0]
 
-    monkeypatch.setattr(_ledger_book, "datetime", Clock)
+    monkeypatch.setattr(ledger_module, "datetime", Clock)
     jumps = [timedelta(0), timedelta(days=-20_000), timedelta(days=400_000), timedelta(days=-3), timedelta(0)]
     for index, jump in enumerate(jumps):
         now[0] += jump

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.asked_plans import PlanValues, asked
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, RefusalError
-from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
+from flwr_dpkmeans.node import policy as policy_module
+from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy
 
-PLAN = PlanSummary(
+PLAN = PlanValues(
     algorithm="dp-lloyd",
     trust="secure-aggregation",
     unit="record",
@@ -30,9 +33,9 @@ BASELINE = replace(PLAN, algorithm="lloyd", epsilon=math.inf, epsilon_worst_case
 
 
 @pytest.mark.parametrize("plan", [PLAN, BASELINE])
-def test_default_policy_allows_a_simulation(plan: PlanSummary) -> None:
-    ClientPolicy().check(plan, spent_total=0.0)
-    ClientPolicy().check(plan, spent_total=math.inf)
+def test_default_policy_allows_a_simulation(plan: PlanValues) -> None:
+    ClientPolicy().check(asked(plan, spent_total=0.0))
+    ClientPolicy().check(asked(plan, spent_total=math.inf))
 
 
 def test_policy_allows_a_plan_exactly_at_every_limit() -> None:
@@ -48,7 +51,7 @@ def test_policy_allows_a_plan_exactly_at_every_limit() -> None:
         allow_non_private=False,
         allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
     )
-    policy.check(PLAN, spent_total=1.0)
+    policy.check(asked(PLAN, spent_total=1.0))
 
 
 REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
@@ -115,36 +118,36 @@ def test_each_limit_refuses_in_one_sentence_without_the_spent_epsilon(
     limits: dict[str, Any], error: type[DPKMeansError], sentence: str
 ) -> None:
     with pytest.raises(error) as caught:
-        ClientPolicy.from_mapping(limits).check(PLAN, spent_total=0.734521, spent_delta=0.734e-6)
+        ClientPolicy.from_mapping(limits).check(asked(PLAN, spent_total=0.734521, spent_delta=0.734e-6))
     assert str(caught.value) == sentence
     assert "734" not in sentence
 
 
 def test_one_pair_of_bounds_holds_for_every_feature() -> None:
-    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(PLAN, 0.0)
+    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(asked(PLAN, 0.0))
     for too_narrow in ((0.0, 1.0), (-1.0, 0.5)):
         with pytest.raises(RefusalError, match="feature"):
-            ClientPolicy(allowed_bounds=(too_narrow,)).check(PLAN, 0.0)
+            ClientPolicy(allowed_bounds=(too_narrow,)).check(asked(PLAN, 0.0))
 
 
 @pytest.mark.parametrize("n_features", [None, 2])
 def test_one_pair_in_the_plan_is_held_against_every_feature(n_features: int | None) -> None:
     plan = replace(PLAN, bounds_lower=(-1.0,), bounds_upper=(1.0,), n_features=n_features)
-    ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(plan, 0.0)
-    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(plan, 0.0)
+    ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(asked(plan, 0.0))
+    ClientPolicy(allowed_bounds=((-1.0, 1.0),)).check(asked(plan, 0.0))
     with pytest.raises(RefusalError, match=r"bounds of feature 1 are \[-1, 1\]"):
-        ClientPolicy(allowed_bounds=((-1.0, 1.0), (0.0, 1.0))).check(plan, 0.0)
+        ClientPolicy(allowed_bounds=((-1.0, 1.0), (0.0, 1.0))).check(asked(plan, 0.0))
 
 
 def test_one_pair_in_a_plan_of_another_width_is_refused() -> None:
     plan = replace(PLAN, bounds_lower=(-1.0,), bounds_upper=(1.0,), n_features=1)
     with pytest.raises(RefusalError, match="the plan's box has 1 features, but this client's allowed_bounds has 2"):
-        ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(plan, 0.0)
+        ClientPolicy(allowed_bounds=((-1.0, 1.0), (-2.0, 2.0))).check(asked(plan, 0.0))
 
 
 def test_a_total_delta_may_be_filled() -> None:
-    ClientPolicy(max_delta_total=2e-6).check(PLAN, 0.0, spent_delta=1e-6)
-    ClientPolicy().check(PLAN, 0.0, spent_delta=math.inf)
+    ClientPolicy(max_delta_total=2e-6).check(asked(PLAN, 0.0, spent_delta=1e-6))
+    ClientPolicy().check(asked(PLAN, 0.0, spent_delta=math.inf))
 
 
 def test_a_base_gives_what_a_file_leaves_out() -> None:
@@ -156,35 +159,35 @@ def test_a_base_gives_what_a_file_leaves_out() -> None:
 
 def test_secure_noise_can_be_required() -> None:
     seeded = replace(PLAN, noise="seeded")
-    ClientPolicy().check(seeded, 0.0)
+    ClientPolicy().check(asked(seeded, 0.0))
     with pytest.raises(RefusalError, match="requires 'secure'"):
-        ClientPolicy(require_secure_noise=True).check(seeded, 0.0)
+        ClientPolicy(require_secure_noise=True).check(asked(seeded, 0.0))
 
 
 def test_non_private_plan_is_refused_by_the_switch_and_by_any_finite_limit() -> None:
     with pytest.raises(RefusalError, match="private runs only"):
-        ClientPolicy(allow_non_private=False).check(BASELINE, 0.0)
+        ClientPolicy(allow_non_private=False).check(asked(BASELINE, 0.0))
     with pytest.raises(BudgetError, match="max_epsilon_per_run"):
-        ClientPolicy(max_epsilon_per_run=1e9).check(BASELINE, 0.0)
+        ClientPolicy(max_epsilon_per_run=1e9).check(asked(BASELINE, 0.0))
     with pytest.raises(BudgetError, match="max_epsilon_total"):
-        ClientPolicy(max_epsilon_total=1e9).check(BASELINE, 0.0)
+        ClientPolicy(max_epsilon_total=1e9).check(asked(BASELINE, 0.0))
 
 
 def test_a_non_private_past_leaves_nothing_of_a_finite_total() -> None:
     with pytest.raises(BudgetError, match="max_epsilon_total"):
-        ClientPolicy(max_epsilon_total=1e9).check(PLAN, math.inf)
+        ClientPolicy(max_epsilon_total=1e9).check(asked(PLAN, math.inf))
 
 
 def test_only_the_worst_case_counts() -> None:
     with pytest.raises(BudgetError):
-        ClientPolicy(max_epsilon_per_run=1.0).check(PLAN, 0.0)
+        ClientPolicy(max_epsilon_per_run=1.0).check(asked(PLAN, 0.0))
 
 
 def test_a_plan_over_the_limit_by_rounding_only_passes() -> None:
-    ClientPolicy(max_epsilon_total=0.3, max_epsilon_per_run=0.2).check(
-        replace(PLAN, epsilon=0.2, epsilon_worst_case=0.1 + 0.1), spent_total=0.1 + 1e-17
-    )
-    ClientPolicy(max_epsilon_total=0.3).check(replace(PLAN, epsilon=0.1, epsilon_worst_case=0.1), 0.1 + 0.1 + 1e-16)
+    summed = replace(PLAN, epsilon=0.2, epsilon_worst_case=0.1 + 0.1)
+    ClientPolicy(max_epsilon_total=0.3, max_epsilon_per_run=0.2).check(asked(summed, spent_total=0.1 + 1e-17))
+    single = replace(PLAN, epsilon=0.1, epsilon_worst_case=0.1)
+    ClientPolicy(max_epsilon_total=0.3).check(asked(single, 0.1 + 0.1 + 1e-16))
 
 
 @pytest.mark.parametrize(
@@ -208,23 +211,23 @@ def test_a_plan_over_the_limit_by_rounding_only_passes() -> None:
 )
 def test_malformed_plan_is_refused_by_the_most_permissive_policy(change: dict[str, Any]) -> None:
     with pytest.raises(RefusalError, match="correct"):
-        ClientPolicy(min_cohort=1, max_delta=0.999).check(replace(PLAN, **change), 0.0)
+        ClientPolicy(min_cohort=1, max_delta=0.999).check(asked(replace(PLAN, **change), 0.0))
 
 
 def test_hostile_name_is_escaped_and_cut() -> None:
     plan = replace(PLAN, algorithm="\x1b[31m\n" + "x" * 10_000)
     with pytest.raises(RefusalError) as caught:
-        ClientPolicy(allowed_algorithms=("dp-lloyd",)).check(plan, 0.0)
+        ClientPolicy(allowed_algorithms=("dp-lloyd",)).check(asked(plan, 0.0))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize("spent", [-1.0, math.nan])
 def test_invalid_spent_total_is_the_callers_mistake(spent: float) -> None:
-    with pytest.raises(ConfigurationError, match="spent_total"):
-        ClientPolicy().check(PLAN, spent)
-    with pytest.raises(ConfigurationError, match="spent_delta"):
-        ClientPolicy().check(PLAN, 0.0, spent)
+    with pytest.raises(ConfigurationError, match=r"past\.epsilon"):
+        ClientPolicy().check(asked(PLAN, spent))
+    with pytest.raises(ConfigurationError, match=r"past\.delta"):
+        ClientPolicy().check(asked(PLAN, 0.0, spent))
 
 
 @pytest.mark.parametrize(
@@ -351,6 +354,32 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(limit: str, factor
     cost = {"epsilon": 4.0 * factor, "delta": 1e-9} if "epsilon" in limit else {"epsilon": 1.0, "delta": most * factor}
     plan = replace(PLAN, epsilon_worst_case=cost["epsilon"], **cost)
     with pytest.raises(BudgetError) as caught:
-        ClientPolicy(**{limit: most}).check(plan, 0.0)  # type: ignore[arg-type]
+        ClientPolicy(**{limit: most}).check(asked(plan, 0.0))  # type: ignore[arg-type]
     value, bound = re.findall(rf"is ([0-9.e-]+),.*{limit} (?:is|of) ([0-9.e-]+):", str(caught.value))[0]
     assert float(value) > float(bound) == most
+
+
+def test_a_limit_that_has_no_sentence_refuses_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adds a limit and forgets its words has not opened the door."""
+    silent = replace(LIMITS["min_cohort"], refuse=lambda least, asked: asked.plan.config.min_clients < least)
+    monkeypatch.setitem(LIMITS, "min_cohort", silent)
+    ClientPolicy(min_cohort=3).check(asked(PLAN))
+    with pytest.raises(RefusalError):
+        ClientPolicy(min_cohort=4).check(asked(PLAN))
+
+
+# -- the example --------------------------------------------------------------------------------------------------
+
+
+LINE = r"(?m)^(?:# )?(?:([a-z-]+) = (.*)|\[(pinned-peers)\].*)$"
+
+
+def test_the_example_has_a_line_for_every_limit_and_says_which_are_required() -> None:
+    text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text()
+    lines = {key or table: line for key, line, table in re.findall(LINE, text)}
+    assert set(lines) == {name.replace("_", "-") for name in LIMITS}
+    assert {key for key, line in lines.items() if "# REQUIRED" in line} == {name.replace("_", "-") for name in REQUIRED}
+    # Its lines that are commented out hold as well.
+    stated = re.sub(r"(?m)^# (?=[\w-]+ = |\[)", "", text).replace("<64 hexadecimal digits>", KEY_A)
+    assert set(tomllib.loads(stated)) == set(lines)
+    ClientPolicy.from_mapping(tomllib.loads(stated))

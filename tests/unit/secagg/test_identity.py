@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.identity import (
     Identity,
@@ -29,7 +30,6 @@ from flwr_dpkmeans.node.identity import (
     verify_keys,
     verify_survivors,
 )
-from flwr_dpkmeans.node.identity_command import main
 from flwr_dpkmeans.secagg.credentials import Credential, name_of, require_pinned
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -132,12 +132,12 @@ def test_others_may_not_read_or_change_it(tmp_path: Path, mode: int, good: bool)
 
 
 def test_the_private_key_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", str(tmp_path / "key")]) == 0
+    assert main(["identity", "new", str(tmp_path / "key")]) == 0
     printed = capsys.readouterr()
     identity = Identity.load(tmp_path / "key")
     assert printed.out == identity.public_key.hex() + "\n"
     assert printed.err == ""
-    assert main(["show", str(tmp_path / "key")]) == 0
+    assert main(["identity", "show", str(tmp_path / "key")]) == 0
     assert capsys.readouterr().out == printed.out
     for text in (repr(identity), str(identity), printed.out, f"{identity}"):
         assert identity.private_key.hex() not in text
@@ -145,17 +145,17 @@ def test_the_private_key_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_command_says_in_a_sentence_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(tmp_path / "none")]) == 1
+    assert main(["identity", "show", str(tmp_path / "none")]) == 1
     assert "cannot be read" in capsys.readouterr().err
     (tmp_path / "key").write_text("x")
-    assert main(["new", str(tmp_path / "key")]) == 1
+    assert main(["identity", "new", str(tmp_path / "key")]) == 1
     said = capsys.readouterr()
     assert "exists and is left alone" in said.err
     assert said.out == ""
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans.node.identity_command", "new", str(tmp_path / "key")]
+    command = [sys.executable, "-m", "flwr_dpkmeans", "identity", "new", str(tmp_path / "key")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert parse_identity(done.stdout.strip()) == Identity.load(tmp_path / "key").public_key
 

@@ -1,9 +1,10 @@
-"""NODE.toml: everything that a node's operator decides, in one file that no message can change."""
+"""What a node's operator decides: NODE.toml, a file that no message can change, and what a run is answered with."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,46 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.ledger import Ledger
+from flwr_dpkmeans.node.policy import ClientPolicy
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """A node's own decisions; nothing here can be set by the server of a deployment.
+
+    Parameters
+    ----------
+    policy : ClientPolicy
+        Held against the plan before anything leaves.
+    ledger : Ledger
+        Charged before a statistic is sent.
+    data_id : str
+        Name of the data set in the ledger.
+    simulated : bool
+        Whether this node is part of a simulation, where an exact evaluation protects nobody's rows.
+    identity : Identity or None
+        Signs the node's key in every run.
+
+    Raises
+    ------
+    ConfigurationError
+        If the policy pins peers, but the node has no identity of its own.
+    """
+
+    policy: ClientPolicy
+    ledger: Ledger
+    data_id: str
+    simulated: bool = False
+    identity: Identity | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy.pinned_peers is not None and self.identity is None:
+            raise ConfigurationError(
+                "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
+                "'python -m flwr_dpkmeans identity new PATH' and give its path in the node's configuration."
+            )
 
 
 class Isolation(StrEnum):

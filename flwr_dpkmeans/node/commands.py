@@ -1,77 +1,73 @@
-"""Look at a client's privacy ledger: ``python -m flwr_dpkmeans ledger show|verify PATH``.
-
-``accept PATH`` is the owner's decision to go on with a ledger that its head file contradicts, such as an old backup.
-"""
+"""``flwr-dpkmeans ledger show|verify|accept`` and ``identity new|show``: what a node's owner looks at and decides."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.node.identity import Identity, format_identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 
 _NO_TERMINAL = 1000
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        0 if the ledger is sound (or accepted), 1 if it is damaged, missing, or not what its head file says.
-
-    Examples
-    --------
-    >>> main(["verify", "no-such-ledger"])
-    1
-    """
-    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans ledger", description="Look at a privacy ledger.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("show", "print what was spent, by data set, unit of privacy and run"),
-        ("verify", "check every line, and the head file beside the ledger"),
-        ("accept", "go on with the ledger as it stands: for its owner, after looking at what is missing from it"),
-    ):
-        commands.add_parser(name, help=text, description=text).add_argument("path", help="the ledger file")
-    options = parser.parse_args(arguments)
+def ledger(arguments: Sequence[str]) -> int:
+    """Look at a ledger, or accept it: 1 if it is damaged, missing, or not what its head file says."""
+    actions = {
+        "show": "print what was spent, by data set, unit of privacy and run",
+        "verify": "check every line, and the head file beside the ledger",
+        "accept": "go on with the ledger as it stands: for its owner, after looking at what is missing from it",
+    }
+    options = _parsed("ledger", "Look at a privacy ledger.", actions, "the ledger file", arguments)
     report = inspect_ledger(options.path)
-    if options.command == "accept" and report.is_acceptable:
-        return _accept(options.path)
+    if options.action == "accept" and report.is_acceptable:
+        report = FileLedger(options.path).accept()
+        print(
+            f"the ledger {options.path} is accepted with {len(report.entries)} entries, last checksum {report.head}: "
+            "whatever is missing from it counts no longer."
+        )
+        return 0
     for problem in report.problems:
         print(problem, file=sys.stderr)
-    if options.command == "show" and report.is_acceptable:
+    if options.action == "show" and report.is_acceptable:
         _print_table(report)
     if report.problems:
         return 1
-    if options.command != "show":
+    if options.action != "show":
         print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
     if report.torn_bytes:
         print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
     return 0
 
 
-def _accept(path: str) -> int:
-    """Write the head of a ledger anew."""
-    try:
-        report = FileLedger(path).accept()
-    except DPKMeansError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(
-        f"the ledger {path} is accepted with {len(report.entries)} entries, last checksum {report.head}: whatever is "
-        "missing from it counts no longer."
-    )
+def identity(arguments: Sequence[str]) -> int:
+    """Print a public key, alone in its line; the private key stays in the file."""
+    actions = {
+        "new": "make a key file, and print the public key that the other parties pin in their policies",
+        "show": "print the public key of a key file",
+    }
+    options = _parsed("identity", "Make or show a node's long-term identity.", actions, "the key file", arguments)
+    if options.action == "new":
+        own = Identity.generate()
+        own.save(options.path)
+    else:
+        own = Identity.load(options.path)
+    print(format_identity(own.public_key))
     return 0
+
+
+def _parsed(
+    name: str, description: str, actions: Mapping[str, str], file: str, arguments: Sequence[str]
+) -> argparse.Namespace:
+    """Read an action and the path of a file."""
+    parser = argparse.ArgumentParser(prog=f"python -m flwr_dpkmeans {name}", description=description)
+    commands = parser.add_subparsers(dest="action", required=True)
+    for action, text in actions.items():
+        commands.add_parser(action, help=text, description=text).add_argument("path", help=file)
+    return parser.parse_args(arguments)
 
 
 def _print_table(report: LedgerReport) -> None:
@@ -116,7 +112,3 @@ def _n_releases(entries: Sequence[LedgerEntry]) -> int:
 
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

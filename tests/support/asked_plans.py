@@ -1,0 +1,55 @@
+"""Plans as a policy reads them, with any values: also those that no honest plan has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
+
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.node.policy import Asked
+from flwr_dpkmeans.sums.plan import Plan
+
+
+@dataclass(frozen=True)
+class PlanValues:
+    """What policies look at."""
+
+    algorithm: str = "glloyd"
+    trust: str = "central"
+    unit: str = "record"
+    epsilon: float = 1.0
+    epsilon_worst_case: float = 1.5
+    delta: float = 1e-6
+    n_clients: int = 5
+    min_clients: int = 3
+    noise: str = "secure"
+    bounds_lower: tuple[float, ...] = (0.0,)
+    bounds_upper: tuple[float, ...] = (1.0,)
+    n_features: int | None = None
+
+
+def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) -> Asked:
+    """What a node asks its policy, after other runs on its data that cost so much."""
+    config = SimpleNamespace(
+        algorithm=plan.algorithm,
+        trust=plan.trust,
+        unit=SimpleNamespace(value=plan.unit),
+        min_clients=plan.min_clients,
+        noise=SimpleNamespace(value=plan.noise),
+        evaluation=SimpleNamespace(value="none"),
+        bounds=(plan.bounds_lower, plan.bounds_upper),
+        feature_names=(),
+    )
+    public = SimpleNamespace(
+        config=config,
+        is_final=True,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        n_clients=plan.n_clients,
+        max_silent=0,
+        server=None,
+        dropout=SimpleNamespace(value="retry"),
+        n_features=plan.n_features,
+    )
+    return Asked(cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ()))
