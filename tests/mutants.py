@@ -210,10 +210,10 @@ def _note(frame: Any, event: str, argument: object) -> None:
 class Trial:
     """Copies of the tree, and what is known of its tests."""
 
-    def __init__(self, work: Path, jobs: int, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, work: Path, jobs: int, seconds: float, tests: list[str]) -> None:
+        self.seconds, self.tests = seconds, tests
         files = sorted(path for top in (PACKAGE, "tests", "simulations", "conf") for path in (ROOT / top).rglob("*.py"))
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files) + repr(tests).encode()).hexdigest()[:12]
         self.folder = work / digest
         self.map = self.folder / "calls.jsonl"
         first = self.folder / "tree-0"
@@ -235,7 +235,7 @@ class Trial:
     def _learn(self, tree: Path) -> None:
         part = self.folder / "part"
         print("running all tests once, to learn what they call ...", flush=True)
-        self._pytest(tree, ["-n", "2", "-m", "not ray", "tests"], None, MUTANT_MAP=str(part))
+        self._pytest(tree, ["-n", "2", "-m", "not ray", *self.tests], None, MUTANT_MAP=str(part))
         parts = sorted(self.folder.glob("part.*"))
         self.map.write_text("".join(path.read_text() for path in parts))
         print(f"{len(self.map.read_text().splitlines())} tests passed and are known", flush=True)
@@ -243,7 +243,8 @@ class Trial:
     def _pytest(self, tree: Path, arguments: list[str], limit: float | None, **more: str) -> int | None:
         """Exit code of pytest in a copy; None if it took too long and was ended, with whatever it started."""
         path = os.pathsep.join(map(str, (tree, tree / "tests", tree / "tests/unit")))
-        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", **more}
+        own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**own, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", **more}
         command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--no-header", *arguments]
         with subprocess.Popen(
             command,
@@ -314,6 +315,7 @@ def main() -> int:
     parser.add_argument("--rooms", nargs="*", help="folders, or parts of file names (all)")
     parser.add_argument("--jobs", type=int, default=2, help="mutants tried at the same time (2)")
     parser.add_argument("--seconds", type=float, default=120.0, help="of further tests, once the nearest passed (120)")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="tests that may catch them (all but Ray's)")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutants", help="folder for copies")
     parser.add_argument("--list", action="store_true", help="only say which mutants would be tried")
     options = parser.parse_args()
@@ -332,7 +334,7 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{mutant.sentence}  (line {mutant.line})" for mutant in chosen))
         return 0
-    trial = Trial(options.work, options.jobs, options.seconds)
+    trial = Trial(options.work, options.jobs, options.seconds, options.tests)
     score: dict[str, collections.Counter[bool]] = collections.defaultdict(collections.Counter)
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutant, survived in zip(chosen, pool.map(trial.survives, chosen), strict=True):
