@@ -191,7 +191,7 @@ def pytest_runtest_logreport(report: Any) -> None:
         base = str(ROOT / PACKAGE) + "/"
         codes = [code for code in _called.values() if code.co_filename.startswith(base)]
         calls = sorted({f"{code.co_filename.removeprefix(base)}:{code.co_name}" for code in codes})
-        with open(f"{os.environ['MUTANT_MAP']}.{os.getpid()}", "a") as file:
+        with open(f"{os.environ['MUTANT_MAP']}.{os.environ['PYTEST_XDIST_WORKER']}", "a") as file:
             file.write(json.dumps([report.nodeid.split("@")[0], time.monotonic() - _began, calls]) + "\n")
 
 
