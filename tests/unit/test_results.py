@@ -62,7 +62,8 @@ RESULTS = {
     "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
     "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
     "fastlloyd": result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
-    "counted": result_of(6, 40, report=report_of(6, 40, counted=900, n_examples=None)),
+    "counted": result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
+    "forty features": result_of(6, 40),
     "coinciding centroids": result_of(3, 5, centroids=np.zeros((3, 5))),
     "large and small": result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
 }
