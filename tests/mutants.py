@@ -34,25 +34,9 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-}
+PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
+PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {ast.FloorDiv: ast.Mult, **dict(PAIRS), **{b: a for a, b in PAIRS}}
 NAMES = {"any": "all", "all": "any", "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
 # Words for people, and what cannot happen on the machine that runs the tests.
 SKIPPED_CALLS = re.compile(r"^(logger\.|logging\.|warnings\.|log_|print$|\w*Error$|TypeVar$)")
@@ -89,31 +73,24 @@ def changed(node: ast.AST, returns: str) -> Iterator[ast.AST]:
         yield new
     elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
         # Texts are added and formatted with operators too; nobody reads them more exactly than their tests.
-        if not any(isinstance(part, ast.JoinedStr) or _is_text(part) for part in ast.walk(node)):
+        if not any(isinstance(getattr(part, "value", None), str) for part in ast.walk(node)):
             new.op = SWAPS[type(node.op)]()
             yield new
     elif isinstance(node, ast.Constant) and type(node.value) is bool:
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
         yield from (ast.Constant(node.value + step) for step in (1, -1))
-    elif (
-        isinstance(node, ast.Name | ast.Attribute) and (name := getattr(node, "id", getattr(node, "attr", ""))) in NAMES
-    ):
-        setattr(new, "id" if isinstance(node, ast.Name) else "attr", NAMES[name])
+    elif isinstance(node, ast.Name) and node.id in NAMES:
+        new.id = NAMES[node.id]
+        yield new
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        new.attr = NAMES[node.attr]
         yield new
     elif isinstance(node, ast.If | ast.IfExp) and not SKIPPED_TESTS.search(ast.unparse(node.test)):
-        yield from (_placed(ast.Constant(value), node.test) for value in (True, False))
+        yield from (ast.copy_location(ast.Constant(value), node.test) for value in (True, False))
     elif isinstance(node, ast.Return) and node.value is not None and returns in ("bool", "float", "int"):
         negated = ast.Not() if returns == "bool" else ast.USub()
-        yield _placed(ast.UnaryOp(negated, node.value), node.value)
-
-
-def _placed(new: ast.expr, old: ast.expr) -> ast.expr:
-    return ast.copy_location(new, old)
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+        yield ast.copy_location(ast.UnaryOp(negated, node.value), node.value)
 
 
 def nodes(tree: ast.AST, function: str = "", returns: str = "") -> Iterator[tuple[ast.AST, str, str]]:
@@ -125,7 +102,7 @@ def nodes(tree: ast.AST, function: str = "", returns: str = "") -> Iterator[tupl
             continue
         if isinstance(child, ast.Call) and SKIPPED_CALLS.search(ast.unparse(child.func)):
             continue
-        if child in getattr(tree, "decorator_list", ()) or (isinstance(child, ast.keyword) and child.arg == "strict"):
+        if child in getattr(tree, "decorator_list", ()) or getattr(child, "arg", "") in ("strict", "indent", "maxsize"):
             continue
         if isinstance(child, ast.If) and SKIPPED_TESTS.search(ast.unparse(child.test)):
             continue
@@ -254,11 +231,13 @@ class Trial:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as process:
+            _running.add(process.pid)
             try:
                 return process.wait(limit)
             except subprocess.TimeoutExpired:
                 return None
             finally:
+                _running.discard(process.pid)
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
 
@@ -307,6 +286,16 @@ class Trial:
             return self._pytest(tree, ["-n", "0", "-x", *files], limit, **more) == 0
 
 
+_running: set[int] = set()
+
+
+def stop(*_: object) -> None:
+    """End what this process started, and itself."""
+    for pid in _running:
+        os.killpg(pid, signal.SIGKILL)
+    os._exit(1)
+
+
 def main() -> int:
     """Run a number of mutants and print what the tests caught."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -334,6 +323,8 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{mutant.sentence}  (line {mutant.line})" for mutant in chosen))
         return 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     trial = Trial(options.work, options.jobs, options.seconds, options.tests)
     score: dict[str, collections.Counter[bool]] = collections.defaultdict(collections.Counter)
     with ThreadPoolExecutor(options.jobs) as pool:
