@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
 # Before NumPy is imported: threads of small matrices wait for each other, and two processes share two cores.
@@ -20,8 +21,16 @@ def _nowhere() -> Iterator[None]:
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests must pass in any order: ``--shuffle 7`` is one of them."""
+    parser.addoption("--shuffle", type=int, default=None, metavar="SEED", help="run the tests in an order of this seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole federations first and one after the other, the rest file by file."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
     for item in items:
         group = "federations" if item.get_closest_marker("ray") else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))

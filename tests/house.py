@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -95,15 +96,16 @@ def points_up(name: str, target: str) -> bool:
     return rooms in NEVER or (rooms[0] != rooms[1] and layer_of(rooms[0]) <= layer_of(rooms[1]))
 
 
-def arrows() -> set[tuple[str, str]]:
+@functools.cache
+def arrows() -> frozenset[tuple[str, str]]:
     """Every import from one module of the package to another."""
     known = modules()
-    return {
+    return frozenset(
         (name, target)
         for name, path in known.items()
         for target in imports_of(path, list(known))
         if target and target in known and target != name
-    }
+    )
 
 
 def unlawful() -> list[tuple[str, str]]:

@@ -49,27 +49,23 @@ def result_of(k: int = 4, d: int = 2, *, report: PrivacyReport | None = None, **
     return RunResult(**(defaults | values))
 
 
+# Kinds of layout, report and numbers, several in one picture: drawing takes most of these tests' time.
 RESULTS = {
     "digits": result_of(10, 64, image_shape=(8, 8)),
-    "two rows of images": result_of(9, 6, image_shape=(2, 3)),
+    "two rows of images, laplace": result_of(9, 6, image_shape=(2, 3), report=report_of(9, 6, algorithm="sulloyd")),
     "two features": result_of(4, 2, feature_names=("length", "width")),
-    "one feature": result_of(3, 1, feature_names=("length",)),
-    "one feature without a name": result_of(3, 1),
-    "forty features": result_of(6, 40),
-    "more features than clusters": result_of(2, 30),
+    "one feature, negative counts": result_of(3, 1, feature_names=("length",), counts=np.array([-5.0, -1.0, 0.0])),
+    "one feature without a name, nothing moved": result_of(3, 1, movements=(0.0, 0.0, 0.0)),
     "one cluster": result_of(1, 2),
     "one cluster in five dimensions": result_of(1, 5),
-    "one cluster as an image": result_of(1, 4, image_shape=(2, 2)),
+    "one cluster as a blank image": result_of(1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)),
     "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
-    "laplace": result_of(3, 2, report=report_of(3, 2, algorithm="sulloyd")),
     "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
     "fastlloyd": result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
     "counted": result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
-    "negative counts": result_of(3, 2, counts=np.array([-5.0, -1.0, 0.0])),
-    "nothing moved": result_of(3, 2, movements=(0.0, 0.0, 0.0)),
+    "forty features": result_of(6, 40),
     "coinciding centroids": result_of(3, 5, centroids=np.zeros((3, 5))),
     "large and small": result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
-    "blank images": result_of(3, 4, centroids=np.zeros((3, 4)), image_shape=(2, 2)),
 }
 
 

@@ -40,6 +40,15 @@ def test_delta_agrees_with_high_precision(epsilon: float, mu: float) -> None:
         assert truth <= gaussian_delta_bound(epsilon, mu) <= truth * (1 + 1e-11)
 
 
+@pytest.mark.parametrize(("epsilon", "mu"), [(700.0, 30.0), (150.0, 10.0), (1.0, 1.0), (0.0, 20.0)])
+def test_the_allowance_for_rounding_by_hand(epsilon: float, mu: float) -> None:
+    """2e-13, and 8 roundoffs of 2^-53 each for the distance y and the slope x + 2 of log delta."""
+    x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    allowance = 2e-13 + 8 * 2.0**-53 * y * (max(x, 0.0) + 2)
+    grown = gaussian_delta_bound(epsilon, mu) / gaussian_delta(epsilon, mu) - 1.0
+    assert grown == pytest.approx(allowance, abs=5e-16)
+
+
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.5, 0.7), (1.0, 1.0), (3.0, 0.8), (0.1, 2.0)])
 def test_delta_agrees_with_quadrature_of_the_hockey_stick(epsilon: float, mu: float) -> None:
     from scipy.integrate import quad

@@ -42,6 +42,9 @@ def is_connected(edges: dict[int, set[int]], without: frozenset[int]) -> bool:
         (0, ((1, key_of(1)),), "has 1 member"),
         (0, ((2, key_of(2)), (1, key_of(1))), "out of order or twice"),
         (0, ((1, key_of(1)), (1, key_of(2))), "out of order or twice"),
+        # One pair is out of order, or equal, and the others are not.
+        (0, ((1, key_of(1)), (3, key_of(3)), (2, key_of(2))), "out of order or twice"),
+        (0, ((1, key_of(1)), (2, key_of(2)), (2, key_of(3))), "out of order or twice"),
         (-1, ((1, key_of(1)), (2, key_of(2))), "out of order or twice"),
         (0, ((1, key_of(1)), (2, bytes(31))), "not 32 bytes"),
         (0, ((1, key_of(1)), (2, key_of(1))), "one public key for two nodes"),

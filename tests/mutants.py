@@ -1,0 +1,340 @@
+"""Small mutations, planted at random one at a time in a copy of the tree: how many do the tests catch?
+
+``python tests/mutants.py --number 100 --seed 1 --rooms privacy sums --jobs 2`` prints each mutant, and per room how
+many of them made a test fail. The first run on a tree also runs all tests once, to learn which of them call what
+(remembered in ``--work``, like the copies of the tree; the tree itself is only read). Mutants that change nothing
+anybody could see stand in ``equivalent_mutants.txt`` with a reason, and are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import copy
+import functools
+import gc
+import hashlib
+import json
+import os
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "flwr_dpkmeans"
+PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
+PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {ast.FloorDiv: ast.Mult, **dict(PAIRS), **{b: a for a, b in PAIRS}}
+NAMES = {"any": "all", "all": "any", "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
+# Words for people, and what cannot happen on the machine that runs the tests.
+SKIPPED_CALLS = re.compile(r"^(logger\.|logging\.|warnings\.|log_|print$|\w*Error$|TypeVar$)")
+SKIPPED_TESTS = re.compile(r"TYPE_CHECKING|__name__|sys\.platform")
+
+
+class Mutant(NamedTuple):
+    """One change: a node's place in its file, and the code that stands there instead."""
+
+    file: str
+    function: str
+    line: int
+    code: str
+    before: str
+    after: str
+    text: str
+
+    @property
+    def room(self) -> str:
+        """The folder, or `root`."""
+        return self.file.split("/")[0] if "/" in self.file else "root"
+
+    @property
+    def sentence(self) -> str:
+        """As it is printed and listed."""
+        return f"{self.file} :: {self.code} :: {self.before} -> {self.after}"
+
+
+def changed(node: ast.AST, returns: str) -> Iterator[ast.AST]:
+    """Every small change of one node."""
+    new: Any = copy.deepcopy(node)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        new.ops = [SWAPS[type(node.ops[0])]()]
+        yield new
+    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
+        # Texts are added and formatted with operators too; nobody reads them more exactly than their tests.
+        if not any(isinstance(getattr(part, "value", None), str) for part in ast.walk(node)):
+            new.op = SWAPS[type(node.op)]()
+            yield new
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield from (ast.Constant(node.value + step) for step in (1, -1))
+    elif isinstance(node, ast.Name) and node.id in NAMES:
+        new.id = NAMES[node.id]
+        yield new
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        new.attr = NAMES[node.attr]
+        yield new
+    elif isinstance(node, ast.If | ast.IfExp) and not SKIPPED_TESTS.search(ast.unparse(node.test)):
+        yield from (ast.copy_location(ast.Constant(value), node.test) for value in (True, False))
+    elif isinstance(node, ast.Return) and node.value is not None and returns in ("bool", "float", "int"):
+        negated = ast.Not() if returns == "bool" else ast.USub()
+        yield ast.copy_location(ast.UnaryOp(negated, node.value), node.value)
+
+
+def nodes(tree: ast.AST, function: str = "", returns: str = "") -> Iterator[tuple[ast.AST, str, str]]:
+    """Nodes that run and are not words for people, with the function that they stand in and what it returns."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.Raise | ast.JoinedStr | ast.arguments | ast.Assert | ast.Slice):
+            if isinstance(child, ast.arguments):
+                yield from ((d, function, "") for d in [*child.defaults, *child.kw_defaults] if d is not None)
+            continue
+        if isinstance(child, ast.Call) and SKIPPED_CALLS.search(ast.unparse(child.func)):
+            continue
+        if child in getattr(tree, "decorator_list", ()) or getattr(child, "arg", "") in ("strict", "indent", "maxsize"):
+            continue
+        if isinstance(child, ast.If) and SKIPPED_TESTS.search(ast.unparse(child.test)):
+            continue
+        if isinstance(tree, ast.AnnAssign) and child is tree.annotation:
+            continue
+        inside, told = function, returns
+        if isinstance(child, ast.FunctionDef):
+            inside, told = child.name, "" if child.returns is None else ast.unparse(child.returns)
+        if child is not getattr(tree, "returns", None):
+            yield child, inside, told
+            yield from nodes(child, inside, told)
+
+
+def mutants_of(path: Path, root: Path) -> list[Mutant]:
+    """Every small change of one file that still is Python."""
+    source, name = path.read_text(), str(path.relative_to(root / PACKAGE))
+    lines, found = source.encode().splitlines(keepends=True), []
+    starts = [sum(map(len, lines[:i])) for i in range(len(lines) + 1)]
+    for node, function, returns in nodes(ast.parse(source)):
+        for new in changed(node, returns):
+            old: Any = new if isinstance(node, ast.If | ast.IfExp | ast.Return) else node
+            begin, end = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
+            data = source.encode()
+            text = (data[:begin] + f"({ast.unparse(new)})".encode() + data[end:]).decode()
+            short = " ".join(ast.unparse(node.test if isinstance(node, ast.If | ast.IfExp) else node).split())
+            code = lines[old.lineno - 1].decode().strip()
+            found.append(Mutant(name, function, old.lineno, code, short, " ".join(ast.unparse(new).split()), text))
+    return found
+
+
+# ---------------------------------------------------------------- which tests call what: a plugin of pytest
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Keep the tests of a list, in its order."""
+    if chosen := os.environ.get("MUTANT_TESTS"):
+        order = {name: place for place, name in enumerate(Path(chosen).read_text().splitlines())}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in order])
+        items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
+
+
+def pytest_runtest_protocol(item: Any, nextitem: Any) -> None:
+    """Begin to note a test's calls, with empty caches: what was remembered by an earlier test is called again."""
+    if os.environ.get("MUTANT_MAP"):
+        global _caches, _began
+        if not _caches:
+            wrappers = (thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper))
+            _caches = [thing for thing in wrappers if (thing.__module__ or "").startswith(PACKAGE)]
+        for cached in _caches:
+            cached.cache_clear()
+        _called.clear()
+        _began = time.monotonic()
+        threading.settrace(_note)
+        sys.settrace(_note)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Write down what a test called, if it passed."""
+    if not os.environ.get("MUTANT_MAP") or os.environ.get("PYTEST_XDIST_WORKER") is None:
+        return
+    if report.when == "call" and report.passed:
+        sys.settrace(None)
+        base = str(ROOT / PACKAGE) + "/"
+        codes = [code for code in _called.values() if code.co_filename.startswith(base)]
+        calls = sorted({f"{code.co_filename.removeprefix(base)}:{code.co_name}" for code in codes})
+        with open(f"{os.environ['MUTANT_MAP']}.{os.environ['PYTEST_XDIST_WORKER']}", "a") as file:
+            file.write(json.dumps([report.nodeid.split("@")[0], time.monotonic() - _began, calls]) + "\n")
+
+
+_called: dict[int, Any] = {}
+_caches: list[Any] = []
+_began = 0.0
+
+
+def _note(frame: Any, event: str, argument: object) -> None:
+    _called[id(frame.f_code)] = frame.f_code
+
+
+# ---------------------------------------------------------------- the run
+
+
+class Trial:
+    """Copies of the tree, and what is known of its tests."""
+
+    def __init__(self, work: Path, jobs: int, seconds: float, tests: list[str]) -> None:
+        self.seconds, self.tests = seconds, tests
+        files = sorted(path for top in (PACKAGE, "tests", "simulations", "conf") for path in (ROOT / top).rglob("*.py"))
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files) + repr(tests).encode()).hexdigest()[:12]
+        self.folder = work / digest
+        self.map = self.folder / "calls.jsonl"
+        first = self.folder / "tree-0"
+        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".hypothesis")
+        if not self.map.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.copytree(ROOT, first, ignore=ignored, symlinks=True)
+            self._learn(first)
+        self.trees: queue.Queue[Path] = queue.Queue()
+        for job in range(jobs):
+            tree = self.folder / f"tree-{job}"
+            if not tree.exists():
+                shutil.copytree(first, tree, symlinks=True)
+            for path in (ROOT / PACKAGE).rglob("*.py"):  # whatever an interrupted run left there
+                shutil.copy2(path, tree / path.relative_to(ROOT))
+            self.trees.put(tree)
+        self.calls = [json.loads(line) for line in self.map.read_text().splitlines()]
+
+    def _learn(self, tree: Path) -> None:
+        part = self.folder / "part"
+        print("running all tests once, to learn what they call ...", flush=True)
+        self._pytest(tree, ["-n", "2", "-m", "not ray", *self.tests], None, MUTANT_MAP=str(part))
+        parts = sorted(self.folder.glob("part.*"))
+        self.map.write_text("".join(path.read_text() for path in parts))
+        print(f"{len(self.map.read_text().splitlines())} tests passed and are known", flush=True)
+
+    def _pytest(self, tree: Path, arguments: list[str], limit: float | None, **more: str) -> int | None:
+        """Exit code of pytest in a copy; None if it took too long and was ended, with whatever it started."""
+        path = os.pathsep.join(map(str, (tree, tree / "tests", tree / "tests/unit")))
+        own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**own, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", **more}
+        command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--no-header", *arguments]
+        with subprocess.Popen(
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            _running.add(process.pid)
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _running.discard(process.pid)
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def tiers(self, mutant: Mutant) -> list[list[str]]:
+        """Tests that call the mutated function, nearest first; then whole files of such tests, as time allows."""
+        key = f"{mutant.file}:{mutant.function}"
+        hits = [row for row in self.calls if key in row[2]]
+        if not hits:  # code that runs at import time, or that is reached another way
+            hits = [row for row in self.calls if any(call.startswith(mutant.file + ":") for call in row[2])]
+        hits.sort(key=lambda row: (len(row[2]), row[1]))
+        near = hits[:25]
+        files = {row[0].split("::")[0] for row in hits}
+        known = {row[0] for row in hits}
+        rest = sorted(hits[25:], key=lambda row: row[1])
+        rest += sorted(
+            (r for r in self.calls if r[0] not in known and r[0].split("::")[0] in files), key=lambda r: r[1]
+        )
+        wide, spent = [], 0.0
+        for row in rest:
+            spent += row[1]
+            if spent < self.seconds:
+                wide.append(row)
+        return [[row[0] for row in tier] for tier in (near, wide) if tier]
+
+    def survives(self, mutant: Mutant) -> bool:
+        """Whether every test that could see the mutant passes with it."""
+        tree = self.trees.get()
+        target = tree / PACKAGE / mutant.file
+        original = target.read_text()
+        try:
+            target.write_text(mutant.text)
+            for cached in target.parent.glob(f"__pycache__/{target.stem}.*"):
+                cached.unlink()
+            return all(self._passes(tree, tests) for tests in self.tiers(mutant))
+        finally:
+            target.write_text(original)
+            self.trees.put(tree)
+
+    def _passes(self, tree: Path, tests: list[str]) -> bool:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("\n".join(tests))
+            file.flush()
+            files = sorted({name.split("::")[0] for name in tests})
+            limit = 120.0 + 5.0 * self.seconds
+            more = {"MUTANT_TESTS": file.name, "PYTHONDONTWRITEBYTECODE": "1"}
+            return self._pytest(tree, ["-n", "0", "-x", *files], limit, **more) == 0
+
+
+_running: set[int] = set()
+
+
+def stop(*_: object) -> None:
+    """End what this process started, and itself."""
+    for pid in _running:
+        os.killpg(pid, signal.SIGKILL)
+    os._exit(1)
+
+
+def main() -> int:
+    """Run a number of mutants and print what the tests caught."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=100, help="mutants, at random (100)")
+    parser.add_argument("--seed", type=int, default=0, help="which ones (0)")
+    parser.add_argument("--rooms", nargs="*", help="folders, or parts of file names (all)")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants tried at the same time (2)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of further tests, once the nearest passed (120)")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="tests that may catch them (all but Ray's)")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutants", help="folder for copies")
+    parser.add_argument("--list", action="store_true", help="only say which mutants would be tried")
+    options = parser.parse_args()
+    paths = sorted((ROOT / PACKAGE).rglob("*.py"))
+    wanted = [
+        path
+        for path in paths
+        if not options.rooms or any(room in str(path.relative_to(ROOT / PACKAGE)) for room in options.rooms)
+    ]
+    everything = [mutant for path in wanted for mutant in mutants_of(path, ROOT)]
+    lines = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
+    equivalent = {" :: ".join(line.split(" :: ")[:3]) for line in lines if line and not line.startswith("#")}
+    real = [mutant for mutant in everything if mutant.sentence not in equivalent]
+    chosen = random.Random(options.seed).sample(real, min(options.number, len(real)))
+    print(f"{len(chosen)} of {len(real)} mutants in {len(wanted)} files, seed {options.seed}", flush=True)
+    if options.list:
+        print("\n".join(f"{mutant.sentence}  (line {mutant.line})" for mutant in chosen))
+        return 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    trial = Trial(options.work, options.jobs, options.seconds, options.tests)
+    score: dict[str, collections.Counter[bool]] = collections.defaultdict(collections.Counter)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, survived in zip(chosen, pool.map(trial.survives, chosen), strict=True):
+            score[mutant.room][survived] += 1
+            print(f"{'SURVIVED' if survived else 'caught  '} {mutant.sentence}  (line {mutant.line})", flush=True)
+    for room, count in sorted(score.items()):
+        print(f"{room:12} {count[False]:4} of {count.total():4} caught, {100 * count[False] / count.total():.0f}%")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

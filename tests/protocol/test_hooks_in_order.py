@@ -1,0 +1,96 @@
+"""Flower's hooks, called too early, say what is missing; and what each round tells Flower, number by number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+
+from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.flower.content import RECORD
+from flwr_dpkmeans.sums import trust as trust_models
+
+NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())
+
+
+def stopped_at(stage: str) -> Federation:
+    """A run that nobody answers from a stage on."""
+    federation = make_federation(grid_parts([40, 40, 40]))
+
+    def heard(message: Message) -> bool:
+        return json.loads(str(message.content.config_records[RECORD]["header"]))["stage"] != stage
+
+    federation.faults.on_request = heard
+    with pytest.raises(CohortError):
+        federation.start(algorithm="fastlloyd")
+    return federation
+
+
+def test_no_round_is_opened_before_keys_are_agreed_on() -> None:
+    federation = stopped_at("keys")
+    assert federation.strategy is not None
+    with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
+        federation.strategy.configure_train(1, *NOTHING, federation.grid)
+    with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
+        federation.strategy.configure_evaluate(1, *NOTHING, federation.grid)
+
+
+def test_nothing_is_finished_before_a_round_is() -> None:
+    federation = stopped_at("sum")
+    assert federation.strategy is not None
+    with pytest.raises(ProtocolError, match="no round has been completed, so there is nothing to finish"):
+        federation.strategy.configure_evaluate(1, *NOTHING, federation.grid)
+
+
+@pytest.mark.parametrize("trust", ["central", "oblivious"])
+def test_metrics_of_a_round_are_those_of_its_step(trust: str) -> None:
+    federation = make_federation(grid_parts([60, 60, 60]))
+    result = federation.start(small_config(algorithm="fastlloyd", trust=trust, max_iter=2))
+    assert [step.round_index for step in result.steps] == sorted(result.train_metrics_clientapp) == [1, 2]
+    for step in result.steps:
+        expected: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": 3, "attempt": 0}
+        expected |= {f"noise-{name}": scale for name, scale in step.noise_scales}
+        assert step.radius is not None
+        assert (step.movement is not None) is (trust == "central")
+        expected |= {"radius": step.radius} | ({"movement": step.movement} if trust == "central" else {})
+        assert dict(result.train_metrics_clientapp[step.round_index]) == expected
+    blocks = federation.plan.rounds[0].blocks
+    assert result.steps[0].noise_scales == tuple((block.name, block.noise_scale) for block in blocks)
+
+
+def test_an_algorithm_without_a_radius_tells_none() -> None:
+    result = make_federation(grid_parts([60, 60, 60])).start(algorithm="glloyd", max_iter=1, trust="central")
+    assert "radius" not in result.train_metrics_clientapp[1]
+    assert "movement" in result.train_metrics_clientapp[1]
+
+
+def test_noise_shares_go_on_counting_on_as_many_after_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovered sums, six clients, t = 1: 6 - 1 - 1 = 4 shares are counted on, of whoever shared keys.
+
+    After one is lost, five are asked, and a server may still claim to have lost t of the six that shared keys: 4
+    again, so that a share stays half of the planned deviation. Had the five shared keys, t of them might go.
+    """
+    federation = make_federation(grid_parts([40] * 6))
+    factors: list[float] = []
+    draw = trust_models.draw_noise
+
+    def recording(*args: Any, share: float = 1.0, **kwargs: Any) -> Any:
+        factors.append(share)
+        return draw(*args, share=share, **kwargs)
+
+    monkeypatch.setattr(trust_models, "draw_noise", recording)
+    silent: set[int] = set()
+
+    def heard(message: Message) -> bool:
+        if message.metadata.dst_node_id == 4 and len(factors) >= 6:
+            silent.add(4)
+        return message.metadata.dst_node_id not in silent
+
+    federation.faults.on_request = heard
+    result = federation.start(algorithm="glloyd", trust="distributed", max_iter=3, max_silent=1, dropout="recover")
+    assert silent == {4}
+    assert len(result.node_ids) == 5
+    assert factors == [0.5] * (6 + 5 + 5)
