@@ -6,25 +6,18 @@ An algorithm is a list of private-sum rounds, a trust model decides who sees the
 package or module   what it is for
 ==================  ====================================================================
 ``estimator``       `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
+``options``         from flat names to a run: the settings that every run has, and a task with its own options
 ``flower``          strategies, `KMeansClient`, `secure_aggregation_mod`, apps, in-process grid
-``algorithms``      ProxyLloyd, FastLloyd, FedDP-KMeans, baselines: each a list of rounds
-``server_facts``    what the server's own points tell everybody: a centre and clip bounds
-``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
 ``planner``         what to expect of a run: ``python -m flwr_dpkmeans plan``, `FederatedKMeans.plan`
-``direct``          the same rounds without messages, for thousands of virtual clients
-``trust``           who adds noise and who sees sums: oblivious, central, distributed
-``rounds``          what a private-sum round is, and the state that rounds pass on
-``plan``            what a public plan is and what it costs
-``planning``        drafts it before data are touched (``plan_defaults``: what is not declared; ``plan_checks``: limits)
-``agreement``       how a client checks a plan that it received
-``reporting``       from a plan and what happened to a report
-``evaluation``      from a released evaluation to metrics with their noise
-``privacy``         sensitivities, samplers, mechanisms, accounting, ledger, policy, report
+``algorithms``      ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a file with options, rounds and a task
+``baselines``       max cover, k-FED, central k-means on arrays (``central`` runs and reports them)
+``results``         files and picture of a run
+``node``            what one party decides and remembers: policy, ledger, identity
+``sums``            private sums, whatever they are of: rounds, tasks, trust, plans and what they cost, reports
+``privacy``         sensitivities, samplers, mechanisms, accounting, report
 ``secagg``          masked sums over Z_2^64 without I/O
 ``kmeans``          numerics on clean arrays
 ``data``            loaders, public bounds, partitions
-``results``         files and picture of a run
-``config``          the one validated configuration (``config_checks``: one sentence for each mistake)
 ``errors``          three families: local misuse, peers, budget
 ==================  ====================================================================
 """

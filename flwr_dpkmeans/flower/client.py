@@ -27,8 +27,9 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.columns import agreed_names, places_of
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.settings import Box
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -207,7 +208,7 @@ class KMeansClient(NumPyClient):
                 self.evaluation_,
                 plan.bounds,
             )
-            for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
+            for path in write_run(self._output_dir, result, plan.config.changed(bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 

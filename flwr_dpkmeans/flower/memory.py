@@ -9,7 +9,6 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
-from flwr_dpkmeans.algorithms.discovery import Found
 from flwr_dpkmeans.flower.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.flower.protocol_memory import pack_protocol, unpack_protocol
 from flwr_dpkmeans.flower.records import load_plan
@@ -17,6 +16,7 @@ from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.secagg.protocols import AnyState
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.task import Found
 
 _KEY = "dpkmeans.client"
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from flwr_dpkmeans.algorithms.discovery import Found, take_preliminary
-from flwr_dpkmeans.config import Dropout
+from flwr_dpkmeans.algorithms.discovery import take_preliminary
 from flwr_dpkmeans.errors import (
     DataError,
     DPKMeansError,
@@ -82,8 +81,10 @@ from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.columns import agreed_names
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.state import ClusterState, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.verify import require_server_state, require_successor, require_widened, with_columns
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flwr.serverapp import Grid
 
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.flower.node import is_simulated_server
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Dropout
 
 SECONDS_PER_ROUND_TRIP = 6.0
 """Measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its app's start."""

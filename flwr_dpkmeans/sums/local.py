@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
@@ -25,6 +24,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_pla
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import ClusterState, Labels
 from flwr_dpkmeans.sums.statement import Step, describe_step
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import as_released, trust_model, with_noise
 
 Array = NDArray[np.float64]
@@ -115,7 +115,7 @@ def run_direct(
     Parameters
     ----------
     plan : Plan
-        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
+        Final, or with its width and preliminary rounds; `config.settings.masking` decides on masks.
     parts : sequence of ndarray, (n_i, n_features)
         One table for each client.
     scale : callable
@@ -142,7 +142,7 @@ def run_direct(
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
     if len(parts) != plan.n_clients:
         raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-    cohort: _Cohort = _MaskedCohort(plan) if plan.config.masking else _PlainCohort(plan)
+    cohort: _Cohort = _MaskedCohort(plan) if plan.settings.masking else _PlainCohort(plan)
     steps: list[Step] = []
     attempts: list[tuple[int, int]] = []
 
@@ -167,8 +167,8 @@ def run_direct(
 
     found = Found()
     for index in range(plan.first_round, 1):
-        exact = (preliminary_statistic(plan, index, points, found.ranges) for points in parts)
-        found = take_preliminary(plan, index, aggregate(index, exact, found), found)
+        exact = (plan.task.preliminary_statistic(plan, index, points, found) for points in parts)
+        found = plan.task.take_preliminary(plan, index, aggregate(index, exact, found), found)
         record(index, None)
     if plan.preliminary:
         plan = redraft_plan(plan, n_features=plan.n_features, n_examples=found.n_examples, box=found.box)
@@ -257,7 +257,7 @@ class _MaskedCohort(_Cohort):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        trust = trust_model(plan.config.trust)
+        trust = trust_model(plan.settings.trust)
         keys = {FIRST_NODE_ID + i: generate_private_key() for i in range(plan.n_clients)}
         self._roster = Roster.of(_ATTEMPT, {node: public_key_of(key) for node, key in keys.items()})
         self._session = ServerSession(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic
+from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.units import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.totals import add_up
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.task import Found
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -228,7 +229,7 @@ def information_of(parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[i
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan, initial_state
     >>> config = parse_config(
     ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5
@@ -256,7 +257,7 @@ def priced_information(plan: Plan, attempts: Sequence[tuple[int, int]], epsilon:
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> config = parse_config(
     ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import Context, Message
 
-from flwr_dpkmeans.algorithms.discovery import Found
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
@@ -31,6 +29,7 @@ from flwr_dpkmeans.flower.records import (
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import Dropout
 from flwr_dpkmeans.secagg.client import Phase
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.protocols import AnyState, answer, unblind
@@ -40,6 +39,7 @@ from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, colluding

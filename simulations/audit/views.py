@@ -23,12 +23,12 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.local import Seen
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 
 Array = NDArray[np.float64]

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import parse_run
-from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import Evaluation, parse_run
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.kmeans.projected import outer_product_triangle
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, Norm
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.verify import require_server_state, verify_plan
 
 Floats = NDArray[np.float64]

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, SEED
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.clipping import clip_rows
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoisedVector, Norm, PrivacyUnit, ReleasedSum, release
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.verify import require_server_state
 
 # Names in the state that clients read.

@@ -27,7 +27,6 @@ from support.protocol_federation import (
     truth,
 )
 
-from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import app_data
 from flwr_dpkmeans.flower import mod as mod_module
@@ -38,6 +37,7 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import RECORD, Stage, Status, parse_failure, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.plan import price
 from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after

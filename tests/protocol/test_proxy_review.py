@@ -16,7 +16,6 @@ from test_server_state import drawn
 
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.held import hold_points
-from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower import result_files
@@ -26,6 +25,7 @@ from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import Run, parse_config
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
@@ -36,7 +36,7 @@ from flwr_dpkmeans.sums.verify import verify_plan
 BOX = ((0.0,) * 3, (0.5,) * 3)
 
 
-def config_of(**values: Any) -> KMeansConfig:
+def config_of(**values: Any) -> Run:
     return parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "epsilon": 2.0, "delta": 1e-5} | values))
 
 
@@ -67,7 +67,7 @@ def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> Non
     """Else delta = 0.04 would pass as below 1/N for N = 5, and no report would say that anybody vouched for 5."""
     config = config_of(**values, n_examples=None)
     if config.algorithm == "sphere_packing":
-        config = replace(config, delta=0.04)
+        config = config.changed(delta=0.04)
     plan = draft_plan(config, run_id=1, n_clients=5, seed=1, n_features=3, n_examples=5)
     assert plan.is_final
     with pytest.raises(ProtocolError, match="neither declared nor counted"):
@@ -77,7 +77,7 @@ def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> Non
 def test_a_number_of_rows_from_nowhere_gets_no_key() -> None:
     with hostile(algorithm="sphere_packing", n_examples=None, delta=1e-5) as server:
         plan = draft_plan(
-            replace(server.run.plan.config, delta=0.1),
+            server.run.plan.config.changed(delta=0.1),
             run_id=server.run.plan.run_id,
             n_clients=4,
             seed=1,
@@ -252,9 +252,9 @@ def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.Monke
 
 def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = plan_of(trust="distributed", private_bounds=True, n_examples=3000, max_iter=1)
-    seen: list[KMeansConfig] = []
+    seen: list[Run] = []
 
-    def write(folder: Path, result: Any, config: KMeansConfig, costs: Any) -> list[Path]:
+    def write(folder: Path, result: Any, config: Run, costs: Any) -> list[Path]:
         seen.append(config)
         return []
 

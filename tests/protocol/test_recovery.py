@@ -24,7 +24,6 @@ from support.protocol_federation import (
     start_of,
 )
 
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import recovery_run
 from flwr_dpkmeans.flower.content import RECORD
@@ -33,6 +32,7 @@ from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_r
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import Dropout
 from flwr_dpkmeans.secagg.recovery import server as server_module
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.secagg.ring import AggregateVector, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import run_direct

@@ -14,7 +14,6 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
@@ -26,6 +25,7 @@ from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import Run, parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
@@ -47,7 +47,7 @@ class Federation:
     faults: Faults
     strategy: PrivateKMeans | None = None
 
-    def start(self, config: KMeansConfig | None = None, **values: Any) -> KMeansResult:
+    def start(self, config: Run | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
         self.strategy = PrivateKMeans.from_config(config or small_config(**values), on_step=lambda _: None)
         with self.grid.running():
@@ -98,7 +98,7 @@ def make_federation(
     )
 
 
-def small_config(**values: Any) -> KMeansConfig:
+def small_config(**values: Any) -> Run:
     """Three clusters in the plane, the default algorithm, unless told otherwise."""
     defaults: dict[str, Any] = {
         "n_clusters": 3,

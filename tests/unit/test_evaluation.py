@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, parse_run
+from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.measure_round import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.estimate import centroid_noise
 from flwr_dpkmeans.planner.traffic import deployment_of

@@ -32,7 +32,6 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_round,
 )
 from flwr_dpkmeans.algorithms.held import hold_points
-from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.noise_budget import allocate
 from flwr_dpkmeans.algorithms.server_points import (
     ServerFacts,
@@ -40,7 +39,6 @@ from flwr_dpkmeans.algorithms.server_points import (
     derive_server_facts,
     facts_without_server,
 )
-from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -48,6 +46,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import Run, parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, draw_noise, round_events
@@ -60,6 +59,7 @@ from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum
 from flwr_dpkmeans.sums.state import ClusterState
 from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ UNITS = ("record", "client")
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3)
 
 
-def config_of(**values: Any) -> KMeansConfig:
+def config_of(**values: Any) -> Run:
     settings: dict[str, Any] = {
         "n_clusters": 4,
         "bounds": ((-1.0,), (1.0,)),
@@ -257,7 +257,7 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     config = config_of(n_clusters=2, unit=unit, n_init=3)
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
-    public = Public(config, None, 3, 1e-6, None, SAME, 16, facts)
+    public = Known(config, None, 3, 1e-6, None, SAME, 16, facts)
     empty = server_state(np.zeros((2, 3)), facts, 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}
@@ -492,7 +492,7 @@ def test_facts_of_clients_are_of_simulated_clients() -> None:
 def test_facts_need_no_randomness_of_the_run() -> None:
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     config = config_of(unit="client")
-    assert derive_server_facts(config, points) == derive_server_facts(replace(config, random_state=7), points.copy())
+    assert derive_server_facts(config, points) == derive_server_facts(config.changed(random_state=7), points.copy())
 
 
 @pytest.mark.parametrize("unit", UNITS)

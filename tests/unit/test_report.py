@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
 from flwr_dpkmeans.sums.draft import draft_plan

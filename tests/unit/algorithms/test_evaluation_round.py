@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.algorithms.measure_round import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -18,7 +17,7 @@ from flwr_dpkmeans.algorithms.measure_round import (
     evaluation_blocks,
     result_extras,
 )
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.options import Run, parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
@@ -28,7 +27,7 @@ LABELS = np.array([0, 1, 0, 2, 7])
 STATE = ClusterState(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
 
 
-def config_of(**values: Any) -> KMeansConfig:
+def config_of(**values: Any) -> Run:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),

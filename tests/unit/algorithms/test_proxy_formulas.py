@@ -11,13 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
 from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -31,14 +29,15 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.task import Known, ServerFacts
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
-def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any) -> Public:
+def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any) -> Known:
     config = parse_config(n_clusters=k, bounds=((-1.0,), (1.0,)), n_examples=n, **({"epsilon": 2.0} | values))
-    return Public(
+    return Known(
         config=config,
         n_examples=n,
         n_features=d,

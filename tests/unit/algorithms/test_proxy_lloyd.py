@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.errors import DPKMeansError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.options import parse_config, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoisedVector, NoiseShape, Norm, ReleasedSum, release
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -204,8 +204,8 @@ def test_shares_of_noise_from_all_clients_are_reckoned_with() -> None:
 
 
 def test_the_papers_mixture_of_noises_is_refused() -> None:
-    with pytest.raises(PlanError, match="noise_kind is 'paper', but 'proxy_lloyd' has Gaussian noise only"):
-        plan_of(2, 4, 4000, noise_kind="paper")
+    with pytest.raises(ConfigurationError, match="noise_kind is 'paper', but the algorithm is 'proxy_lloyd'"):
+        parse_run(n_clusters=2, bounds=((-1,), (1,)), noise_kind="paper")
 
 
 def test_a_plan_depends_on_public_numbers_only() -> None:
