@@ -21,7 +21,7 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import is_private_plan
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
@@ -171,14 +171,14 @@ _FAR = 5.0
 _SAME_WIDTH = 1.0 + 1e-6
 
 
-def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = None) -> EvaluationResult | None:
+def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:
     """Compute the metrics of a run that is over.
 
     Parameters
     ----------
     plan : Plan
         The final one.
-    state : ClusterState
+    state : State
         After its last round.
     n_clients : int, optional
         In the last sum, which everybody knows; None: all of the plan's.

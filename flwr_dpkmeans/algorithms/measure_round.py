@@ -16,13 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums.round import Array, ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.task import Known, Run
 
@@ -137,7 +138,7 @@ def evaluation_round(public: Known) -> PrivateSum:
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     exact = config.settings.evaluation is Evaluation.EXACT
 
-    def labelled(points: Array, state: ClusterState, labels: Labels | None) -> Sequence[Array]:
+    def labelled(points: Array, state: State, labels: Labels | None) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = nearest_centroids(points[rows], state.centroids)
             # Negated where it matters, so that a distance that is not a number is clipped as well.
@@ -155,11 +156,11 @@ def evaluation_round(public: Known) -> PrivateSum:
             return [toward_zero(array / max(1, len(points))) for array in arrays]
         return [round_to_grid(array) for array in arrays]
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         found = {name: released[name] for name in EVALUATION_ARRAYS}
-        return ClusterState(state.centroids, state.counts, state.movements, dict(state.extras) | found)
+        return cluster_state(state.centroids, state.counts, state.movements, dict(state.extras) | found)
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         return labelled(points, state, None)
 
     return PrivateSum(EVALUATION_ROUND, public.evaluation, statistic, advance, clip, labelled=labelled)
@@ -170,7 +171,7 @@ def result_extras(config: Run) -> tuple[str, ...]:
     return (COST_CURVE, *(() if config.settings.evaluation is Evaluation.NONE else EVALUATION_ARRAYS))
 
 
-def admits_evaluation(config: Run, state: ClusterState) -> bool:
+def admits_evaluation(config: Run, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
     shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, config.settings.n_classes + 1)}
     extras = state.extras

@@ -47,7 +47,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state,
 from flwr_dpkmeans.sums.plan import COUNT, Plan, make_noise_source
 from flwr_dpkmeans.sums.plausible import require_plausible
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.state import ClusterState, pack_state
+from flwr_dpkmeans.sums.state import State, pack_state
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found, Run
 from flwr_dpkmeans.sums.trust import trust_model
@@ -116,13 +116,13 @@ class ServerRun:
         self._new_plan: bytes | None = None
         self._release: Release | None = None
         self._attempts: list[tuple[int, int]] = []
-        self._clusters: ClusterState | None = None
+        self._clusters: State | None = None
         self._found = Found()
         self._credentials: dict[int, Credential] = {}
         self._next_plan(self.plan, announce=False)
 
     @property
-    def clusters(self) -> ClusterState | None:
+    def clusters(self) -> State | None:
         """The clustering state, where the trust model lets the server know it."""
         return self._clusters
 

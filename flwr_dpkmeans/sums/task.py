@@ -20,7 +20,7 @@ from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.slack import Closeness, joint_closeness
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class Task(Options, ABC):
     def require_bearable(self, plan: Plan) -> None:
         """Refuse a received plan whose work with the server's points would keep a client busy for hours."""
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: ClusterState) -> bool:
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
         return step is None or (set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state)))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
@@ -26,7 +27,7 @@ from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.plausible import require_plausible
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real
 from flwr_dpkmeans.sums.task import TASKS, Known, Task, register
 from flwr_dpkmeans.sums.trust import (
@@ -69,20 +70,20 @@ class Votes(KMeansTask):
         pulls = Sensitivity(Norm.L2, float(d), PrivacyUnit.RECORD, PULL)
         parts = [ReleasePart("ballots", (k,), ballots, 1.0, 1.0), ReleasePart("pulls", (k, d), pulls, 2.0, 1.0)]
 
-        def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, _ = nearest_centroids(points, state.centroids)
             cast, pulled = np.zeros(k), np.zeros((k, d))
             np.add.at(cast, labels, 1.0)
             np.add.at(pulled, labels, np.sign(points - state.centroids[labels]))
             return [cast, pulled]
 
-        def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        def advance(state: State, released: ReleasedSum) -> State:
             steps = released["pulls"] / np.maximum(released["ballots"], 1.0)[:, None]
             moved = round_to_grid(np.clip(state.centroids + pull * np.clip(steps, -1.0, 1.0), -1.0, 1.0))
-            return ClusterState(moved, released["ballots"], (*state.movements, pull))
+            return cluster_state(moved, released["ballots"], (*state.movements, pull))
 
-        def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
-            return ClusterState(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
+        def start(seed: int, server_points: Array | None = None, /) -> State:
+            return cluster_state(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
 
         rounds = tuple(
             PrivateSum(f"vote-{i}", blocks, statistic, advance)
@@ -247,7 +248,7 @@ def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> 
         require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
 
 
-def step_state(plan: Plan) -> ClusterState:
+def step_state(plan: Plan) -> State:
     return build_algorithm(plan).initial_state(plan.seed, None)
 
 
