@@ -24,7 +24,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_pla
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.statement import Step, describe_step
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.trust import as_released, trust_model, with_noise
 
 Array = NDArray[np.float64]
@@ -57,6 +57,11 @@ class DirectResult:
     attempts: tuple[tuple[int, int], ...]
     plan: Plan
     found: Found
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
 
 
 @dataclass(frozen=True)

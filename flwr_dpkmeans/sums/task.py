@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -210,6 +210,22 @@ class Found:
         return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
 
 
+@dataclass(frozen=True)
+class Result:
+    """What a run found.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        By name.
+    """
+
+    arrays: Mapping[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
@@ -356,6 +372,13 @@ class Task(Options, ABC):
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
         return step is None or (set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state)))
+
+    # -- what comes of it ---------------------------------------------------------------------------------------
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """What the last state says, for people: by default its arrays as they are, in scaled units."""
+        del plan
+        return Result(dict(state.arrays))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
