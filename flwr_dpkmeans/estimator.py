@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,29 +14,24 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, own_options, parse_run, require_server_data
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.held import is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.units import in_squared_units
-from flwr_dpkmeans.config import (
-    CLIP_BOUNDS,
-    DEFAULT_ALGORITHM,
-    DEFAULT_MAX_CLUSTERS,
-    Evaluation,
-    KMeansConfig,
-    resolve_n_clusters,
-)
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import DEFAULT_ALGORITHM, own_options, parse_run, require_server_data, resolve_n_clusters
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.cluster_choice import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.plan import Box
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -133,18 +128,18 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     bounds_share, count_share : float
         Shares of the budget for private bounds and for a private count.
     alpha, schedule, post_processing, radius_clipping, packing
-        FastLloyd's options, see `flwr_dpkmeans.config.KMeansConfig`.
+        FastLloyd's options, see `flwr_dpkmeans.options.Run`.
     max_silent : int, optional
         Clients that may collude or fall silent; None: 0 up to 32 clients, above that a
         tenth of them, at most 20.
     max_clusters : int
         Largest number of clusters that ``n_clusters="auto"`` and `choose_k` consider.
     noise_kind, budget_shares, lloyd_share, weight_threshold, n_init, margin, server_prior
-        FedDP-KMeans' options, see `flwr_dpkmeans.config.KMeansConfig`.
+        FedDP-KMeans' options, see `flwr_dpkmeans.options.Run`.
     data_radius, outer_product_bound, weights_bound, means_bound, indicators_bound
         FedDP-KMeans' clip bounds; None: from server data.
     examples_per_client, client_sampling_rate
-        Client-level options, see `flwr_dpkmeans.config.KMeansConfig`.
+        Client-level options, see `flwr_dpkmeans.options.Run`.
     masking : bool
         False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
     evaluation : str
@@ -343,7 +338,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         parts, names = self._validated_parts(X)
         most = self.max_clusters if max_clusters is None else max_clusters
         # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
-        nothing = {field.name: field.default for field in fields(KMeansConfig) if field.name in _OF_EVALUATIONS}
+        nothing = {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         config, server_points = self._config(parts, names, "feddp_choose_k", ("auto", most), **nothing)
         fitted = _FITS[self.engine](config, parts, server_points)
         _warn(fitted.privacy)
@@ -548,7 +543,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         algorithm: str | None = None,
         n_clusters: tuple[int | str, int] | None = None,
         **changes: Any,
-    ) -> tuple[KMeansConfig, NDArray[np.float64] | None]:
+    ) -> tuple[Run, NDArray[np.float64] | None]:
         """The validated configuration of this fit, and the server's points."""
         if self.engine not in ENGINES:
             raise ConfigurationError(f"engine is {self.engine!r}, which is not known: {nearest(self.engine, ENGINES)}")
@@ -636,7 +631,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
 
 def _with_local_warnings(
-    fitted: FittedFederation, config: KMeansConfig, parts: Sequence[NDArray[np.float64]]
+    fitted: FittedFederation, config: Run, parts: Sequence[NDArray[np.float64]]
 ) -> FittedFederation:
     """The result with what the rows say against it: whoever calls this holds all of them."""
     local = local_cautions(config, fitted.privacy.delta, fitted.bounds, parts)
@@ -683,7 +678,7 @@ def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
 
 
 def _validated_labels(
-    y: Sequence[ArrayLike] | None, parts: Sequence[NDArray[np.float64]], config: KMeansConfig
+    y: Sequence[ArrayLike] | None, parts: Sequence[NDArray[np.float64]], config: Run
 ) -> list[NDArray[np.int64]] | None:
     """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
     if config.evaluation is Evaluation.NONE or (y is None and config.n_classes == 0):

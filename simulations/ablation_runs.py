@@ -14,18 +14,20 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, own_options, parse_run, proxy_lloyd
-from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, proxy_lloyd
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState
+from flwr_dpkmeans.sums.round import Algorithm
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.sums.trust import as_released
 from flwr_dpkmeans.threads import one_thread
 from simulations.utility import load_scaled
@@ -167,7 +169,7 @@ def optimum(data: DataSet) -> float:
         return min(cost_per_point(points, model.fit(points).cluster_centers_) for model in models)
 
 
-def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) -> Public:
+def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) -> Known:
     """Public values of a run with delta 1/(N ln N) whose rows are all in one place; of the rows, their number only."""
     n_examples, n_features = points.shape
     config = parse_run(
@@ -180,7 +182,7 @@ def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) ->
         **own_options({"packing": "halve"}, algorithm, ALGORITHMS),
     )
     delta = 1.0 / (n_examples * math.log(n_examples))
-    return Public(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)
+    return Known(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)
 
 
 def run_job(job: Job) -> list[float]:
@@ -204,15 +206,15 @@ class Played:
     ----------
     name : str
         Of the round.
-    before, after : ClusterState
+    before, after : State
     released : ReleasedSum
     blocks : tuple of Block
         What was released, with its noise.
     """
 
     name: str
-    before: ClusterState
-    after: ClusterState
+    before: State
+    after: State
     released: ReleasedSum
     blocks: tuple[Block, ...]
 

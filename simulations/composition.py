@@ -21,8 +21,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, options_of
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.options import options_of
 
 _LINK = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -19,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, parse_run
 from flwr_dpkmeans.algorithms.held import PRIVATE, is_private
-from flwr_dpkmeans.baselines import require_central
-from flwr_dpkmeans.config import Evaluation, KMeansConfig
+from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED
+from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import require_supported
+from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.task import Run
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points
 
@@ -156,7 +157,7 @@ def require_valid(settings: Mapping[str, Any]) -> None:
         require_supported(config, has_server_data=has_server_data)
 
 
-def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None) -> KMeansConfig:
+def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None) -> Run:
     """Build the configuration that `flwr run` would build in a simulation.
 
     Parameters
@@ -168,7 +169,7 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
 
     Returns
     -------
-    KMeansConfig
+    Run
 
     Raises
     ------
@@ -179,7 +180,7 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
     # Outside Flower's own simulation that is refused; here all rows are the caller's.
     asked = {**run_config, "evaluation": Evaluation.PRIVATE.value} if exact else run_config
     config = strategy_from_run_config(asked, server_points=server_points).config
-    return replace(config, evaluation=Evaluation.EXACT) if exact else config
+    return config.changed(evaluation=Evaluation.EXACT) if exact else config
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:

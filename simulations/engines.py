@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +15,9 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.held import is_private
 from flwr_dpkmeans.algorithms.units import in_squared_units
-from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
+from flwr_dpkmeans.sums.settings import Evaluation
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
 from simulations.federation import bounds_of, reference_box, server_points_of, split
@@ -104,7 +104,7 @@ def _in_process(prepared: Prepared) -> Outcome:
     if prepared.bounds is not None:
         run_config["bounds"] = prepared.bounds
     config = federated_config(run_config, prepared.server_points)
-    config = replace(config, masking=bool(settings["engine"]["masking"]))
+    config = config.changed(masking=bool(settings["engine"]["masking"]))
     fit: Callable[..., FittedFederation] = fit_direct if settings["engine"]["name"] == "direct" else fit_inprocess
     parts = [data.points[rows] for rows in prepared.rows]
     labels = None if prepared.labels is None else [prepared.labels[rows] for rows in prepared.rows]
@@ -113,7 +113,7 @@ def _in_process(prepared: Prepared) -> Outcome:
     seconds = time.perf_counter() - start
     curve = found.cost_curve
     if curve is not None:
-        curve = in_squared_units(curve, replace(config, bounds=found.bounds))
+        curve = in_squared_units(curve, config.changed(bounds=found.bounds))
     columns = {} if found.evaluation is None else evaluation_columns(found.evaluation.to_dict())
     return Outcome(found.centers, found.privacy, len(found.movements), seconds, curve, columns)
 

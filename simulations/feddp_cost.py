@@ -26,10 +26,10 @@ from rich.progress import track
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import draw_noise, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -87,8 +87,9 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
-    from flwr_dpkmeans.algorithms import ALGORITHMS, own_options
+    from flwr_dpkmeans.algorithms import ALGORITHMS
     from flwr_dpkmeans.kmeans.metrics import cost_per_point
+    from flwr_dpkmeans.options import own_options
 
     logging.disable(logging.CRITICAL)
     points = load_scaled(job.source)

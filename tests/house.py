@@ -29,8 +29,6 @@ NEVER = {("sums", "kmeans"), ("sums", "data")}
 """Downwards, but private sums are of anything."""
 MOVING = {
     "__version__": "errors",
-    "config_checks": "options",
-    "config": "options",
     "flower.server_run": "sums",
     "flower.recovery_run": "sums",
     "flower.mod": "sums",

@@ -6,14 +6,12 @@ alike by the server and by every client, which compares it with the final plan.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
@@ -25,16 +23,17 @@ from flwr_dpkmeans.kmeans.ranges import (
     one_vote,
     range_histogram,
 )
-from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.defaults import counted_examples
-from flwr_dpkmeans.sums.plan import Box, Plan, PlannedRound
+from flwr_dpkmeans.sums.defaults import whole_multiplier
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.task import Found, Run
 
 Array = NDArray[np.float64]
 
 PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
-COUNT, MAGNITUDES, RANGES = "count", "magnitudes", "ranges"
+MAGNITUDES, RANGES = "magnitudes", "ranges"
 """Names of the released arrays."""
 _ONE_BIN = {
     MAGNITUDES: (
@@ -48,48 +47,13 @@ MAGNITUDES_PART = 0.5
 """Of `bounds_share`, for the first of the two histograms."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What preliminary releases have told so far.
-
-    Parameters
-    ----------
-    n_examples : int or None
-        The private count.
-    ranges : Ranges or None
-        Coarse ranges after the first histogram; the box after the second.
-    unclear : tuple of int
-        Columns in none of whose histograms so far anything stood out of the noise.
-    """
-
-    n_examples: int | None = None
-    ranges: Ranges | None = None
-    unclear: tuple[int, ...] = ()
-
-    @property
-    def box(self) -> Box | None:
-        """The ranges as a plan holds them."""
-        return None if self.ranges is None else (self.ranges.lower, self.ranges.upper)
-
-    def digest(self) -> bytes:
-        """SHA-256 of the numbers, equal on all machines that found the same."""
-        return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
-
-
-def preliminary_rounds(
-    config: KMeansConfig, *, counts: bool, laplace: bool, delta: float, n_features: int | None
-) -> tuple[PlannedRound, ...]:
+def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
     """Plan the releases that come before round 1.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         Says what is not declared, and the shares of the budget.
-    counts : bool
-        Whether the algorithm needs the number of rows.
-    laplace : bool
-        Whether the algorithm's own noise is Laplace: the shares are of epsilon then, by basic composition; otherwise
-        they are squared-GDP weights.
     delta : float
         Of the total guarantee.
     n_features : int or None
@@ -102,21 +66,23 @@ def preliminary_rounds(
 
     Examples
     --------
-    >>> config = KMeansConfig(n_clusters=3, bounds=((-8.0,), (8.0,)), private_bounds=True)
-    >>> rounds = preliminary_rounds(config, counts=True, laplace=False, delta=1e-6, n_features=2)
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> config = parse_config(n_clusters=3, bounds=((-8,), (8,)), private_bounds=True)
+    >>> rounds = preliminary_rounds(config, delta=1e-6, n_features=2)
     >>> [(planned.name, [block.shape for block in planned.blocks]) for planned in rounds]
     [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
-    counted = counts and config.n_examples is None
-    if config.preliminary_share(counts=counts) == 0.0:
+    counts = config.task.counts(config.settings.unit)
+    counted = counts and config.settings.n_examples is None
+    if config.settings.preliminary_share(counts=counts) == 0.0:
         return ()
-    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=delta)
-    count = [_count_block(config, whole / math.sqrt(config.count_share))] if counted else []
-    if not config.private_bounds:
+    whole = whole_multiplier(config, delta)
+    count = [_count_block(config, whole / math.sqrt(config.settings.count_share))] if counted else []
+    if not config.settings.private_bounds:
         return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
     histograms: list[list[Block]] = []
     for name, n_bins, part in ((MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART), (RANGES, N_BINS, 1.0 - MAGNITUDES_PART)):
-        multiplier = whole / math.sqrt(config.bounds_share * part)
+        multiplier = whole / math.sqrt(config.settings.bounds_share * part)
         blocks = [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
         histograms.append(blocks)
     first = " and ".join([COUNT] * counted + [MAGNITUDES])
@@ -124,37 +90,6 @@ def preliminary_rounds(
         PlannedRound(first, PRELIMINARY_TRUST, (*count, *histograms[0])),
         PlannedRound(RANGES, PRELIMINARY_TRUST, tuple(histograms[1])),
     )
-
-
-def whole_multiplier(config: KMeansConfig, *, counts: bool, laplace: bool, delta: float) -> float:
-    """Return the Gaussian noise multiplier of a release that takes the whole budget.
-
-    A release with a share s of it gets the multiplier over sqrt(s), beside the algorithm's own ones.
-
-    Parameters
-    ----------
-    config : KMeansConfig
-    counts, laplace : bool
-        As for `preliminary_rounds`. Beside Laplace noise all that is not the algorithm's own shares one part of
-        epsilon, so the multiplier depends on how large that is.
-    delta : float
-        Of the total guarantee.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)))
-    >>> round(whole_multiplier(config, counts=True, laplace=False, delta=1e-6), 3)
-    4.225
-    """
-    if not laplace:
-        return gaussian_noise_multiplier(config.epsilon, delta)
-    total = config.reserved_share(counts=counts)
-    # A millionth of both is kept for what the discrete noise costs.
-    return gaussian_noise_multiplier(config.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)) * math.sqrt(total)
 
 
 def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges | None) -> list[Array]:
@@ -181,10 +116,12 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
     ProtocolError
         If the ranges are asked for before the magnitudes.
     """
-    config, arrays = plan.config, []
+    settings, arrays = plan.settings, list[Array]()
     for block in plan.round_at(index).blocks:
         if block.name == COUNT:
-            rows = len(points) if config.unit is PrivacyUnit.RECORD else min(len(points), config.examples_per_client)
+            rows = (
+                len(points) if settings.unit is PrivacyUnit.RECORD else min(len(points), settings.examples_per_client)
+            )
             arrays.append(np.array([float(rows)]))
             continue
         if block.name == MAGNITUDES:
@@ -193,7 +130,7 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
             raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
         else:
             histogram = range_histogram(points, ranges)
-        arrays.append(histogram if config.unit is PrivacyUnit.RECORD else one_vote(histogram))
+        arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
     return arrays
 
 
@@ -222,7 +159,7 @@ def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found
         If the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
     """
     if COUNT in released.arrays:
-        found = replace(found, n_examples=counted_examples(float(released[COUNT][0]), plan.config))
+        found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
     return _with_ranges(plan, index, released, found)
 
 
@@ -238,7 +175,7 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
         else:
             continue
         if result.unbounded:
-            columns = column_names(result.unbounded, plan.config.feature_names)
+            columns = column_names(result.unbounded, plan.settings.feature_names)
             raise PlanError(
                 f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
                 f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
@@ -255,18 +192,18 @@ def _domain_of(plan: Plan) -> Ranges:
     return _domain(plan.config, plan.n_features or 0)
 
 
-def _domain(config: KMeansConfig, n_features: int) -> Ranges:
+def _domain(config: Run, n_features: int) -> Ranges:
     """The public domain of so many columns: one pair of bounds holds for all."""
-    lower, upper = config.bounds
+    lower, upper = config.settings.bounds
     return Ranges(lower * n_features, upper * n_features) if len(lower) == 1 else Ranges(lower, upper)
 
 
-def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -> None:
+def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
     """Refuse a box that no release can have led to.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
     box : pair of tuples of float, or None
     n_features : int or None
         Width of the tables.
@@ -278,9 +215,13 @@ def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -
     """
     if box is None:
         return
-    if not config.private_bounds:
+    if not config.settings.private_bounds:
         raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
-    if n_features is None or {len(box[0]), len(box[1])} != {n_features} or len(config.bounds[0]) not in (1, n_features):
+    if (
+        n_features is None
+        or {len(box[0]), len(box[1])} != {n_features}
+        or len(config.settings.bounds[0]) not in (1, n_features)
+    ):
         raise PlanError(f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run.")
     domain = _domain(config, n_features)
     for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
@@ -291,20 +232,20 @@ def require_box(config: KMeansConfig, box: Box | None, n_features: int | None) -
             )
 
 
-def _count_block(config: KMeansConfig, multiplier: float) -> Block:
+def _count_block(config: Run, multiplier: float) -> Block:
     """The private count: one entry; at client level each client counts no more rows than are declared."""
     bound, because = 1.0, "S16: one row changes the number of rows by one"
-    if config.unit is PrivacyUnit.CLIENT:
-        bound = float(config.examples_per_client)
+    if config.settings.unit is PrivacyUnit.CLIENT:
+        bound = float(config.settings.examples_per_client)
         because = "S16: one client's number of rows is clipped to the declared examples_per_client"
-    sensitivity = Sensitivity(Norm.L2, bound, config.unit, because, nonnegative=True)
+    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
     return Block(COUNT, (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, bound)
 
 
-def _histogram_block(config: KMeansConfig, name: str, shape: tuple[int, int], multiplier: float) -> Block:
+def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
     bound = math.nextafter(math.sqrt(shape[0]), math.inf)
-    because = _ONE_BIN[name] if config.unit is PrivacyUnit.RECORD else _ONE_VOTE
-    sensitivity = Sensitivity(Norm.L2, bound, config.unit, because, nonnegative=True)
-    entry = 1.0 if config.unit is PrivacyUnit.RECORD else bound
+    because = _ONE_BIN[name] if config.settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
+    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
+    entry = 1.0 if config.settings.unit is PrivacyUnit.RECORD else bound
     return Block(name, shape, sensitivity, NoiseShape.GAUSSIAN, multiplier, entry)

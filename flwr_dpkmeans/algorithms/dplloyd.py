@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family import (
     ERROR_TARGET,
     MAX_ITERATIONS,
     RHO,
-    Public,
+    PackedOptions,
     absolute_advance,
     absolute_sums,
     counts_sensitivity,
@@ -28,9 +30,68 @@ from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
+from flwr_dpkmeans.sums.task import Known
 
 SULLOYD_CONSTANT = 500.0
 """Constant of SuLloyd's number of iterations (Su et al. 2016)."""
+
+
+@dataclass(frozen=True)
+class GLloydOptions(PackedOptions):
+    """Options of GLloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLloyd(KMeansTask):
+    """GLloyd as a task."""
+
+    name = "glloyd"
+    title = "GLloyd: DP-Lloyd with Gaussian noise"
+    needs_n_examples = True
+    options: GLloydOptions = GLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """See `build_glloyd`."""
+        return build_glloyd(known)
+
+
+@dataclass(frozen=True)
+class SuLloydOptions(PackedOptions):
+    """Options of SuLloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuLloyd(KMeansTask):
+    """SuLloyd as a task."""
+
+    name = "sulloyd"
+    title = "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)"
+    noise = NoiseShape.LAPLACE
+    needs_n_examples = True
+    options: SuLloydOptions = SuLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """See `build_sulloyd`."""
+        return build_sulloyd(known)
+
+
+@dataclass(frozen=True)
+class LloydOptions(PackedOptions):
+    """Options of Lloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lloyd(KMeansTask):
+    """Lloyd as a task."""
+
+    name = "lloyd"
+    title = "Lloyd: no noise, not private, for comparison"
+    noise = NoiseShape.NONE
+    options: LloydOptions = LloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """See `build_lloyd`."""
+        return build_lloyd(known)
 
 
 def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
@@ -46,7 +107,7 @@ def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float
     return noise_multiplier * root / n_features**0.25, noise_multiplier * root / math.sqrt(2.0 * RHO)
 
 
-def build_glloyd(public: Public) -> Algorithm:
+def build_glloyd(public: Known) -> Algorithm:
     """GLloyd: absolute sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (appendix B.1)."""
     d, k = public.n_features, public.config.n_clusters
 
@@ -78,7 +139,7 @@ def sulloyd_split(n_features: int) -> tuple[float, float]:
     return n_features / (n_features + count_part), count_part / (n_features + count_part)
 
 
-def build_sulloyd(public: Public) -> Algorithm:
+def build_sulloyd(public: Known) -> Algorithm:
     """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
 
     Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
@@ -86,7 +147,7 @@ def build_sulloyd(public: Public) -> Algorithm:
     after every outcome of a private count, which decides how many there are.
     """
     d, k = public.n_features, public.config.n_clusters
-    epsilon = public.config.epsilon * (1.0 - public.config.reserved_share(counts=True))
+    epsilon = public.settings.epsilon * (1.0 - public.settings.reserved_share(counts=True))
     n = float(public.known_n_examples)
     count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
     t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
@@ -102,7 +163,7 @@ def build_sulloyd(public: Public) -> Algorithm:
     )
 
 
-def _laplace_epsilon(public: Public, least: float, shares: Sequence[float]) -> float:
+def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
     """The largest sum of the iterations' epsilons, of which each array has a share, with which the run costs epsilon.
 
     Where N was counted it is the same however many iterations follow: see `with_joint_pure_release`.
@@ -115,12 +176,12 @@ def _laplace_epsilon(public: Public, least: float, shares: Sequence[float]) -> f
         iterations = [LaplaceRelease("iterations", scale / share) for share in ([1.0] if public.counted else shares)]
         return [*others, *iterations]
 
-    scale = calibrate_scale(events_at, public.config.epsilon, public.delta, start=1.0 / least)
+    scale = calibrate_scale(events_at, public.settings.epsilon, public.delta, start=1.0 / least)
     # Not at least `least`: where a count lowers delta, what was released before costs more than its share.
     return 1.0 / scale
 
 
-def build_lloyd(public: Public) -> Algorithm:
+def build_lloyd(public: Known) -> Algorithm:
     """Lloyd's algorithm without noise: not private, for comparison."""
     return _build("lloyd", public, iterations(public.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
 
@@ -141,7 +202,7 @@ def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
 
 
 def _build(
-    name: str, public: Public, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
+    name: str, public: Known, n_iterations: int, noise: NoiseShape, sums_multiplier: float, counts_multiplier: float
 ) -> Algorithm:
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
@@ -150,6 +211,6 @@ def _build(
         Block("sums", (k, d), _box_sensitivity(norm, d), noise, sums_multiplier, 1.0),
         Block("counts", (k,), counts_sensitivity(norm), noise, counts_multiplier, 1.0),
     )
-    advance = absolute_advance(public.config.post_processing or PostProcessing.TRUNCATE)
+    advance = absolute_advance(public.options.post_processing or PostProcessing.TRUNCATE)
     rounds = tuple(PrivateSum(f"lloyd-{i}", blocks, absolute_sums, advance) for i in range(1, n_iterations + 1))
     return Algorithm(name, rounds, packed_state(public))

@@ -5,22 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family import (
     ERROR_TARGET,
-    Public,
+    PackedOptions,
     counts_sensitivity,
     iterations,
     moved_state,
     packed_state,
     total_closeness,
 )
-from flwr_dpkmeans.config import Schedule
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
 from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.settings import choice, flag, real
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known
+
+
+class Schedule(Enum):
+    """The radius over the iterations: half the diagonal first, then the radius; or always the radius."""
+
+    STEP = "step"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True)
+class FastLloydOptions(PackedOptions):
+    """Options of FastLloyd."""
+
+    alpha: float = real(0.8, 1e-6, 1e6, "0.8", "radius over half a cell's diagonal (equation 22)")
+    schedule: Schedule = choice(Schedule, Schedule.STEP, "radius of the first iteration")
+    radius_clipping: bool = flag(True, "clip steps to the radius")
+
 
 BOX_BOUND = 1.0
 """B: data live in [-B, B]^d."""
@@ -76,16 +97,16 @@ def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, f
     return counts / math.sqrt(root), counts
 
 
-def derive_parameters(public: Public) -> FastLloydParameters:
+def derive_parameters(public: Known) -> FastLloydParameters:
     """Compute sigma, its split, T and the radii from public values only."""
-    config, d, k = public.config, public.n_features, public.config.n_clusters
-    eta = cluster_radius(config.alpha, k, d)
-    first = d**0.5 * BOX_BOUND if config.schedule is Schedule.STEP else eta
+    options, d, k = public.options, public.n_features, public.config.n_clusters
+    eta = cluster_radius(options.alpha, k, d)
+    first = d**0.5 * BOX_BOUND if options.schedule is Schedule.STEP else eta
 
     def n_iterations(sigma: float) -> int:
         n = float(public.known_n_examples)
         scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
-        return iterations(config, ERROR_TARGET * 4.0 * n**2 / scale)
+        return iterations(public.config, ERROR_TARGET * 4.0 * n**2 / scale)
 
     def closeness_at(sigma: float) -> Closeness:
         t = n_iterations(sigma)
@@ -98,12 +119,26 @@ def derive_parameters(public: Public) -> FastLloydParameters:
     return FastLloydParameters(sigma, sums, counts, t, (first,) + (eta,) * (t - 1))
 
 
-def build(public: Public) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class FastLloyd(KMeansTask):
+    """FastLloyd as a task."""
+
+    name = "fastlloyd"
+    title = "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
+    needs_n_examples = True
+    options: FastLloydOptions = FastLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """See `build`."""
+        return build(known)
+
+
+def build(public: Known) -> Algorithm:
     """FastLloyd as a list of T private sums.
 
     Parameters
     ----------
-    public : Public
+    public : Known
         Public parameters; the unit of privacy is one record.
 
     Returns
@@ -119,7 +154,7 @@ def build(public: Public) -> Algorithm:
     return Algorithm("fastlloyd", rounds, packed_state(public))
 
 
-def _iteration(public: Public, parameters: FastLloydParameters, index: int, radius: float) -> PrivateSum:
+def _iteration(public: Known, parameters: FastLloydParameters, index: int, radius: float) -> PrivateSum:
     """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
     k, d, spread = public.config.n_clusters, public.n_features, math.sqrt(parameters.n_iterations)
     within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
@@ -144,22 +179,21 @@ def _iteration(public: Public, parameters: FastLloydParameters, index: int, radi
     return PrivateSum(f"lloyd-{index}", blocks, _statistic(radius), _advance(public, radius), radius)
 
 
-def _statistic(radius: float) -> Callable[[Array, ClusterState], Sequence[Array]]:
+def _statistic(radius: float) -> Callable[[Array, State], Sequence[Array]]:
     """Relative sums and counts of the points within the radius."""
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         return relative_statistics(points, state.centroids, radius)
 
     return statistic
 
 
-def _advance(public: Public, radius: float) -> Callable[[ClusterState, ReleasedSum], ClusterState]:
+def _advance(public: Known, radius: float) -> Callable[[State, ReleasedSum], State]:
     """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
-    config = public.config
-    clip_radius = radius if config.radius_clipping else None
-    post_processing = config.post_processing or PostProcessing.FOLD
+    clip_radius = radius if public.options.radius_clipping else None
+    post_processing = public.options.post_processing or PostProcessing.FOLD
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         moved = relative_update(
             state.centroids,
             released["relative_sums"],

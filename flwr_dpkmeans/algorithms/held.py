@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.server_points import ServerFacts, bounds_from_server, derive_server_facts
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.algorithms.server_points import bounds_from_server, derive_server_facts
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.tables import Table
@@ -19,6 +17,7 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.sums.plan import PublicPoints
+from flwr_dpkmeans.sums.task import Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
 Array = NDArray[np.float64]
@@ -53,12 +52,12 @@ class HeldPoints:
         return None if self.public is not None or self.facts.n_points == 0 else self.scaled
 
 
-def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
+def hold_points(config: Run, points: Array) -> HeldPoints:
     """Scale the server's points and derive what is public of them.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         With bounds in the caller's units.
     points : ndarray, (n_server, n_features)
         In the caller's units.
@@ -74,21 +73,23 @@ def hold_points(config: KMeansConfig, points: Array) -> HeldPoints:
 
     Examples
     --------
-    >>> config = KMeansConfig(n_clusters=2, bounds=((0.0,), (4.0,)), trust="distributed")
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> config = parse_config(n_clusters=2, bounds=((0,), (4,)), trust="distributed")
     >>> hold_points(config, np.array([[1.0, 1.0], [3.0, 3.0]])).scaled.tolist()
     [[-0.5, -0.5], [0.5, 0.5]]
     """
     width = points.shape[1]
-    if config.n_features not in (None, width):
+    if config.settings.n_features not in (None, width):
         raise ConfigurationError(
-            f"the server's table has {width} features, but the run has {config.n_features}: use the same columns."
+            f"the server's table has {width} features, but the run has {config.settings.n_features}: use the same "
+            "columns."
         )
-    scaled = round_to_grid(Bounds(*config.bounds).for_features(width).scale(points))
+    scaled = round_to_grid(Bounds(*config.settings.bounds).for_features(width).scale(points))
     facts = derive_server_facts(config, scaled)
-    if algorithm_entry(config.algorithm).server_data is ServerData.BOUNDS:
+    if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
-    public = None if trust_model(config.trust).server_reads else PublicPoints.of(scaled)
+    public = None if trust_model(config.settings.trust).server_reads else PublicPoints.of(scaled)
     return HeldPoints(scaled, facts, public)
 
 

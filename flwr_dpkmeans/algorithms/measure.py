@@ -17,11 +17,11 @@ from flwr_dpkmeans.algorithms.measure_round import (
     ROWS_BEYOND,
     clip_distance,
 )
-from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import is_private_plan
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
@@ -171,14 +171,14 @@ _FAR = 5.0
 _SAME_WIDTH = 1.0 + 1e-6
 
 
-def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = None) -> EvaluationResult | None:
+def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:
     """Compute the metrics of a run that is over.
 
     Parameters
     ----------
     plan : Plan
         The final one.
-    state : ClusterState
+    state : State
         After its last round.
     n_clients : int, optional
         In the last sum, which everybody knows; None: all of the plan's.
@@ -194,7 +194,7 @@ def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = Non
         If the state does not have what the plan's evaluation released.
     """
     config = plan.config
-    if config.evaluation is Evaluation.NONE:
+    if config.settings.evaluation is Evaluation.NONE:
         return None
     if not set(EVALUATION_ARRAYS) <= set(state.extras) or plan.n_features is None:
         raise PlanError("the state has no evaluation, but the plan has one: finish the run first.")
@@ -204,12 +204,12 @@ def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = Non
     cells = state.extras[CELL_COUNTS][: len(state.centroids)]
     cell_noise = noise[CELL_COUNTS]
     units, source = _units(plan, cells, cell_noise, plan.n_clients if n_clients is None else n_clients)
-    left_out = 1.0 - config.client_sampling_rate
+    left_out = 1.0 - config.settings.client_sampling_rate
     square = clip_distance(config, plan.n_features) ** 2
     in_clips = quotient(float(state.extras[CLIPPED_COST][0]), noise[CLIPPED_COST], units, sampled_out=left_out)
     cost = Measured(in_clips.value * square, in_clips.noise * square)
     in_units = _squared_unit(plan)
-    labelled = config.n_classes > 0
+    labelled = config.settings.n_classes > 0
     # The last column is of rows without a class, which no cluster can be matched with.
     classes = cells[:, :-1] if labelled else cells
     matching = _matching(classes) if labelled else ()
@@ -225,7 +225,7 @@ def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = Non
 
     return EvaluationResult(
         kind=_kind(plan),
-        averaged_over="rows" if config.unit is PrivacyUnit.RECORD else "clients",
+        averaged_over="rows" if config.settings.unit is PrivacyUnit.RECORD else "clients",
         n_units=units,
         n_units_source=source,
         clip_distance=math.sqrt(square),
@@ -244,7 +244,7 @@ def read_evaluation(plan: Plan, state: ClusterState, n_clients: int | None = Non
 
 def _kind(plan: Plan) -> str:
     """What the run makes of the evaluation: noise alone is not privacy, as with a seed or after exact releases."""
-    if plan.config.evaluation is Evaluation.EXACT:
+    if plan.settings.evaluation is Evaluation.EXACT:
         return EXACT
     return PRIVATE if is_private_plan(plan) else NOISY
 
@@ -262,7 +262,7 @@ def _units(plan: Plan, cells: Array, cell_noise: float, n_clients: int) -> tuple
     """What to divide by: the known number of units, or the table's own total if that says something else."""
     total = Measured(max(1.0, float(cells.sum())), cell_noise * math.sqrt(cells.size))
     known = _known_units(plan, n_clients)
-    if known is None or plan.config.evaluation is Evaluation.EXACT:
+    if known is None or plan.settings.evaluation is Evaluation.EXACT:
         return total, "released"
     far = abs(known.value - total.value) > _FAR * math.hypot(known.noise, total.noise)
     return (total, "released") if far or total.noise < known.noise else (known, "known")
@@ -271,8 +271,8 @@ def _units(plan: Plan, cells: Array, cell_noise: float, n_clients: int) -> tuple
 def _known_units(plan: Plan, n_clients: int) -> Measured | None:
     """N as declared or counted privately, if nobody has left; at client level the clients that take part on average."""
     config = plan.config
-    if config.unit is PrivacyUnit.CLIENT:
-        rate = config.client_sampling_rate
+    if config.settings.unit is PrivacyUnit.CLIENT:
+        rate = config.settings.client_sampling_rate
         return Measured(n_clients * rate, math.sqrt(n_clients * rate * (1.0 - rate)))
     if plan.n_examples is None or n_clients < plan.n_clients:
         return None
@@ -280,7 +280,7 @@ def _known_units(plan: Plan, n_clients: int) -> Measured | None:
         plan.released_std(planned, block)
         for planned in plan.preliminary
         for block in planned.blocks
-        if block.name == "count" and config.n_examples is None
+        if block.name == "count" and config.settings.n_examples is None
     ]
     return Measured(float(plan.n_examples), counted[0] if counted else 0.0)
 

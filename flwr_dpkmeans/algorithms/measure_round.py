@@ -16,15 +16,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.config import Evaluation, KMeansConfig
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums.round import Array, ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known, Run
 
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
@@ -53,7 +55,7 @@ _PARTS = {CLIPPED_COST: 0.45, ROWS_BEYOND: 0.1, CELL_COUNTS: 0.45}
 is of the size of 1: both want the same. How many rows were clipped need not be known to more than some percent."""
 
 
-def clip_distance(config: KMeansConfig, n_features: int) -> float:
+def clip_distance(config: Run, n_features: int) -> float:
     """Return the distance from which on rows count as if they were there, in scaled units.
 
     By default sqrt(d) / k^(1/d): half the diagonal of one of k equal cubes that fill the box. If k centroids cover the
@@ -63,7 +65,7 @@ def clip_distance(config: KMeansConfig, n_features: int) -> float:
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
     n_features : int
 
     Returns
@@ -72,13 +74,14 @@ def clip_distance(config: KMeansConfig, n_features: int) -> float:
 
     Examples
     --------
-    >>> config = KMeansConfig(n_clusters=16, bounds=((-1.0,), (1.0,)))
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> config = parse_config(n_clusters=16, bounds=((-1,), (1,)))
     >>> round(clip_distance(config, 4), 6)
     1.0
     """
-    if config.evaluation_radius is not None:
-        return config.evaluation_radius
-    if config.evaluation is Evaluation.EXACT:
+    if config.settings.evaluation_radius is not None:
+        return config.settings.evaluation_radius
+    if config.settings.evaluation is Evaluation.EXACT:
         # The box's diagonal, with room for the last digit of its square.
         return 2.0 * math.sqrt(n_features) * (1.0 + 2.0**-40)
     k = 1 if config.choose_n_clusters else config.n_clusters
@@ -86,12 +89,12 @@ def clip_distance(config: KMeansConfig, n_features: int) -> float:
     return float(f"{math.sqrt(n_features) / k ** (1.0 / n_features):.12g}")
 
 
-def evaluation_blocks(config: KMeansConfig, multiplier: float) -> tuple[Block, ...]:
+def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     """Describe the arrays of an evaluation.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
     multiplier : float
         Noise multiplier of all arrays together.
 
@@ -102,26 +105,27 @@ def evaluation_blocks(config: KMeansConfig, multiplier: float) -> tuple[Block, .
 
     Examples
     --------
-    >>> config = KMeansConfig(n_clusters=3, bounds=((-1.0,), (1.0,)), evaluation=Evaluation.PRIVATE, n_classes=2)
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), evaluation="private", n_classes=2)
     >>> [(block.name, block.shape, round(block.noise_multiplier, 1)) for block in evaluation_blocks(config, 1.0)]
     [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 3), 1.5)]
     """
-    exact = config.evaluation is Evaluation.EXACT
+    exact, unit = config.settings.evaluation is Evaluation.EXACT, config.settings.unit
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
     for name, part in _PARTS.items():
-        shape = (config.n_clusters, config.n_classes + 1) if name == CELL_COUNTS else (1,)
-        sensitivity = Sensitivity(Norm.L2, 1.0, config.unit, _BECAUSE[name, config.unit], nonnegative=True)
+        shape = (config.n_clusters, config.settings.n_classes + 1) if name == CELL_COUNTS else (1,)
+        sensitivity = Sensitivity(Norm.L2, 1.0, unit, _BECAUSE[name, unit], nonnegative=True)
         blocks.append(Block(name, shape, sensitivity, noise, 0.0 if exact else multiplier / math.sqrt(part), 1.0))
     return tuple(blocks)
 
 
-def evaluation_round(public: Public) -> PrivateSum:
+def evaluation_round(public: Known) -> PrivateSum:
     """Measure the centroids that the algorithm ended with.
 
     Parameters
     ----------
-    public : Public
+    public : Known
         With the evaluation's blocks.
 
     Returns
@@ -130,12 +134,12 @@ def evaluation_round(public: Public) -> PrivateSum:
         Its `advance` keeps the centroids and adds the released arrays to the state's extras.
     """
     config, d = public.config, public.n_features
-    k, n_classes = config.n_clusters, config.n_classes
+    k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
-    per_client = config.unit is PrivacyUnit.CLIENT
-    exact = config.evaluation is Evaluation.EXACT
+    per_client = config.settings.unit is PrivacyUnit.CLIENT
+    exact = config.settings.evaluation is Evaluation.EXACT
 
-    def labelled(points: Array, state: ClusterState, labels: Labels | None) -> Sequence[Array]:
+    def labelled(points: Array, state: State, labels: Labels | None) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = nearest_centroids(points[rows], state.centroids)
             # Negated where it matters, so that a distance that is not a number is clipped as well.
@@ -153,24 +157,24 @@ def evaluation_round(public: Public) -> PrivateSum:
             return [toward_zero(array / max(1, len(points))) for array in arrays]
         return [round_to_grid(array) for array in arrays]
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         found = {name: released[name] for name in EVALUATION_ARRAYS}
-        return ClusterState(state.centroids, state.counts, state.movements, dict(state.extras) | found)
+        return cluster_state(state.centroids, state.counts, state.movements, dict(state.extras) | found)
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         return labelled(points, state, None)
 
     return PrivateSum(EVALUATION_ROUND, public.evaluation, statistic, advance, clip, labelled=labelled)
 
 
-def result_extras(config: KMeansConfig) -> tuple[str, ...]:
+def result_extras(config: Run) -> tuple[str, ...]:
     """Names of the extras that belong to a run's result: the cost curve if k was chosen, and an evaluation's arrays."""
-    return (COST_CURVE, *(() if config.evaluation is Evaluation.NONE else EVALUATION_ARRAYS))
+    return (COST_CURVE, *(() if config.settings.evaluation is Evaluation.NONE else EVALUATION_ARRAYS))
 
 
-def admits_evaluation(config: KMeansConfig, state: ClusterState) -> bool:
+def admits_evaluation(config: Run, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
-    shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, config.n_classes + 1)}
+    shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, config.settings.n_classes + 1)}
     extras = state.extras
     return all(name in extras and extras[name].shape == shapes[name] and is_on_grid(extras[name]) for name in shapes)
 

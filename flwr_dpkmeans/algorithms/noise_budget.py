@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.config import NoiseFamily
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
+from flwr_dpkmeans.sums.task import Known
+
+
+class NoiseFamily(Enum):
+    """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's Gaussian and Laplace mixture."""
+
+    GAUSSIAN = "gaussian"
+    PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -39,36 +46,40 @@ class ReleasePart:
     entry_bound: float
 
 
-def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[tuple[Block, ...], ...]:
+def allocate(
+    public: Known, rounds: Sequence[Sequence[ReleasePart]], kind: NoiseFamily = NoiseFamily.GAUSSIAN
+) -> tuple[tuple[Block, ...], ...]:
     """Find the least noise with which all rounds together cost the configuration's epsilon.
 
     Parameters
     ----------
-    public : Public
+    public : Known
         Epsilon, delta, unit, kind of noise and sampling rate.
     rounds : sequence of sequences of ReleasePart
         Arrays that are released together, in order. Under joint Gaussian accounting release i gets the multiplier
         sigma / sqrt(w_i), its squared-GDP weight w_i being s_i^2; with the paper's mixture each release is
         (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows. What was
         released before (a private count, histograms) is part of the composition.
+    kind : NoiseFamily
+        Whether arrays of an L2 sensitivity share one Gaussian accounting, or have their own epsilons as in the paper.
 
     Returns
     -------
     tuple of tuples of Block
         One tuple for each round.
     """
-    config = public.config
+    settings = public.settings
     before = public.released_events()
 
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
-        return tuple(tuple(_block(public, part, scale) for part in parts) for parts in rounds)
+        return tuple(tuple(_block(public, part, scale, kind) for part in parts) for parts in rounds)
 
     def events_at(scale: float) -> Sequence[Event]:
         try:
             own = [
                 event
                 for blocks in blocks_at(scale)
-                for event in round_events(blocks, public.fraction_bits, 1, config.client_sampling_rate)
+                for event in round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
             ]
         except PlanError:
             raise
@@ -78,8 +89,8 @@ def allocate(public: Public, rounds: Sequence[Sequence[ReleasePart]]) -> tuple[t
         events = [*before, *own]
         return with_joint_pure_release(events) if public.counted else events
 
-    start = gaussian_noise_multiplier(config.epsilon, public.delta)
-    return blocks_at(calibrate_scale(events_at, config.epsilon, public.delta, start=start))
+    start = gaussian_noise_multiplier(settings.epsilon, public.delta)
+    return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
 
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
@@ -97,10 +108,10 @@ def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[fl
     return tuple(share * factor for share in shares)
 
 
-def _block(public: Public, part: ReleasePart, scale: float) -> Block:
+def _block(public: Known, part: ReleasePart, scale: float, kind: NoiseFamily) -> Block:
     """A part with the noise of one scale."""
     noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
-    if noise is NoiseShape.LAPLACE or public.config.noise_kind is NoiseFamily.GAUSSIAN:
+    if noise is NoiseShape.LAPLACE or kind is NoiseFamily.GAUSSIAN:
         multiplier = scale / part.share
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)

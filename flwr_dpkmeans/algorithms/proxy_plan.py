@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from flwr_dpkmeans.algorithms.lloyd_family import Public
-from flwr_dpkmeans.config import KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.task import Known, Run
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class ProxyOptions:
     clips: bool = True
 
 
-def options_for(public: Public, options: ProxyOptions) -> ProxyOptions:
+def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
     """Put the values for runs with server points in place, where there are any."""
     if public.server is None or public.server.n_points == 0:
         return options
@@ -132,7 +131,7 @@ def options_for(public: Public, options: ProxyOptions) -> ProxyOptions:
     )
 
 
-def client_bounds(config: KMeansConfig) -> dict[str, float]:
+def client_bounds(config: Run) -> dict[str, float]:
     """Clip bounds of one client's means of vectors of length at most 1, by name of the array.
 
     The mean of n vectors of length 1 has a length between 1 / sqrt(n), where they point anywhere, and 1, where they all
@@ -142,7 +141,7 @@ def client_bounds(config: KMeansConfig) -> dict[str, float]:
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         n is its declared ``examples_per_client``.
 
     Returns
@@ -152,11 +151,12 @@ def client_bounds(config: KMeansConfig) -> dict[str, float]:
 
     Examples
     --------
-    >>> bounds = client_bounds(KMeansConfig(n_clusters=10, bounds=((-1.0,), (1.0,)), examples_per_client=50))
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
     >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
     (0.346, 0.141, 1.0)
     """
-    n, k = config.examples_per_client, config.n_clusters
+    n, k = config.settings.examples_per_client, config.n_clusters
     scattered = 1.0 / math.sqrt(n)
     shares = math.sqrt(1.0 / n + 1.0 / k)
     bounds = {
@@ -203,12 +203,12 @@ class ProxyPlan:
     widening: float = 1.0
 
 
-def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
+def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     """Derive the numbers of a run from N, d, k, epsilon and delta.
 
     Parameters
     ----------
-    public : Public
+    public : Known
     options : ProxyOptions
 
     Returns
@@ -218,16 +218,14 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     Raises
     ------
     PlanError
-        If the noise kind is the FedDP paper's mixture.
+        If there are too few proxies to choose k from.
     """
     config, d, k = public.config, public.n_features, public.config.n_clusters
-    if config.noise_kind is NoiseFamily.PAPER:
-        raise PlanError("noise_kind is 'paper', but 'proxy_lloyd' has Gaussian noise only: choose 'gaussian'.")
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes = 1 if n_components is None else options.subspace_passes
-    sigma = gaussian_noise_multiplier(config.epsilon, public.delta) * public.noise_factor
+    sigma = gaussian_noise_multiplier(config.settings.epsilon, public.delta) * public.noise_factor
     counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
-    bounds = client_bounds(config) if config.unit is PrivacyUnit.CLIENT else {}
+    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
     counts_noise *= bounds.get("proxy_counts", 1.0)
     n_units = public.n_units
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
@@ -242,7 +240,10 @@ def derive_plan(public: Public, options: ProxyOptions) -> ProxyPlan:
     before = options.location_share + options.squares_share + options.covariance_share
     before += options.seeding_share if n_passes else 0.0
     default = min(options.refinements, options.most_rounds - 2 - n_passes)
-    growing = [math.exp(options.growth * t) for t in range(default if config.max_iter is None else config.max_iter)]
+    growing = [
+        math.exp(options.growth * t)
+        for t in range(default if public.options.max_iter is None else public.options.max_iter)
+    ]
     noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
     widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
     return ProxyPlan(

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
-from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, client_bounds
 from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.sums.round import Array, ClusterState
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known
 
 CENTRE = "centre"
 SPREAD = "spread"
@@ -44,19 +45,19 @@ class Setting:
 
     Parameters
     ----------
-    public : Public
+    public : Known
     plan : ProxyPlan
     options : ProxyOptions
     """
 
-    public: Public
+    public: Known
     plan: ProxyPlan
     options: ProxyOptions
 
     @property
     def n_clusters(self) -> int:
         """k, or the largest one that may be chosen."""
-        return self.public.config.n_clusters
+        return int(self.public.config.n_clusters)
 
     @property
     def n_features(self) -> int:
@@ -66,7 +67,7 @@ class Setting:
     @property
     def per_client(self) -> bool:
         """Whether one client, not one row, is protected."""
-        return self.public.config.unit is PrivacyUnit.CLIENT
+        return self.public.settings.unit is PrivacyUnit.CLIENT
 
     @property
     def n_units(self) -> float:
@@ -93,7 +94,7 @@ class Setting:
         """
         return float(np.float32(block.noise_scale * self.public.noise_factor))
 
-    def generator(self, state: ClusterState, *place: int) -> np.random.Generator:
+    def generator(self, state: State, *place: int) -> np.random.Generator:
         """Public randomness of one step."""
         return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
 
@@ -117,7 +118,7 @@ class Setting:
             bound, because = client_bounds(self.public.config)[name], _MEANS.format(means)
         else:
             bound, because = 1.0 + rounding, one_row
-        sensitivity = Sensitivity(Norm.L2, bound, self.public.config.unit, because, nonnegative)
+        sensitivity = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, nonnegative)
         return ReleasePart(name, shape, sensitivity, math.sqrt(weight), bound)
 
     def sent(self, arrays: Sequence[Array], n_rows: int, blocks: tuple[Block, ...]) -> list[Array]:
@@ -133,12 +134,12 @@ def as_length(value: float) -> Array:
     return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
 
 
-def admitting(setting: Setting, names: Sequence[str]) -> Callable[[ClusterState], bool]:
+def admitting(setting: Setting, names: Sequence[str]) -> Callable[[State], bool]:
     """Return a round's `admits`, for the extras that its statistic reads."""
     return lambda state: admits(setting, names, state)
 
 
-def admits(setting: Setting, names: Sequence[str], state: ClusterState) -> bool:
+def admits(setting: Setting, names: Sequence[str], state: State) -> bool:
     """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
 
     The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of that

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.kmeans.blocks import row_blocks
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.task import Run
 
 
 def plan_bounds(plan: Plan, n_features: int) -> Bounds:
@@ -31,9 +31,9 @@ def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.f
     return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
 
 
-def in_squared_units(costs: NDArray[np.float64], config: KMeansConfig) -> NDArray[np.float64]:
+def in_squared_units(costs: NDArray[np.float64], config: Run) -> NDArray[np.float64]:
     """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
-    lower, upper = config.bounds
+    lower, upper = config.settings.bounds
     widths = [high - low for low, high in zip(lower, upper, strict=True)]
     same = max(widths) <= min(widths) * (1.0 + 1e-6)
     return np.asarray(costs * (widths[0] / 2.0) ** 2 if same else costs)

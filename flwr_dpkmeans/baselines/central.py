@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.baselines.cover_budget import CentralLine
 from flwr_dpkmeans.baselines.max_cover import max_cover
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -24,6 +23,7 @@ from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
 from flwr_dpkmeans.sums.statement import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
+from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -45,12 +45,12 @@ class CentralResult:
 
 
 @one_thread()
-def run(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+def run(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
     """Run a central baseline.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         Validated; its algorithm is a key of `CENTRAL_BASELINES`.
     parts : sequence of ndarray, (n_i, n_features)
         In the scaled box, on the grid.
@@ -66,7 +66,7 @@ def run(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralRe
     return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
 
 
-def require_central(config: KMeansConfig) -> None:
+def require_central(config: Run) -> None:
     """Refuse a unit of privacy and a trust model that no central baseline has; see `run`."""
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
@@ -80,14 +80,14 @@ def require_central(config: KMeansConfig) -> None:
         )
 
 
-def _optimal(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+def _optimal(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
     """Central k-means."""
     centroids = optimal(parts, config.n_clusters, n_init=config.n_init, random_state=config.random_state)
     warning = "Central k-means without noise: exact centroids of all rows are released. In simulation only."
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _k_fed(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
     """One-shot federated k-means."""
     centroids = k_fed(parts, config.n_clusters, random_state=config.random_state)
     warning = (
@@ -97,7 +97,7 @@ def _k_fed(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Centra
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> CentralResult:
+def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
     """Central differentially private k-means."""
     if config.n_examples is None:
         raise ConfigurationError(
@@ -122,13 +122,13 @@ def _max_cover(config: KMeansConfig, parts: Sequence[Array], delta: float) -> Ce
     return CentralResult(found.centroids, found.counts, report)
 
 
-CENTRAL_BASELINES: Mapping[str, Callable[[KMeansConfig, Sequence[Array], float], CentralResult]] = MappingProxyType(
+CENTRAL_BASELINES: Mapping[str, Callable[[Run, Sequence[Array], float], CentralResult]] = MappingProxyType(
     {"k_fed": _k_fed, "optimal": _optimal, "max_cover": _max_cover}
 )
 """Algorithms that `FederatedKMeans` runs on all rows together."""
 
 
-def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> CentralResult:
+def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> CentralResult:
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
@@ -139,9 +139,7 @@ def _exact(config: KMeansConfig, parts: Sequence[Array], centroids: Array, delta
     )
 
 
-def _lines(
-    config: KMeansConfig, lines: Sequence[CentralLine], events: Sequence[Event], delta: float
-) -> tuple[ReleaseLine, ...]:
+def _lines(config: Run, lines: Sequence[CentralLine], events: Sequence[Event], delta: float) -> tuple[ReleaseLine, ...]:
     """Report lines, one for each event."""
     return tuple(
         ReleaseLine(
@@ -171,7 +169,7 @@ def _noise_name(event: Event) -> str:
 
 
 def _report(
-    config: KMeansConfig,
+    config: Run,
     parts: Sequence[Array],
     delta: float,
     events: Sequence[Event],

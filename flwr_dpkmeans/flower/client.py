@@ -27,8 +27,10 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.columns import agreed_names, places_of
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Box, Plan
-from flwr_dpkmeans.sums.round import ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Labels, PrivateSum
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.state import State
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -207,7 +209,7 @@ class KMeansClient(NumPyClient):
                 self.evaluation_,
                 plan.bounds,
             )
-            for path in write_run(self._output_dir, result, replace(plan.config, bounds=plan.bounds), self.cost_curve_):
+            for path in write_run(self._output_dir, result, plan.config.changed(bounds=plan.bounds), self.cost_curve_):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 
@@ -269,8 +271,8 @@ def _ranges(parameters: Sequence[Array]) -> Ranges | None:
     return Ranges(tuple(float(value) for value in lower), tuple(float(value) for value in upper))
 
 
-def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> ClusterState:
-    """The clustering state in a task's parameters."""
-    centroids, counts, movements, *arrays = parameters
-    names = json.loads(str(config.get("extras", "[]")))
-    return ClusterState(centroids, counts, tuple(float(m) for m in movements), dict(zip(names, arrays, strict=True)))
+def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
+    """The state in a task's parameters."""
+    *arrays, movements = parameters
+    names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
+    return State(dict(zip(names, arrays, strict=True)), tuple(float(m) for m in movements))

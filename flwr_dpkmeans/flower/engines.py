@@ -19,7 +19,6 @@ from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.units import in_box, plan_bounds
-from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -37,9 +36,11 @@ from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
 from flwr_dpkmeans.sums.statement import Step, build_report
+from flwr_dpkmeans.sums.task import Run
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -89,7 +90,7 @@ class FittedFederation:
 
 
 def fit_inprocess(
-    config: KMeansConfig,
+    config: Run,
     parts: Sequence[Array],
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
@@ -98,7 +99,7 @@ def fit_inprocess(
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         Validated.
     parts : sequence of ndarray, (n_i, n_features)
         One table for each client, in the caller's units.
@@ -143,7 +144,7 @@ def fit_inprocess(
 
 
 def fit_direct(
-    config: KMeansConfig,
+    config: Run,
     parts: Sequence[Array],
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
@@ -154,7 +155,7 @@ def fit_direct(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = replace(config, dropout=Dropout.RETRY)
+    config = config.changed(dropout=Dropout.RETRY)
     held = None if server_points is None else hold_points(config, server_points)
     started, seed = utc_now(), config.random_state if config.random_state is not None else secrets.randbits(62)
     plan = draft_plan(
@@ -201,7 +202,7 @@ def _in_box(plan: Plan, points: Array) -> Array:
 
 
 def fit_in_one_place(
-    config: KMeansConfig,
+    config: Run,
     parts: Sequence[Array],
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,

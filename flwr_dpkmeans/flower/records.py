@@ -138,7 +138,7 @@ def terms_digest(plan: Plan) -> str:
     Rounds follow from the rest, as does the delta that a count leads to, so that a preliminary plan has the digest of
     the final one. The digest of columns is another one in every run; names that are given stand in the configuration.
     """
-    config = replace(plan.config, random_state=None)
+    config = plan.config.changed(random_state=None)
     common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None, columns_digest="")
     start = resolve_delta(config, plan.n_clients)
     declared = replace(common, n_examples=config.n_examples, n_features=config.n_features, delta=start)

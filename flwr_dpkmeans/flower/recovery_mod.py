@@ -9,7 +9,6 @@ from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.recovery_records import (
     parse_share_request,
     parse_unmask_request,
@@ -20,6 +19,7 @@ from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.guard import note_shares, require_pinned, require_same_history, require_size
 from flwr_dpkmeans.node.identity import verify_survivors
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.secagg.credentials import fingerprints
 from flwr_dpkmeans.secagg.recovery import client as recovery
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest

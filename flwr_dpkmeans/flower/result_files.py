@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.units import in_squared_units
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, report_files, result_files, write_folder
+from flwr_dpkmeans.sums.task import Run
 
 CURVE_FILE = "cost_curve.png"
 
 
-def write_run(
-    folder: Path, result: RunResult, config: KMeansConfig, scaled_costs: NDArray[np.float64] | None
-) -> list[Path]:
+def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
     """Write a run's result; if the run chose k, with the cost curve as a picture and as numbers.
 
     Parameters
@@ -26,7 +24,7 @@ def write_run(
         See `write_folder`.
     result : RunResult
         What to write.
-    config : KMeansConfig
+    config : Run
         Whose bounds say what a distance is in the caller's units.
     scaled_costs : ndarray, (largest k,), or None
         Cost over the number of clusters, in squared scaled units; None if k was given.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.declared import Schema
@@ -22,6 +22,9 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
+from flwr_dpkmeans.options import DEFAULT_ALGORITHM
+from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS
 
 _STRATEGY_KEYS = (
     "algorithm",
@@ -98,7 +101,7 @@ def strategy_from_run_config(
     Parameters
     ----------
     run_config : mapping
-        Hyphenated names of `flwr_dpkmeans.config.KMeansConfig`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
+        Hyphenated names of `flwr_dpkmeans.options.Run`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
         says, since Flower's configuration holds scalars only. A file of server data is read here.
     server_points : ndarray, (n_server, n_features), optional
         The server's points where they are in memory already.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import Context
@@ -84,7 +83,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
             evaluation=result.evaluation,
             bounds=strategy.run.plan.bounds,
         )
-        scaled_by = replace(strategy.run.plan.config, bounds=strategy.run.plan.bounds)
+        scaled_by = strategy.run.plan.config.changed(bounds=strategy.run.plan.bounds)
         paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))
     logger.info("files of the server:")
     for path in paths:

@@ -15,11 +15,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import algorithm_entry, parse_run, require_server_data
+from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.held import hold_points, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.units import in_callers_units
-from flwr_dpkmeans.config import DEFAULT_MAX_CLUSTERS, Dropout, KMeansConfig, resolve_n_clusters
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.content import set_wait
@@ -28,9 +28,12 @@ from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.waiting import wait_for_nodes
 from flwr_dpkmeans.flower.waves import exchange
 from flwr_dpkmeans.log import Place, placed, placed_logger
+from flwr_dpkmeans.options import parse_run, require_server_data, resolve_n_clusters
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import require_supported, worst_case
+from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
+from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -114,7 +117,7 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other field of `flwr_dpkmeans.config.KMeansConfig`, such as ``trust``, ``noise``, ``max_iter``.
+        Any other field of `flwr_dpkmeans.options.Run`, such as ``trust``, ``noise``, ``max_iter``.
 
     Raises
     ------
@@ -181,7 +184,7 @@ class PrivateKMeans(Strategy):
     @classmethod
     def from_config(
         cls,
-        config: KMeansConfig,
+        config: Run,
         *,
         server_points: NDArray[np.float64] | None = None,
         timeouts: Timeouts | None = None,
@@ -338,7 +341,7 @@ class PrivateKMeans(Strategy):
                 "evaluate: leave it out, or use trust 'central'."
             )
         if num_rounds is not None:
-            self.config = replace(self.config, max_iter=num_rounds)
+            self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
         with placed(Place(run=grid.run.run_id)):
@@ -376,7 +379,7 @@ class PrivateKMeans(Strategy):
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         if self.config.dropout is None and not is_deployed(grid):
             # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
-            self.config = replace(self.config, dropout=Dropout.RETRY)
+            self.config = self.config.changed(dropout=Dropout.RETRY)
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)

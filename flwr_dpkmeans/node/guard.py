@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from flwr.app import Context, Message
 
-from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import BudgetError, IdentityError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.content import wait_of
 from flwr_dpkmeans.flower.memory import ClientMemory
@@ -25,6 +24,7 @@ from flwr_dpkmeans.sums.columns import agreed_names, columns_digest
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.statement import is_private_plan
 from flwr_dpkmeans.sums.verify import verify_plan
 

@@ -24,7 +24,8 @@ from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Box
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
@@ -16,6 +15,7 @@ from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0

@@ -10,15 +10,16 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.held import is_private, resolve_bounds
-from flwr_dpkmeans.config import KMeansConfig
-from flwr_dpkmeans.config_checks import choice
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import member
+from flwr_dpkmeans.sums.task import Run, ServerData
 
 DEFAULT_TARGET_EXCESS = 0.1
 DEFAULT_SPREAD = 0.15
@@ -37,7 +38,7 @@ class PlanningRequest:
     n_examples, n_features, n_clients : int
         N, d and M: a guess is enough, nothing is read from data.
     options : mapping of str to object
-        Fields of `KMeansConfig` by name; `n_clusters` at least. Each candidate gets only what it has, but one must
+        Fields of `Run` by name; `n_clusters` at least. Each candidate gets only what it has, but one must
         have it. ``trust`` None is each algorithm's own; ``bounds`` may
         be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box.
     target_excess : float
@@ -95,24 +96,24 @@ class PlanningRequest:
             self.config(name)
 
     @property
-    def _first(self) -> KMeansConfig:
+    def _first(self) -> Run:
         """What all candidates have is read from the first."""
         return self.config(self.candidates()[0])
 
     @property
     def n_clusters(self) -> int:
         """k."""
-        return self._first.n_clusters
+        return int(self._first.n_clusters)
 
     @property
     def epsilon(self) -> float:
         """The budget asked about."""
-        return self._first.epsilon
+        return self._first.settings.epsilon
 
     @property
     def unit(self) -> PrivacyUnit:
         """Unit of privacy."""
-        return choice("unit", self.options.get("unit", "record"), PrivacyUnit)
+        return member("unit", self.options.get("unit", "record"), PrivacyUnit)
 
     def units_per_cluster(self, n_clusters: int | None = None) -> float:
         """Rows of an average cluster; at client level clients with rows in one, if each draws its rows from all."""
@@ -128,7 +129,7 @@ class PlanningRequest:
             return self.algorithms
         return tuple(name for name in algorithms.ALGORITHMS if _fits(name, self.unit))
 
-    def config(self, algorithm: str, **changes: Any) -> KMeansConfig:
+    def config(self, algorithm: str, **changes: Any) -> Run:
         """The validated configuration of one candidate."""
         # Synthetic data are drawn in the box that bounds are scaled to, so nothing but units depends on them.
         values = {"bounds": _SCALED_BOX, **self.options, "algorithm": algorithm}

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.privacy.report import PrivacyReport, faint_clusters
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.task import Run
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,6 @@ _SPENT = 0.985
 """Part of the budget below which a run is said to leave some of it."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
-_COUNTS = ("counts", "indicators")
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
@@ -75,8 +75,8 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    config, by_client = plan.config, plan.config.unit is PrivacyUnit.CLIENT
-    sentences = list(spending_cautions(config.epsilon, plan.epsilon if plan.is_final else config.epsilon))
+    settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
+    sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
     if by_client and plan.n_clients < FEW_CLIENTS:
         sentences.append(
             f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
@@ -88,15 +88,7 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
             f"delta is {plan.delta:.3g}, which is not below 1/N for the {n} rows that were counted: declare "
             "n_examples, give a smaller delta, or lower count_share and bounds_share."
         )
-    units = plan.n_clients * config.client_sampling_rate if by_client else n
-    std = _counts_std(plan)
-    if units is not None and std >= units / config.n_clusters:
-        sentences.append(
-            f"The noise on each cluster's count (standard deviation {std:.3g}) is no smaller than the "
-            f"{units / config.n_clusters:.3g} {'clients' if by_client else 'rows'} that a cluster has on average: the "
-            "result is mostly noise; raise epsilon, add data or choose fewer clusters."
-        )
-    return tuple(sentences)
+    return (*sentences, *plan.task.cautions(plan))
 
 
 def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
@@ -146,13 +138,13 @@ def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple
 
 
 def local_cautions(
-    config: KMeansConfig, delta: float, box: Box, parts: Sequence[Array], names: Sequence[str] = ()
+    config: Run, delta: float, box: Box, parts: Sequence[Array], names: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What exact rows say against a result: for the eyes of those who hold them.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
     delta : float
         Of the run.
     box : pair of tuples of float
@@ -168,7 +160,7 @@ def local_cautions(
         Without a number that was taken from the rows.
     """
     sentences, n_rows = [], sum(len(part) for part in parts)
-    by_record, declared = config.unit is PrivacyUnit.RECORD, config.n_examples
+    by_record, declared = config.settings.unit is PrivacyUnit.RECORD, config.settings.n_examples
     if by_record and declared is not None and n_rows > declared:
         sentences.append(
             f"n_examples is declared as {declared}, but there are more rows: declare their number, from which delta "
@@ -183,18 +175,9 @@ def local_cautions(
     outside = sum(((part < lower) | (part > upper)).sum(axis=0) for part in parts)
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
     if clipped:
-        where = column_names(clipped, names or config.feature_names)
+        where = column_names(clipped, names or config.settings.feature_names)
         sentences.append(
             f"More than {_CLIPPED:.0%} of the rows lie outside the bounds of {where} and were clipped, so that "
             "clusters may be missed: give wider bounds."
         )
     return tuple(LOCAL + sentence for sentence in sentences)
-
-
-def _counts_std(plan: Plan) -> float:
-    """Standard deviation on a cluster's count in the last round that has one; 0 without."""
-    for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
-        for block in planned.blocks:
-            if block.name in _COUNTS:
-                return plan.released_std(planned, block)
-    return 0.0

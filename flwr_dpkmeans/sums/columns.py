@@ -55,15 +55,15 @@ def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    if plan.config.feature_names:
-        return plan.config.feature_names
+    if plan.settings.feature_names:
+        return plan.settings.feature_names
     return tuple(names) if by_position(plan) else tuple(sorted(names))
 
 
 def by_position(plan: Plan) -> bool:
     """Whether a plan without names says something for each column, so that tables cannot be put in order."""
     config = plan.config
-    return not config.feature_names and (len(config.bounds[0]) > 1 or config.allow_unnamed)
+    return not config.settings.feature_names and (len(config.settings.bounds[0]) > 1 or config.settings.allow_unnamed)
 
 
 def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:

@@ -14,12 +14,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry, require_server_data
-from flwr_dpkmeans.algorithms.discovery import COUNT, preliminary_rounds, require_box, whole_multiplier
-from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, Public
-from flwr_dpkmeans.algorithms.measure_round import evaluation_blocks, evaluation_round
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import Evaluation, KMeansConfig, NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
@@ -28,14 +22,15 @@ from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease, SampledGa
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent
+from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent, whole_multiplier
 from flwr_dpkmeans.sums.limits import check_budget, check_plan
-from flwr_dpkmeans.sums.plan import Box, Plan, PlannedRound, PublicPoints, price_or_infinity
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
-
-_MOST_SAMPLED_ROUNDS = 50
 
 _MOST_PURE = 1.05
 """Of epsilon, for Laplace rounds beside a count, which together are priced at less than the sum of their epsilons."""
@@ -44,11 +39,10 @@ COUNT_DEVIATIONS = 6.0
 _SPENT_BEFORE = 0.7
 """Most of epsilon, less a private evaluation's share, that what comes before round 1 may cost at the final delta."""
 _WIDE, _MANY = 100, 10**9
-_CHOOSING = ("proxy_lloyd", "feddp_kmeans", "feddp_choose_k")
 
 
 def draft_plan(
-    config: KMeansConfig,
+    config: Run,
     *,
     run_id: int,
     n_clients: int,
@@ -64,7 +58,7 @@ def draft_plan(
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
         Validated configuration.
     run_id, n_clients, seed : int
         Of this run.
@@ -93,23 +87,23 @@ def draft_plan(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0)
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     >>> plan.last_round, plan.epsilon <= 1.0
     (8, True)
     """
-    entry = algorithm_entry(config.algorithm)
-    trust_model(config.trust)
+    settings, task = config.settings, config.task
+    trust_model(settings.trust)
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(config.trust).server_reads):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
         raise ConfigurationError(
-            f"server points are in the plan, but trust {config.trust!r} keeps them on the server: check the server."
+            f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
-    known = config.n_features or n_features
-    if config.n_features is not None and n_features not in (None, config.n_features):
+    known = settings.n_features or n_features
+    if settings.n_features is not None and n_features not in (None, settings.n_features):
         raise ConfigurationError(
-            f"n_features is declared as {config.n_features}, but the clients' tables have {n_features} features: "
+            f"n_features is declared as {settings.n_features}, but the clients' tables have {n_features} features: "
             "correct n_features or leave it out."
         )
     plan = Plan(
@@ -119,30 +113,30 @@ def draft_plan(
         max_silent=resolve_max_silent(config, n_clients),
         seed=seed,
         delta=resolve_delta(config, n_clients),
-        n_examples=config.n_examples if config.n_examples is not None else n_examples,
+        n_examples=settings.n_examples if settings.n_examples is not None else n_examples,
         n_features=known,
         preliminary=(),
         rounds=(),
         server=server,
         public_points=public_points,
         box=box,
-        columns_digest=columns_digest(run_id, config.feature_names) or columns,
+        columns_digest=columns_digest(run_id, settings.feature_names) or columns,
     )
     plan = _with_preliminary_rounds(plan)
-    require_box(config, box, known)
+    task.require_box(config, box, known)
     if known is not None:
         # Checked against the width as soon as it is known.
-        replace(config, n_features=known)
-        counted = plan.n_examples is not None or not entry.counts(config.unit)
-        if counted and (box is not None or not config.private_bounds):
-            plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust))
+        replace(settings, n_features=known)
+        counted = plan.n_examples is not None or not task.counts(settings.unit)
+        if counted and (box is not None or not settings.private_bounds):
+            plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), settings.trust))
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
     else:
         # What no count and no box could mend, and releases that could not be reported, are refused before they cost.
         cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
-        if config.max_epsilon is not None:
+        if settings.max_epsilon is not None:
             check_budget(cheapest, math.inf)
     return plan
 
@@ -164,7 +158,7 @@ def worst_case(plan: Plan) -> float:
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), epsilon=1.0, max_retries=1)
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     >>> counted = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2, n_examples=1000)
@@ -172,19 +166,23 @@ def worst_case(plan: Plan) -> float:
     (False, True)
     """
     config = plan.config
-    if algorithm_entry(config.algorithm).noise is NoiseShape.NONE or config.evaluation is Evaluation.EXACT:
+    if config.task.noise is NoiseShape.NONE or config.settings.evaluation is Evaluation.EXACT:
         return math.inf
     if plan.count is None and plan.is_final:
         return plan.epsilon_worst_case
     if plan.count is None and plan.n_features is not None:
         # Private bounds: no price depends on what they are found to be.
-        return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.trust)).epsilon_worst_case
-    most = config.epsilon if config.max_retries == 0 else _whole_repeated(plan)
+        return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.settings.trust)).epsilon_worst_case
+    most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever minds is told before the count.
         return math.inf
-    return most if config.max_epsilon is None else max(config.epsilon, min(most, config.max_epsilon))
+    return (
+        most
+        if config.settings.max_epsilon is None
+        else max(config.settings.epsilon, min(most, config.settings.max_epsilon))
+    )
 
 
 def _whole_repeated(plan: Plan) -> float:
@@ -192,17 +190,16 @@ def _whole_repeated(plan: Plan) -> float:
 
     Where rounds follow from a count, a price must hold for all outcomes at once: which round is dearest differs.
     """
-    config, entry = plan.config, algorithm_entry(plan.config.algorithm)
+    config = plan.config
     # Not the delta that a count may lower: the charge stays the same, and holds at the first one [C15].
     delta = resolve_delta(config, plan.n_clients)
-    counts, n_times = entry.counts(config.unit), 1 + config.max_retries
-    laplace = entry.noise is NoiseShape.LAPLACE
-    whole = whole_multiplier(config, counts=counts, laplace=laplace, delta=delta)
-    if not laplace:
+    n_times = 1 + config.settings.max_retries
+    whole = whole_multiplier(config, delta)
+    if config.task.noise is not NoiseShape.LAPLACE:
         return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
-    share = config.reserved_share(counts=counts)
+    share = config.settings.reserved_share(counts=config.task.counts(config.settings.unit))
     others = GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
-    pure = PureRelease("Laplace rounds", _MOST_PURE * config.epsilon * n_times)
+    pure = PureRelease("Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times)
     return compose_epsilon([others, pure], delta)
 
 
@@ -229,12 +226,12 @@ def redraft_plan(
     )
 
 
-def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
-    """Refuse combinations of algorithm, unit, trust model and server data that do not exist, with the nearest one.
+def require_supported(config: Run, *, has_server_data: bool) -> None:
+    """Refuse combinations of task, unit, trust model and server data that do not exist, with the nearest one.
 
     Parameters
     ----------
-    config : KMeansConfig
+    config : Run
     has_server_data : bool
 
     Raises
@@ -242,53 +239,50 @@ def require_supported(config: KMeansConfig, *, has_server_data: bool) -> None:
     ConfigurationError
         With the nearest supported combination.
     """
-    entry, trust, name = algorithm_entry(config.algorithm), trust_model(config.trust), config.algorithm
-    if config.unit not in entry.units:
-        units = ", ".join(repr(unit.value) for unit in entry.units)
-        others = [other for other, its in ALGORITHMS.items() if config.unit in its.units]
+    settings, task, trust = config.settings, config.task, trust_model(config.settings.trust)
+    if settings.unit not in task.units:
+        units = ", ".join(repr(unit.value) for unit in task.units)
+        others = [name for name, other in TASKS.items() if settings.unit in other.units]
         raise ConfigurationError(
-            f"unit is {config.unit.value!r}, but {name!r} protects {units} only: choose unit={units}, or the algorithm "
-            f"{others[0]!r} for {config.unit.value!r}."
+            f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only: choose unit={units}, or the "
+            f"algorithm {others[0]!r} for {settings.unit.value!r}."
         )
-    if config.max_iter == 0 and name not in ("feddp_kmeans", "feddp_choose_k"):
-        raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
-    if config.client_sampling_rate < 1.0 and (config.max_iter or 0) > _MOST_SAMPLED_ROUNDS:
-        raise ConfigurationError(
-            f"max_iter is {config.max_iter}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
-            "Lloyd rounds can be priced in reasonable time: give fewer."
-        )
-    if config.client_sampling_rate < 1.0 and config.n_examples is None and entry.counts(config.unit):
+    task.require_supported(settings, shared_noise=trust.shared_noise)
+    if settings.client_sampling_rate < 1.0 and settings.n_examples is None and task.counts(settings.unit):
         # What follows from a count has no price over samples that holds for all its outcomes.
         raise ConfigurationError(
-            f"client_sampling_rate is {config.client_sampling_rate:g}, but {name!r} makes a private count that its "
-            "rounds follow from: declare n_examples or leave the rate at 1."
+            f"client_sampling_rate is {settings.client_sampling_rate:g}, but {task.name!r} makes a private count that "
+            "its rounds follow from: declare n_examples or leave the rate at 1."
         )
-    require_server_data(name, has_server_data=has_server_data)
-    if config.private_bounds and has_server_data:
+    require_server_data(task, has_server_data=has_server_data)
+    if settings.private_bounds and has_server_data:
         raise ConfigurationError(
             "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
             "cost: leave bounds out."
         )
-    if config.noise_kind is NoiseFamily.PAPER and trust.shared_noise and entry.trust == "distributed":
-        other = "" if config.choose_n_clusters else ", or trust='central'"
+    task.require_choice(settings, shared_noise=trust.shared_noise)
+
+
+def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
+    """Refuse a task that needs the server's own points and has none, or has some and needs none."""
+    use = task.server_data
+    if not has_server_data and use is ServerData.NEEDED:
         raise ConfigurationError(
-            "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: choose "
-            f"noise_kind='gaussian'{other}."
+            f"{task.name!r} starts from the server's own points: give server_data, or use 'proxy_lloyd'."
         )
-    if config.choose_n_clusters and not (trust.shared_noise and name in _CHOOSING):
+    if has_server_data and use is ServerData.NONE:
         raise ConfigurationError(
-            f"n_clusters='auto' was asked of {name!r} under trust {config.trust!r}, but the number of clusters becomes "
-            "public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give n_clusters."
+            f"server_data was given, but {task.name!r} starts without it: leave it out, or use 'proxy_lloyd'."
         )
 
 
 @lru_cache(maxsize=64)
 def build_algorithm(plan: Plan) -> Algorithm:
     """Build the algorithm's rounds, functions included, from a plan's public values."""
-    return _built(_public(plan))
+    return _built(_known(plan))
 
 
-def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> ClusterState:
+def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
     """Return the start of a final plan, from public randomness and the server's points.
 
     Parameters
@@ -300,28 +294,28 @@ def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) 
 
     Returns
     -------
-    ClusterState
+    State
     """
     if server_points is not None:
         return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
-    return _started(_public(plan), plan.seed, plan.public_points)
+    return _started(_known(plan), plan.seed, plan.public_points)
 
 
-def _public(plan: Plan) -> Public:
+def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    shared_noise = trust_model(plan.config.trust).shared_noise
+    shared_noise = trust_model(plan.settings.trust).shared_noise
     evaluation = _evaluation(plan)
     n_shares = plan.shares.n_honest if shared_noise else 1
     others = plan.events(range(plan.first_round, 1))
-    if plan.config.evaluation is Evaluation.PRIVATE:
-        others += round_events(evaluation, plan.fraction_bits, n_shares, plan.config.client_sampling_rate)
+    if plan.settings.evaluation is Evaluation.PRIVATE:
+        others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
-    return Public(
+    return Known(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
-        config=replace(plan.config, random_state=None),
+        config=plan.config.changed(random_state=None),
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -338,15 +332,15 @@ def _public(plan: Plan) -> Public:
 
 def _evaluation(plan: Plan) -> tuple[Block, ...]:
     """What an evaluation releases, with its share of the budget."""
-    config, entry = plan.config, algorithm_entry(plan.config.algorithm)
-    if config.evaluation is Evaluation.NONE:
+    settings = plan.settings
+    if settings.evaluation is Evaluation.NONE:
         return ()
-    laplace = entry.noise is NoiseShape.LAPLACE and config.evaluation is Evaluation.PRIVATE
-    whole = whole_multiplier(config, counts=entry.counts(config.unit), laplace=laplace, delta=plan.delta)
-    multiplier = whole / math.sqrt(config.evaluation_share)
-    if config.client_sampling_rate < 1.0:
-        multiplier = _sampled_multiplier(multiplier, config.client_sampling_rate, plan.delta)
-    return evaluation_blocks(config, multiplier)
+    if settings.evaluation is Evaluation.EXACT:
+        return plan.task.evaluation(plan.config, 0.0)
+    multiplier = whole_multiplier(plan.config, plan.delta) / math.sqrt(settings.evaluation_share)
+    if settings.client_sampling_rate < 1.0:
+        multiplier = _sampled_multiplier(multiplier, settings.client_sampling_rate, plan.delta)
+    return plan.task.evaluation(plan.config, multiplier)
 
 
 @lru_cache(maxsize=64)
@@ -359,10 +353,11 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _built(public: Public) -> Algorithm:
+def _built(known: Known) -> Algorithm:
     """Rounds are pure functions of the public values, so equal values share them."""
-    algorithm = algorithm_entry(public.config.algorithm).build(public)
-    rounds = algorithm.rounds if not public.evaluation else (*algorithm.rounds, evaluation_round(public))
+    task = known.config.task
+    algorithm = task.build(known)
+    rounds = algorithm.rounds if not known.evaluation else (*algorithm.rounds, task.evaluation_round(known))
     # Every engine and node takes its rounds from here, so the limit on threads holds for all of them.
     limited = one_thread()
     return Algorithm(algorithm.name, tuple(map(_limited, rounds)), limited(algorithm.initial_state))
@@ -376,23 +371,16 @@ def _limited(step: PrivateSum) -> PrivateSum:
 
 
 @lru_cache(maxsize=16)
-def _started(public: Public, seed: int, public_points: PublicPoints | None) -> ClusterState:
+def _started(known: Known, seed: int, public_points: PublicPoints | None) -> State:
     """A start is made once in a process; its arrays are read-only because they are shared."""
     table = None if public_points is None else public_points.table()
-    return _built(public).initial_state(seed, table).frozen()
+    return _built(known).initial_state(seed, table).frozen()
 
 
 def _with_preliminary_rounds(plan: Plan) -> Plan:
     """The plan with the releases that come before round 1, as far as its width allows, and the delta that follows."""
-    entry = algorithm_entry(plan.config.algorithm)
-    rounds = preliminary_rounds(
-        plan.config,
-        counts=entry.counts(plan.config.unit),
-        laplace=entry.noise is NoiseShape.LAPLACE,
-        # They were released before the count could lower delta.
-        delta=resolve_delta(plan.config, plan.n_clients),
-        n_features=plan.n_features,
-    )
+    # They were released before the count could lower delta.
+    rounds = plan.task.preliminary(plan.config, resolve_delta(plan.config, plan.n_clients), plan.n_features)
     plan = replace(plan, preliminary=rounds)
     return replace(plan, delta=_counted_delta(plan))
 
@@ -415,13 +403,13 @@ def _counted_delta(plan: Plan) -> float:
     """
     config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
     counting = plan.count
-    if counting is None or plan.n_examples is None or config.unit is not PrivacyUnit.RECORD:
+    if counting is None or plan.n_examples is None or config.settings.unit is not PrivacyUnit.RECORD:
         return start
     std = max(plan.released_std(counting, block) for block in counting.blocks if block.name == COUNT)
     n = plan.n_examples + COUNT_DEVIATIONS * std
-    most = 1.0 / (n * math.log(n)) if config.delta is None else math.nextafter(1.0 / n, 0.0)
-    evaluated = config.evaluation_share if config.evaluation is Evaluation.PRIVATE else 0.0
-    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.epsilon
+    most = 1.0 / (n * math.log(n)) if config.settings.delta is None else math.nextafter(1.0 / n, 0.0)
+    evaluated = config.settings.evaluation_share if config.settings.evaluation is Evaluation.PRIVATE else 0.0
+    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.settings.epsilon
     events, delta = plan.events(range(plan.first_round, 1)), start
     while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
         delta *= 0.25
@@ -446,17 +434,17 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         If there is none.
     """
     config = plan.config
-    known = plan.n_features or (len(config.bounds[0]) if len(config.bounds[0]) > 1 else None)
+    known = plan.n_features or (len(config.settings.bounds[0]) if len(config.settings.bounds[0]) > 1 else None)
     widths = (1, _WIDE) if known is None else (known,)
-    counts = (max(config.n_clusters, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
-    longest = replace(config, max_iter=config.max_iter or MAX_ITERATIONS)
+    counts = (max(config.task.least_rows, 3), _MANY) if plan.n_examples is None else (plan.n_examples,)
+    longest = Run(config.settings, config.task.longest())
     continued: list[Plan] = []
     refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(widths, counts):
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.trust))
+            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.settings.trust))
             check_plan(final)
             continued.append(final)
         except LocalMisuseError as error:

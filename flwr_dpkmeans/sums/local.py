@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
@@ -23,8 +22,10 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import ClusterState, Labels
+from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, describe_step
+from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.trust import as_released, trust_model, with_noise
 
 Array = NDArray[np.float64]
@@ -40,7 +41,7 @@ class DirectResult:
 
     Parameters
     ----------
-    state : ClusterState
+    state : State
         After the last round.
     steps : tuple of Step
         One for each aggregation.
@@ -52,11 +53,16 @@ class DirectResult:
         What preliminary releases told.
     """
 
-    state: ClusterState
+    state: State
     steps: tuple[Step, ...]
     attempts: tuple[tuple[int, int], ...]
     plan: Plan
     found: Found
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Seen:
         In force.
     round_index, attempt : int
         Which aggregation.
-    state : ClusterState or Found
+    state : State or Found
         What the clients' statistics were taken at; `Found` in preliminary rounds.
     sent : tuple of ndarray of uint64
         Each client's vector before it is masked, with its share of the noise: known to that client alone.
@@ -86,7 +92,7 @@ class Seen:
     plan: Plan = field(repr=False)
     round_index: int
     attempt: int
-    state: ClusterState | Found = field(repr=False)
+    state: State | Found = field(repr=False)
     sent: tuple[Ring, ...] = field(repr=False)
     received: tuple[Ring, ...] = field(repr=False)
     aggregate: AggregateVector = field(repr=False)
@@ -115,7 +121,7 @@ def run_direct(
     Parameters
     ----------
     plan : Plan
-        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
+        Final, or with its width and preliminary rounds; `config.settings.masking` decides on masks.
     parts : sequence of ndarray, (n_i, n_features)
         One table for each client.
     scale : callable
@@ -142,7 +148,7 @@ def run_direct(
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
     if len(parts) != plan.n_clients:
         raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-    cohort: _Cohort = _MaskedCohort(plan) if plan.config.masking else _PlainCohort(plan)
+    cohort: _Cohort = _MaskedCohort(plan) if plan.settings.masking else _PlainCohort(plan)
     steps: list[Step] = []
     attempts: list[tuple[int, int]] = []
 
@@ -151,7 +157,7 @@ def run_direct(
         steps.append(describe_step(plan, attempts, plan.n_clients, movement))
         on_step(steps[-1])
 
-    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: ClusterState | Found) -> ReleasedSum:
+    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: State | Found) -> ReleasedSum:
         cohort.open_round(index)
         sent, received = [], []
         for position, arrays in enumerate(statistics):
@@ -167,8 +173,8 @@ def run_direct(
 
     found = Found()
     for index in range(plan.first_round, 1):
-        exact = (preliminary_statistic(plan, index, points, found.ranges) for points in parts)
-        found = take_preliminary(plan, index, aggregate(index, exact, found), found)
+        exact = (plan.task.preliminary_statistic(plan, index, points, found) for points in parts)
+        found = plan.task.take_preliminary(plan, index, aggregate(index, exact, found), found)
         record(index, None)
     if plan.preliminary:
         plan = redraft_plan(plan, n_features=plan.n_features, n_examples=found.n_examples, box=found.box)
@@ -257,7 +263,7 @@ class _MaskedCohort(_Cohort):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        trust = trust_model(plan.config.trust)
+        trust = trust_model(plan.settings.trust)
         keys = {FIRST_NODE_ID + i: generate_private_key() for i in range(plan.n_clients)}
         self._roster = Roster.of(_ATTEMPT, {node: public_key_of(key) for node, key in keys.items()})
         self._session = ServerSession(

@@ -13,8 +13,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import (
@@ -30,9 +28,13 @@ from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.recovery.state import least_survivors
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.sums.settings import Box, Dropout, Settings
+from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import Shares, trust_model
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
+COUNT = "count"
+"""Name of the released number of rows."""
 MAX_CLIENTS = 2**20
 """Clients of one run."""
 SECONDS_PER_ROUND_TRIP = 6.0
@@ -40,8 +42,6 @@ SECONDS_PER_ROUND_TRIP = 6.0
 app's start."""
 _ROUNDS_TO_COME = 16
 _OTHER_ROUNDS = 8
-Box = tuple[tuple[float, ...], tuple[float, ...]]
-"""Lower and upper bounds, one pair for each feature, in the units of the data."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Plan:
     ----------
     run_id : int
         Flower's run id.
-    config : KMeansConfig
-        As given.
+    config : Run
+        Settings and task, as given.
     n_clients : int
         Cohort at the start.
     max_silent : int
@@ -159,7 +159,7 @@ class Plan:
     """
 
     run_id: int
-    config: KMeansConfig
+    config: Run
     n_clients: int
     max_silent: int
     seed: int
@@ -183,6 +183,16 @@ class Plan:
             )
 
     @property
+    def settings(self) -> Settings:
+        """What every run has."""
+        return self.config.settings
+
+    @property
+    def task(self) -> Task:
+        """What is computed."""
+        return self.config.task
+
+    @property
     def is_final(self) -> bool:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
@@ -195,7 +205,7 @@ class Plan:
     @property
     def bounds(self) -> Box:
         """The box that data are scaled by: the released one, or that of the configuration."""
-        return self.config.bounds if self.box is None else self.box
+        return self.settings.bounds if self.box is None else self.box
 
     @property
     def first_round(self) -> int:
@@ -205,7 +215,7 @@ class Plan:
     @property
     def count(self) -> PlannedRound | None:
         """The preliminary round that counts rows, if N is not declared."""
-        counting = (r for r in self.preliminary if any(block.name == "count" for block in r.blocks))
+        counting = (r for r in self.preliminary if any(block.name == COUNT for block in r.blocks))
         return next(counting, None)
 
     @property
@@ -216,7 +226,7 @@ class Plan:
     @property
     def dropout(self) -> Dropout:
         """What happens when clients fall silent."""
-        return self.config.dropout_of(self.n_clients)
+        return self.settings.dropout_of(self.n_clients)
 
     @property
     def slots(self) -> Slots:
@@ -226,8 +236,8 @@ class Plan:
         """
         last = self.last_round
         if not self.is_final:
-            last = (self.config.max_iter or _ROUNDS_TO_COME) + _OTHER_ROUNDS
-        return Slots(self.first_round, last, 1 + self.config.max_retries)
+            last = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
+        return Slots(self.first_round, last, 1 + self.settings.max_retries)
 
     @property
     def min_cohort(self) -> int:
@@ -235,8 +245,8 @@ class Plan:
 
         Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
         """
-        least = max(self.config.min_clients, self.max_silent + 2)
-        shared_noise = trust_model(self.config.trust).shared_noise
+        least = max(self.settings.min_clients, self.max_silent + 2)
+        shared_noise = trust_model(self.settings.trust).shared_noise
         return max(least, self.n_clients - max(1, self.max_silent)) if shared_noise else least
 
     @property
@@ -286,7 +296,7 @@ class Plan:
         for index in range(self.first_round, self.last_round + 1):
             planned = self.round_at(index)
             n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
-            rate = self.config.client_sampling_rate if index > 0 else 1.0
+            rate = self.settings.client_sampling_rate if index > 0 else 1.0
             events[index] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
         return events
 
@@ -303,7 +313,7 @@ class Plan:
         somebody who sees each release before deciding what to repeat and where to stop (the proof page's row C14).
         """
         base = list(range(self.first_round, self.last_round + 1))
-        retries = self.config.max_retries
+        retries = self.settings.max_retries
         # Rounds whose width is not known yet have no releases.
         distinct = {events: index for index in base if (events := self._round_events(index))}
         if retries == 0 or not distinct:
@@ -353,10 +363,10 @@ def trips_per_aggregation(plan: Plan) -> int:
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
     """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
-    if plan.config.noise is NoiseKind.SECURE:
+    if plan.settings.noise is NoiseKind.SECURE:
         return noise_source(NoiseKind.SECURE)
     seed = hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8]
-    return noise_source(plan.config.noise, int.from_bytes(seed, "little"))
+    return noise_source(plan.settings.noise, int.from_bytes(seed, "little"))
 
 
 def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
@@ -365,12 +375,12 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
     sends masked zeros, noise shares included, when it does not take part.
     """
-    rate = plan.config.client_sampling_rate
+    rate = plan.settings.client_sampling_rate
     if rate >= 1.0 or round_index <= 0:
         return True
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)
-    if plan.config.noise is NoiseKind.SECURE:
+    if plan.settings.noise is NoiseKind.SECURE:
         return secrets.randbelow(2**53) < threshold
     seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
     return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold

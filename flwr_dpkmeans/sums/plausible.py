@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.discovery import COUNT
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.limits import MAX_ROWS_PER_CLIENT
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.trust import trust_model
 
 _GAUSSIAN_ROOM = 12.0
@@ -49,7 +48,7 @@ def require_plausible(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> from flwr_dpkmeans.sums.trust import as_released
     >>> config = parse_config(algorithm="lloyd", n_clusters=1, bounds=((-1,), (1,)), n_examples=10, trust="central")
@@ -77,8 +76,8 @@ def require_plausible(
 def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
     """Rows that this many clients can have: by declaration or count if there is one, and in any case by their limit."""
     limit = float(MAX_ROWS_PER_CLIENT * n_clients)
-    if plan.config.n_examples is not None:
-        return min(limit, _DECLARED_ROOM * plan.config.n_examples)
+    if plan.settings.n_examples is not None:
+        return min(limit, _DECLARED_ROOM * plan.settings.n_examples)
     counting = plan.count
     if plan.n_examples is None or counting is None or index <= 0:
         return limit

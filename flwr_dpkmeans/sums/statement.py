@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.config import Dropout, Evaluation, KMeansConfig
 from flwr_dpkmeans.privacy.discreteness import joint_closeness
 from flwr_dpkmeans.privacy.events import (
     Event,
@@ -27,6 +25,7 @@ from flwr_dpkmeans.sums.columns import by_position
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.trust import trust_model
 
 
@@ -89,7 +88,7 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
-    evaluated = plan.is_final and plan.config.evaluation is Evaluation.PRIVATE
+    evaluated = plan.is_final and plan.settings.evaluation is Evaluation.PRIVATE
     if evaluated and events and all(isinstance(event, LaplaceRelease) for event in events):
         # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
         # this the cost would fall in the last round.
@@ -153,10 +152,10 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
 
 def is_private_plan(plan: Plan) -> bool:
     """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
-    exact = algorithm_entry(plan.config.algorithm).noise is NoiseShape.NONE
-    exact = exact or plan.config.evaluation is Evaluation.EXACT
+    exact = plan.task.noise is NoiseShape.NONE
+    exact = exact or plan.settings.evaluation is Evaluation.EXACT
     exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
-    return plan.config.noise is NoiseKind.SECURE and plan.config.masking and not exact
+    return plan.settings.noise is NoiseKind.SECURE and plan.settings.masking and not exact
 
 
 def build_report(
@@ -189,27 +188,27 @@ def build_report(
     -------
     PrivacyReport
     """
-    config = plan.config
+    settings = plan.settings
     events = plan.events([index for index, _ in attempts])
     report = PrivacyReport(
         is_private=is_private_plan(plan),
         epsilon=run_epsilon(plan, attempts),
         delta=plan.delta,
-        epsilon_requested=config.epsilon,
+        epsilon_requested=settings.epsilon,
         epsilon_worst_case=worst_case(plan),
-        unit=config.unit.value,
-        neighbours=NEIGHBOURS[config.unit.value],
-        trust=config.trust,
+        unit=settings.unit.value,
+        neighbours=NEIGHBOURS[settings.unit.value],
+        trust=settings.trust,
         guarantee=_guarantee(plan),
-        algorithm=config.algorithm,
-        noise=config.noise.value,
+        algorithm=plan.task.name,
+        noise=settings.noise.value,
         n_clients=plan.n_clients,
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
-        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or config.feature_names)),
+        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or settings.feature_names)),
         releases=_lines(plan, attempts),
     )
     return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
@@ -225,16 +224,17 @@ def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not is_private_plan(plan):
         return "None: this run is not private, see the warnings."
-    model = trust_model(plan.config.trust)
+    model = trust_model(plan.settings.trust)
     sentence = model.guarantee(plan.shares)
-    if plan.preliminary and plan.preliminary[0].trust != plan.config.trust:
+    if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
         colluding = max(1, plan.max_silent)
         shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
-            plan.config.private_bounds
+            plan.settings.private_bounds
         )
         sentence += (
-            f" The noisy {' and '.join(shown)} {'are' if plan.config.private_bounds else 'is'} released to everybody, "
-            f"with noise from the clients: {'these releases hold' if len(shown) > 1 else 'that release holds'} "
+            f" The noisy {' and '.join(shown)} {'are' if plan.settings.private_bounds else 'is'} released to "
+            "everybody, with noise from the clients: "
+            f"{'these releases hold' if len(shown) > 1 else 'that release holds'} "
             f"against a server, or against up to {colluding} of {plan.n_clients} clients."
         )
     return f"{sentence} Proofs: {model.proofs} and those that each line names."
@@ -243,7 +243,7 @@ def _guarantee(plan: Plan) -> str:
 def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
     """One line per released array."""
     lines = []
-    rate = plan.config.client_sampling_rate
+    rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
         so_far = epsilon_after(plan, attempts[:position])
@@ -274,16 +274,16 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
 
 def _n_source(plan: Plan) -> str:
     """Where N comes from."""
-    if plan.config.n_examples is not None:
+    if plan.settings.n_examples is not None:
         return "declared public"
     return "private count" if plan.count is not None else "not needed"
 
 
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
-    config = plan.config
+    settings = plan.settings
     sentences = [
-        _bounds_sentence(config),
+        _bounds_sentence(plan.settings),
         _columns_sentence(plan),
         "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
         "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
@@ -294,40 +294,40 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     ]
     if plan.server is not None:
         sentences += _server_sentences(plan)
-    if config.client_sampling_rate < 1.0:
-        coin = f"Each client takes part in a round with probability {config.client_sampling_rate:g}"
+    if settings.client_sampling_rate < 1.0:
+        coin = f"Each client takes part in a round with probability {settings.client_sampling_rate:g}"
         hidden = (
             "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
         )
-        sentences.append(f"{coin}, {hidden if config.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
-    if config.unit is PrivacyUnit.CLIENT:
+        sentences.append(f"{coin}, {hidden if settings.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
+    if settings.unit is PrivacyUnit.CLIENT:
         sentences.append(
-            f"The declared number of rows of a client, {config.examples_per_client}, was not taken from the data: clip "
-            "bounds may follow from it."
+            f"The declared number of rows of a client, {settings.examples_per_client}, was not taken from the data: "
+            "clip bounds may follow from it."
         )
-    if config.n_examples is not None:
-        sentences.append(f"The number of rows, {config.n_examples}, is public knowledge.")
-    elif plan.count is not None and config.unit is PrivacyUnit.CLIENT:
-        sentences.append(f"Of each client, at most {config.examples_per_client} rows are counted.")
-    elif plan.count is not None and plan.delta < (start := resolve_delta(config, plan.n_clients)):
+    if settings.n_examples is not None:
+        sentences.append(f"The number of rows, {settings.n_examples}, is public knowledge.")
+    elif plan.count is not None and settings.unit is PrivacyUnit.CLIENT:
+        sentences.append(f"Of each client, at most {settings.examples_per_client} rows are counted.")
+    elif plan.count is not None and plan.delta < (start := resolve_delta(plan.config, plan.n_clients)):
         sentences.append(
             f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
             f"{plan.n_examples} rows [C15]."
         )
-    elif config.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
+    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
         sentences.append(
             f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
         )
-    if config.evaluation is not Evaluation.NONE and config.n_classes:
+    if settings.evaluation is not Evaluation.NONE and settings.n_classes:
         sentences.append(
-            f"The number of label classes, {config.n_classes}, is public knowledge; a row's label is protected as the "
-            "row is."
+            f"The number of label classes, {settings.n_classes}, is public knowledge; a row's label is protected as "
+            "the row is."
         )
     if plan.dropout is Dropout.RECOVER:
         sentences.append(_recovery_sentence(plan))
-    if config.max_retries:
+    if settings.max_retries:
         sentences.append(
-            f"Up to {config.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
+            f"Up to {settings.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
             "of them at the first release [C5, C14]."
         )
     return tuple(sentences)
@@ -348,11 +348,11 @@ def _recovery_sentence(plan: Plan) -> str:
     )
 
 
-def _bounds_sentence(config: KMeansConfig) -> str:
+def _bounds_sentence(settings: Settings) -> str:
     """Where the box comes from that data are scaled by."""
-    lower, upper = config.bounds
+    lower, upper = settings.bounds
     box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
-    if config.private_bounds:
+    if settings.private_bounds:
         return (
             f"The bounds were found by the private histograms that are listed below, inside a domain ({box}) that is "
             "public knowledge; values outside the bounds are clipped."
@@ -364,7 +364,7 @@ def _columns_sentence(plan: Plan) -> str:
     """How the tables' columns were matched."""
     if not plan.columns_digest:
         return UNNAMED_COLUMNS
-    unnamed = " (those of tables without names by position)" if plan.config.allow_unnamed else ""
+    unnamed = " (those of tables without names by position)" if plan.settings.allow_unnamed else ""
     if by_position(plan):
         return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
     return f"Columns were matched by name{unnamed}."
@@ -372,35 +372,14 @@ def _columns_sentence(plan: Plan) -> str:
 
 def _server_sentences(plan: Plan) -> list[str]:
     """What the run assumes of the server's own points, and who sees them."""
-    server = plan.server
-    n_points = 0 if server is None else server.n_points
-    width = plan.n_features or 0
-    k = plan.config.n_clusters
+    n_points = 0 if plan.server is None else plan.server.n_points
     follows = (
         "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2]."
     )
     if n_points == 0:
         return [follows]
-    if plan.public_points is not None:
-        seen = "are in the plan, so every client sees them"
-    elif plan.config.algorithm == "proxy_lloyd":
-        has_proxies = any(block.name == "proxy_counts" for planned in plan.rounds for block in planned.blocks)
-        start = (
-            "proxies, half of which are spread over their neighbourhoods and may lie on them, along directions in "
-            "which their covariance has a part"
-            if has_proxies
-            else f"first centroids, the centers of their own {k} clusters, some of which may be points themselves"
-        )
-        seen = f"stay on the server; clients see their mean, a radius around it, and {start}"
-    elif any(planned.name == "weights" for planned in plan.rounds):
-        shown = f"their projection onto at most {min(k, width)} of {width} directions"
-        away = ", which gives them away" if k >= width else ""
-        seen = f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
-    else:
-        seen = (
-            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
-            "'server_kmeans++' some of the points themselves)"
-        )
+    shown = plan.public_points is not None
+    seen = "are in the plan, so every client sees them" if shown else plan.task.server_points_words(plan)
     return [
         f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
         follows,
@@ -415,13 +394,13 @@ def _warnings(plan: Plan) -> tuple[str, ...]:
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     sentences = []
-    if plan.config.noise is NoiseKind.SEEDED:
+    if plan.settings.noise is NoiseKind.SEEDED:
         sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
-        if plan.config.client_sampling_rate < 1.0:
+        if plan.settings.client_sampling_rate < 1.0:
             sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
-    if not plan.config.masking:
+    if not plan.settings.masking:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
-    if plan.config.evaluation is Evaluation.EXACT:
+    if plan.settings.evaluation is Evaluation.EXACT:
         sentences.append("The evaluation is exact: sums over all rows are released without noise.")
     if any(block.noise is NoiseShape.NONE and r.name != EVALUATION_ROUND for r in plan.rounds for block in r.blocks):
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")

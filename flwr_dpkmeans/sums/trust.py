@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoisedVector, NoiseShape, ReleasedSum, draw_noise, release
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.sums.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,18 @@ class Distributed(TrustModel):
         return Broadcast(aggregate.values, as_released(aggregate.values, blocks, fraction_bits))
 
 
-TRUST_MODELS: Mapping[str, TrustModel] = MappingProxyType(
-    {model.name: model for model in (Oblivious(), Central(), Distributed())}
-)
+TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models")
+"""Every trust model that a plan may name."""
+
+
+def register_trust(model: TrustModel) -> TrustModel:
+    """Make a trust model known by its name; another one of that name is a `ConfigurationError`."""
+    TRUST_MODELS.add(model.name, model)
+    return model
+
+
+for _model in (Oblivious(), Central(), Distributed()):
+    register_trust(_model)
 
 
 def trust_model(name: str) -> TrustModel:

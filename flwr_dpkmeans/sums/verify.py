@@ -6,20 +6,15 @@ import math
 import re
 from dataclasses import replace
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.measure_round import admits_evaluation, result_extras
-from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
-from flwr_dpkmeans.config import Evaluation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.privacy.release import Block
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.draft import build_algorithm, redraft_plan
 from flwr_dpkmeans.sums.plan import PLAN_VERSION, Plan, PlannedRound
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.trust import trust_model
 
 _TOLERANCE = 1e-9
-_MOST_RESTARTS = 10**8
 
 
 def verify_plan(plan: Plan) -> None:
@@ -38,7 +33,7 @@ def verify_plan(plan: Plan) -> None:
         )
     if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
         raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
-    if plan.n_examples is not None and plan.config.n_examples is None and plan.count is None:
+    if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
         raise ProtocolError(
             f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
@@ -47,18 +42,13 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
-    if hidden and not trust_model(plan.config.trust).server_reads:
+    if hidden and not trust_model(plan.settings.trust).server_reads:
         raise ProtocolError(
-            f"the plan keeps the server's points back, but under trust {plan.config.trust!r} the clients go on by "
+            f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."
         )
+    plan.task.require_bearable(plan)
     if plan.public_points is not None:
-        work = plan.public_points.n_points * plan.config.n_clusters * plan.config.n_init
-        if work > _MOST_RESTARTS:
-            raise ProtocolError(
-                f"the plan asks every client for {work} distances in each step of k-means, but at most "
-                f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
-            )
         table = plan.public_points.table()
         if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
@@ -108,25 +98,14 @@ def _fixed(plan: Plan) -> tuple[object, ...]:
     return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.columns_digest)
 
 
-def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
+def require_server_state(plan: Plan, index: int, state: State) -> None:
     """Check a state that the server sent for one round; index T + 1 is the result.
 
-    Centroids are checked here, and each round checks the extras that its statistic reads (`PrivateSum.admits`); others
-    are not taken, so that a server cannot tell clients more than the round needs.
+    The task knows what its states are, and each round checks what its statistic reads (`PrivateSum.admits`); nothing
+    else is taken, so that a server cannot tell clients more than the round needs.
     """
-    k, d = plan.config.n_clusters, plan.n_features
     step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
-    n_clusters, width = state.centroids.shape
-    fits = width == d and 1 <= n_clusters <= k
-    if step is not None:
-        fits = fits and set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state))
-    else:
-        # The result comes with the cost curve where the run chose the number of clusters.
-        known = set(result_extras(plan.config))
-        fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
-        fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], k))
-        fits = fits and (plan.config.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
-    if not fits or not has_exact_centroids(state):
+    if not plan.task.admits(plan, step, state):
         raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, parse_run
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
@@ -175,7 +176,7 @@ def _drafted(
     needed = algorithm_entry(str(values["algorithm"])).server_data is ServerData.NEEDED
     config = parse_run(has_server_data=needed, **values)
     if config.trust == "distributed":
-        config = replace(config, max_silent=1 if config.max_silent is None else config.max_silent)
+        config = config.changed(max_silent=1 if config.max_silent is None else config.max_silent)
     held = hold_points(config, points) if needed and points is not None else None
     plan = draft_plan(
         config,

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry, own_options, parse_run
+from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
-from flwr_dpkmeans.config import Dropout, KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Dropout
+from flwr_dpkmeans.sums.task import Run
 
 Array = NDArray[np.float64]
 
@@ -138,7 +140,7 @@ def build_cases(algorithm: str, trust: str | None, unit: str, case: str, values:
     case : str
         A name of `LAYOUTS`, or ``auto`` for all of them.
     values : mapping
-        Further fields of `KMeansConfig`, and ``n_clients``; they replace the defaults.
+        Further fields of `Run`, and ``n_clients``; they replace the defaults.
 
     Returns
     -------
@@ -212,7 +214,7 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
     return np.concatenate([half, -half])
 
 
-def _start(plan: Plan, config: KMeansConfig, held: HeldPoints | None, n_features: int) -> Array:
+def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) -> Array:
     """The public start, where there is one already; else the middle of the box."""
     nothing = np.zeros((config.n_clusters, n_features))
     if not plan.is_final:
@@ -221,7 +223,7 @@ def _start(plan: Plan, config: KMeansConfig, held: HeldPoints | None, n_features
 
 
 def _neighbours(
-    plan: Plan, config: KMeansConfig, held: HeldPoints | None, n_features: int, anchors: int, others: int
+    plan: Plan, config: Run, held: HeldPoints | None, n_features: int, anchors: int, others: int
 ) -> Iterator[Neighbours]:
     """Pairs for every candidate of a target."""
     start = _start(plan, config, held, n_features)
@@ -253,7 +255,7 @@ def _target_rows(start: Array, plan: Plan, n_features: int) -> Iterator[tuple[st
                     yield f"{1.0 - margin:g} of radius {radius:.3g}{'+' if sign > 0 else '-'}", row
 
 
-def _target_tables(start: Array, config: KMeansConfig, n_features: int) -> Iterator[tuple[str, Array]]:
+def _target_tables(start: Array, config: Run, n_features: int) -> Iterator[tuple[str, Array]]:
     """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner

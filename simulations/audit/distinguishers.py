@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import draw_noise
@@ -34,7 +33,8 @@ from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import make_noise_source
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of
@@ -130,7 +130,7 @@ class Observer:
     def __init__(self, case: Case, neighbours: Neighbours) -> None:
         self._case = case
         self._truth = Truth(neighbours)
-        seeded = replace(case.plan.config, noise=NoiseKind.SEEDED)
+        seeded = case.plan.config.changed(noise=NoiseKind.SEEDED)
         self._seeded = replace(case.plan, config=seeded)
         self._at_start: dict[tuple[int, tuple[int, ...]], Part] = {}
         self._drawn: dict[tuple[int, int, tuple[int, ...]], Array] = {}
@@ -206,7 +206,7 @@ class Observer:
         key = (one.round_index, one.members)
         if key not in self._at_start:
             plan = self._case.plan
-            state: ClusterState | Found = Found()
+            state: State | Found = Found()
             if one.round_index > 0:
                 state = initial_state(plan, self._case.kept)
             try:

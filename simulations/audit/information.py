@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic
+from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.units import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
@@ -22,7 +22,8 @@ from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Found
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -152,7 +153,7 @@ class Truth:
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
 
-    def part(self, plan: Plan, round_index: int, state: ClusterState | Found, members: Sequence[int]) -> Part:
+    def part(self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]) -> Part:
         """Take one aggregation apart.
 
         Parameters
@@ -160,7 +161,7 @@ class Truth:
         plan : Plan
             In force.
         round_index : int
-        state : ClusterState or Found
+        state : State or Found
             What the statistics were taken at.
         members : sequence of int
             Positions of the clients in the sum.
@@ -183,7 +184,7 @@ class Truth:
         return Part(planned.blocks, base, delta, scales, laplace, rate)
 
     @staticmethod
-    def _statistic(plan: Plan, index: int, state: ClusterState | Found, points: Array) -> Array:
+    def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
         if isinstance(state, Found):
             arrays = preliminary_statistic(plan, index, points, state.ranges)
@@ -228,7 +229,7 @@ def information_of(parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[i
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan, initial_state
     >>> config = parse_config(
     ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5
@@ -256,7 +257,7 @@ def priced_information(plan: Plan, attempts: Sequence[tuple[int, int]], epsilon:
 
     Examples
     --------
-    >>> from flwr_dpkmeans.config import parse_config
+    >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> config = parse_config(
     ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5

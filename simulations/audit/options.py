@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.config import KMeansConfig
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
@@ -61,7 +61,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `KMeansConfig`, ``workers``, ``output``, ``suite``; some take several values,
+        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``; some take several values,
         separated by commas.
 
     Returns
@@ -210,7 +210,7 @@ def _audit_keys() -> tuple[str, ...]:
 
 def _known() -> tuple[str, ...]:
     """All keys that there are."""
-    return (*_audit_keys(), *_OWN, *(field.name for field in fields(KMeansConfig)))
+    return (*_audit_keys(), *_OWN, *option_defaults())
 
 
 def _own(key: str, text: str) -> Any:

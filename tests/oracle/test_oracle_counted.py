@@ -18,12 +18,12 @@ from scipy.signal import fftconvolve
 from scipy.special import ndtr
 from support.pricing import mixture_delta
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.events import dominating_release
 from flwr_dpkmeans.privacy.release import Block
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.task import ServerFacts
 
 Array = NDArray[np.float64]
 Outcome = tuple[float, float, Plan]

@@ -14,7 +14,6 @@ from support.plans import Request, draws_of_all, require_noise_of_shares, requir
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.accounting import compose_delta
@@ -23,6 +22,7 @@ from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_clos
 from flwr_dpkmeans.privacy.events import LaplaceRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Shares
 
 BOX = ((-1.0,), (1.0,))
@@ -167,7 +167,7 @@ def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyP
 
 def test_a_retry_that_is_not_in_the_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = drafted()
-    fewer = replace(plan, config=replace(plan.config, max_retries=1)).epsilon_worst_case
+    fewer = replace(plan, config=plan.config.changed(max_retries=1)).epsilon_worst_case
     monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: fewer))
     with pytest.raises(AssertionError, match="a worst case is too low"):
         walked(plan)

@@ -12,7 +12,7 @@ import time
 import pytest
 from support.plans import ABOVE_GAUSSIAN, ABOVE_OTHERS, COARSE, Harvest, walk
 
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 
 FULL = "FULL_ORACLE" in os.environ

@@ -15,8 +15,8 @@ from support.protocol_federation import Federation, grid_parts, make_federation
 from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.memory import ClientMemory
-from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger

@@ -14,7 +14,7 @@ import pytest
 SCRIPT = """
 import numpy as np
 from threadpoolctl import threadpool_info
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.privacy.release import NoisedVector, release
 

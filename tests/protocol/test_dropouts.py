@@ -26,8 +26,8 @@ from support.protocol_federation import (
 from flwr_dpkmeans.errors import CohortError, DisagreementError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower import content as wire
 from flwr_dpkmeans.flower import records
+from flwr_dpkmeans.flower.content import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.statement import epsilon_after

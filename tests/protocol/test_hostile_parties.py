@@ -226,7 +226,7 @@ def test_a_policy_asks_for_more_clients_than_the_plan_does() -> None:
         seed=11,
         node_ids=federation.grid.get_node_ids(),
     )
-    loose = replace(run.plan, config=replace(run.plan.config, min_clients=2))
+    loose = replace(run.plan, config=run.plan.config.changed(min_clients=2))
     with federation.grid.running():
         server = Hostile(federation, run, grid_parts(SIZES))
         server.require_refused(request_content(Stage.KEYS, plan=dump_plan(loose)), "min")
@@ -247,15 +247,15 @@ def test_an_honest_server_asks_for_no_sum_of_too_few(trust: str) -> None:
 # -- other numbers than the plan's --------------------------------------------------------------------------------
 
 OTHER_FINAL_PLANS: dict[str, Callable[[Plan], Plan]] = {
-    "bounds": lambda p: rebuilt(p, config=replace(p.config, bounds=((-0.1,), (0.1,)))),
+    "bounds": lambda p: rebuilt(p, config=p.config.changed(bounds=((-0.1,), (0.1,)))),
     "radius": lambda p: replace(p, rounds=tuple(replace(r, radius=(r.radius or 1.0) * 2) for r in p.rounds)),
-    "epsilon": lambda p: rebuilt(p, config=replace(p.config, epsilon=p.config.epsilon * 2)),
-    "cohort": lambda p: rebuilt(p, config=replace(p.config, min_clients=3)),
-    "retries": lambda p: rebuilt(p, config=replace(p.config, max_retries=2)),
-    "k": lambda p: rebuilt(p, config=replace(p.config, n_clusters=p.config.n_clusters + 1)),
-    "rounds": lambda p: rebuilt(p, config=replace(p.config, max_iter=p.last_round + 1)),
-    "width": lambda p: rebuilt(p, config=replace(p.config, n_features=None), n_features=3),
-    "delta": lambda p: rebuilt(p, config=replace(p.config, delta=1e-7)),
+    "epsilon": lambda p: rebuilt(p, config=p.config.changed(epsilon=p.config.epsilon * 2)),
+    "cohort": lambda p: rebuilt(p, config=p.config.changed(min_clients=3)),
+    "retries": lambda p: rebuilt(p, config=p.config.changed(max_retries=2)),
+    "k": lambda p: rebuilt(p, config=p.config.changed(n_clusters=p.config.n_clusters + 1)),
+    "rounds": lambda p: rebuilt(p, config=p.config.changed(max_iter=p.last_round + 1)),
+    "width": lambda p: rebuilt(p, config=p.config.changed(n_features=None), n_features=3),
+    "delta": lambda p: rebuilt(p, config=p.config.changed(delta=1e-7)),
     "trust of a round": lambda p: replace(p, rounds=(replace(p.rounds[0], trust="central"), *p.rounds[1:])),
     "noise": lambda p: replace(
         p,

@@ -25,24 +25,13 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.algorithms.dplloyd import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
+from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import (
-    RECORD,
-    VECTOR_RECORD,
-    Stage,
-    Status,
-    dump_plan,
-    load_plan,
-    pack_boxes,
-    pack_roster,
-    parse_failure,
-    request_content,
-    unpack_boxes,
-    unpack_roster,
-)
+from flwr_dpkmeans.flower.packing import pack_boxes, pack_roster, unpack_boxes, unpack_roster
+from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, load_plan, parse_failure, request_content
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.flower.versions import version_fields
@@ -54,6 +43,7 @@ from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.task import Run
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 3
@@ -126,7 +116,7 @@ def contents_of(state: RecordDict) -> Any:
 
 
 @contextmanager
-def hostile(config: KMeansConfig | None = None, **values: Any) -> Iterator[Hostile]:
+def hostile(config: Run | None = None, **values: Any) -> Iterator[Hostile]:
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     config = config or small_config(**({"algorithm": "lloyd", "max_iter": 3, "n_examples": None} | values))
@@ -181,6 +171,11 @@ def bound(plan: Plan, factor: float) -> Plan:
     return first_block(plan, sensitivity=replace(sensitivity, bound=sensitivity.bound * factor))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loyd(Lloyd):
+    name = "loyd"
+
+
 OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     "half the noise": lambda p: first_block(p, noise_multiplier=p.rounds[0].blocks[0].noise_multiplier / 2),
     "slightly less noise": lambda p: first_block(p, noise_multiplier=p.rounds[0].blocks[0].noise_multiplier * 0.999),
@@ -207,12 +202,12 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     "a round more": lambda p: replace(p, rounds=(*p.rounds, p.rounds[-1])),
     "a round less": lambda p: replace(p, rounds=p.rounds[:-1]),
     "no rounds": lambda p: replace(p, rounds=()),
-    "other k": lambda p: replace(p, config=replace(p.config, n_clusters=4)),
-    "other epsilon": lambda p: replace(p, config=replace(p.config, epsilon=p.config.epsilon / 2)),
-    "other trust": lambda p: replace(p, config=replace(p.config, trust="central")),
-    "other algorithm": lambda p: replace(p, config=replace(p.config, algorithm="lloyd")),
-    "unknown algorithm": lambda p: replace(p, config=replace(p.config, algorithm="loyd")),
-    "unknown trust": lambda p: replace(p, config=replace(p.config, trust="oblivios")),
+    "other k": lambda p: replace(p, config=p.config.changed(n_clusters=4)),
+    "other epsilon": lambda p: replace(p, config=p.config.changed(epsilon=p.config.epsilon / 2)),
+    "other trust": lambda p: replace(p, config=p.config.changed(trust="central")),
+    "other algorithm": lambda p: replace(p, config=Run(p.settings, Lloyd(n_clusters=p.config.n_clusters))),
+    "unknown algorithm": lambda p: replace(p, config=Run(p.settings, Loyd(n_clusters=p.config.n_clusters))),
+    "unknown trust": lambda p: replace(p, config=p.config.changed(trust="oblivios")),
     "other delta": lambda p: replace(p, delta=p.delta * 2),
     "other N": lambda p: replace(p, n_examples=10**6),
     "other t": lambda p: replace(p, max_silent=1),
@@ -243,7 +238,11 @@ def test_a_plan_that_does_not_follow_from_its_configuration_is_refused(kind: str
 def edited(plan: Plan, **values: Any) -> bytes:
     """A plan's JSON with other configuration entries, valid or not."""
     content = json.loads(dump_plan(plan))
-    content["config"] |= values
+    config = content["config"]
+    for name, value in values.items():
+        key = "name" if name == "algorithm" else name
+        place = next((part for part in (config["settings"], config["task"]) if key in part), config["task"]["options"])
+        place[key] = value
     return json.dumps(content).encode()
 
 
@@ -278,7 +277,7 @@ def test_no_plan_and_a_second_plan_are_refused() -> None:
         server.agree()
         (again, *_) = server.run.keys_messages()
         server.require_refused(again.content, "second plan")
-        other = replace(server.run.plan, config=replace(server.run.plan.config, n_clusters=2))
+        other = replace(server.run.plan, config=server.run.plan.config.changed(n_clusters=2))
         server.require_refused(request_content(Stage.KEYS, plan=dump_plan(other)), "second plan")
         server.require_unharmed(1)
 
@@ -619,14 +618,14 @@ def rebuilt(plan: Plan, **values: Any) -> Plan:
 FINAL_PLANS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "larger N": (lambda p: rebuilt(p, n_examples=10**5), "the private count released"),
     "smaller N": (lambda p: rebuilt(p, n_examples=(p.n_examples or 0) - 1), "the private count released"),
-    "other epsilon": (lambda p: rebuilt(p, config=replace(p.config, epsilon=30.0)), "had fixed"),
-    "other trust": (lambda p: rebuilt(p, config=replace(p.config, trust="central")), "had fixed"),
-    "other k": (lambda p: rebuilt(p, config=replace(p.config, n_clusters=2)), "had fixed"),
-    "more retries": (lambda p: rebuilt(p, config=replace(p.config, max_retries=9)), "had fixed"),
+    "other epsilon": (lambda p: rebuilt(p, config=p.config.changed(epsilon=30.0)), "had fixed"),
+    "other trust": (lambda p: rebuilt(p, config=p.config.changed(trust="central")), "had fixed"),
+    "other k": (lambda p: rebuilt(p, config=p.config.changed(n_clusters=2)), "had fixed"),
+    "more retries": (lambda p: rebuilt(p, config=p.config.changed(max_retries=9)), "had fixed"),
     "other seed": (lambda p: rebuilt(p, seed=p.seed + 1), "had fixed"),
     "more clients": (lambda p: rebuilt(p, n_clients=50), "had fixed"),
     "other run": (lambda p: rebuilt(p, run_id=p.run_id + 1), "had fixed"),
-    "declared N": (lambda p: rebuilt(p, config=replace(p.config, n_examples=300)), "had fixed"),
+    "declared N": (lambda p: rebuilt(p, config=p.config.changed(n_examples=300)), "had fixed"),
     "preliminary again": (lambda p: replace(p, rounds=(), n_examples=None), "had fixed"),
     "less noise": (
         lambda p: first_block(p, noise_multiplier=p.rounds[0].blocks[0].noise_multiplier / 2),

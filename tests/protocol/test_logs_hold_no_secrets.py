@@ -27,8 +27,8 @@ from support.protocol_federation import Federation, Truth, grid_parts, make_fede
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -36,7 +36,7 @@ from flwr_dpkmeans.secagg import client as secagg_client
 from flwr_dpkmeans.secagg.recovery import client as recovery_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1
@@ -119,7 +119,7 @@ class Watch:
     printed: str = ""
     secrets: list[bytes] = field(default_factory=list)
     masks: list[NDArray[np.uint64]] = field(default_factory=list)
-    clusters: list[ClusterState] = field(default_factory=list)
+    clusters: list[State] = field(default_factory=list)
 
     def texts(self, *, server: bool = False) -> str:
         """All lines, or those of the server."""

@@ -16,10 +16,10 @@ from support.protocol_federation import Federation, Truth, Words, grid_parts, ma
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower import mod, server_run
+from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.records import (
-    RECORD,
     KeysReply,
     Stage,
     Status,

@@ -240,10 +240,10 @@ OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         "the private count released",
     ),
     "declared bounds": (
-        lambda p: replace(p, config=replace(p.config, private_bounds=False, bounds=((0.0,), (1.0,)))),
+        lambda p: replace(p, config=p.config.changed(private_bounds=False, bounds=((0.0,), (1.0,)))),
         "had fixed",
     ),
-    "other domain": (lambda p: replace(p, config=replace(p.config, bounds=((-1e6,), (1e6,)))), "had fixed"),
+    "other domain": (lambda p: replace(p, config=p.config.changed(bounds=((-1e6,), (1e6,)))), "had fixed"),
     "no preliminary rounds": (lambda p: replace(p, preliminary=()), "had fixed"),
     "preliminary again": (lambda p: replace(p, rounds=(), box=None), "had fixed"),
 }
@@ -271,7 +271,7 @@ def test_a_final_plan_before_the_ranges_is_refused() -> None:
         final = dump_plan(redraft_plan(wider, n_features=2, n_examples=300, box=box))
         server.require_refused(changed(first[VICTIM], plan=final), "before all preliminary sums")
         server.require_refused(changed(first[VICTIM], plan=None), "no histograms")
-        other = replace(wider, config=replace(wider.config, bounds_share=0.01))
+        other = replace(wider, config=wider.config.changed(bounds_share=0.01))
         server.require_refused(changed(first[VICTIM], plan=dump_plan(other)), "the tables' width changes")
         wide = redraft_plan(replace(wider, n_features=None), n_features=3)
         server.require_refused(changed(first[VICTIM], plan=dump_plan(wide)), "2 features")

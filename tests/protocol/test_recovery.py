@@ -24,7 +24,6 @@ from support.protocol_federation import (
     start_of,
 )
 
-from flwr_dpkmeans.config import Dropout
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import recovery_run
 from flwr_dpkmeans.flower.content import RECORD
@@ -36,6 +35,7 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.recovery import server as server_module
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
+from flwr_dpkmeans.sums.settings import Dropout
 
 N = 9
 SIZES = tuple(range(30, 30 + 5 * N, 5))

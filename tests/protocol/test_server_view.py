@@ -25,7 +25,8 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD, unpack_boxes
+from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
+from flwr_dpkmeans.flower.packing import unpack_boxes
 from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.secagg import client as secagg_client

@@ -16,9 +16,9 @@ from test_hostile_server import VICTIM, changed, hostile, small_config
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
-from flwr_dpkmeans.flower.content import header_of
+from flwr_dpkmeans.flower.content import RECORD, header_of
 from flwr_dpkmeans.flower.inprocess import Node
-from flwr_dpkmeans.flower.records import RECORD, Stage, Status, dump_plan, plan_digest, request_content
+from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, plan_digest, request_content
 from flwr_dpkmeans.flower.versions import Versions, own_versions, stated_versions, version_fields
 from flwr_dpkmeans.node import identity as identity_module
 from flwr_dpkmeans.node.identity import Identity, verify_keys

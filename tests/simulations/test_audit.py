@@ -103,7 +103,7 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
 
 
 def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    return make_noise_source(replace(plan, config=replace(plan.config, noise=NoiseKind.SEEDED)), *purpose)
+    return make_noise_source(replace(plan, config=plan.config.changed(noise=NoiseKind.SEEDED)), *purpose)
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])

@@ -21,11 +21,10 @@ from scipy import stats
 from support.protocol_federation import make_federation, record_truth
 
 from flwr_dpkmeans.algorithms.held import hold_points
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, vector_length
@@ -33,6 +32,7 @@ from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Distributed, Shares, trust_model
 
 pytestmark = pytest.mark.statistical

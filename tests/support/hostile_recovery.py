@@ -11,11 +11,14 @@ from flwr_dpkmeans.secagg.keys import agree_pair_key
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest
 from flwr_dpkmeans.secagg.recovery import client, state
 from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
-from flwr_dpkmeans.secagg.recovery.client import RecoveryState, admit, answer, cohort_of, transcript_of, unmask
+from flwr_dpkmeans.secagg.recovery.client import admit, answer, unmask
+from flwr_dpkmeans.secagg.recovery.masks import cohort_of
 from flwr_dpkmeans.secagg.recovery.messages import UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import piece
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
 
 Asked = tuple[int, int]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.records import RECORD
+from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.secagg import client as secagg_client
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recovery import client as recovery_client

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,25 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Run
 
 Words = NDArray[np.uint64]
 GRID = 2.0**16
@@ -47,7 +48,7 @@ class Federation:
     faults: Faults
     strategy: PrivateKMeans | None = None
 
-    def start(self, config: KMeansConfig | None = None, **values: Any) -> KMeansResult:
+    def start(self, config: Run | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
         self.strategy = PrivateKMeans.from_config(config or small_config(**values), on_step=lambda _: None)
         with self.grid.running():
@@ -98,7 +99,7 @@ def make_federation(
     )
 
 
-def small_config(**values: Any) -> KMeansConfig:
+def small_config(**values: Any) -> Run:
     """Three clusters in the plane, the default algorithm, unless told otherwise."""
     defaults: dict[str, Any] = {
         "n_clusters": 3,
@@ -263,11 +264,11 @@ def without_identities(report: PrivacyReport) -> dict[str, Any]:
     return values
 
 
-def off_grid(state: ClusterState) -> ClusterState:
+def off_grid(state: State) -> State:
     """A state that no release can have led to: between the grid's points."""
-    return replace(state, centroids=state.centroids + 2.0**-18)
+    return state.changed(centroids=state.centroids + 2.0**-18)
 
 
-def outside(state: ClusterState) -> ClusterState:
+def outside(state: State) -> State:
     """Likewise: beyond the box."""
-    return replace(state, centroids=state.centroids + 3.0)
+    return state.changed(centroids=state.centroids + 3.0)

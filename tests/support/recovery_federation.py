@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
-from flwr_dpkmeans.secagg.recovery.client import (
-    RecoveryState,
-    admit,
-    admit_finish,
-    answer,
-    share_keys,
-    unblind,
-    unmask,
-)
+from flwr_dpkmeans.secagg.recovery.client import admit, admit_finish, answer, share_keys, unblind, unmask
 from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.server import RecoverySession
 from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

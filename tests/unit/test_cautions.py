@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 
 from flwr_dpkmeans import FederatedKMeans, KMeansClient
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.client_app import client_app
@@ -27,6 +26,7 @@ from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.cautions import LOCAL, plan_cautions
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.config import KMeansConfig, Schedule, parse_config
+from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.task import Run
 
 BOX = ((-1.0,), (1.0,))
 
 
-def config(**values: Any) -> KMeansConfig:
+def config(**values: Any) -> Run:
     return parse_config(**({"n_clusters": 3, "bounds": BOX} | values))
 
 
@@ -97,7 +100,7 @@ def test_whole_numbers_of_any_type_are_integers(name: str, value: object) -> Non
 @pytest.mark.parametrize("value", [2, np.int64(2), np.float32(2.0), np.float64(2.0), Fraction(2), 2.0])
 @pytest.mark.parametrize("name", ["epsilon", "alpha", "max_epsilon"])
 def test_real_numbers_of_any_type_are_floats(name: str, value: object) -> None:
-    got = getattr(config(**{name: value}), name)
+    got = getattr(config(algorithm="fastlloyd", **{name: value}), name)
     assert got == 2.0
     assert type(got) is float
 
@@ -133,7 +136,8 @@ def test_unknown_parameter_gets_the_nearest_name(key: str, closest: str) -> None
 
 def test_parameter_like_no_other_gets_the_whole_list() -> None:
     text = sentence(zzzz=1)
-    assert all(repr(field.name) in text for field in fields(KMeansConfig))
+    assert all(repr(field.name) in text for field in fields(Settings))
+    assert all(repr(name) in text for name in ("algorithm", "n_clusters", "alpha", "margin"))
 
 
 @pytest.mark.parametrize(
@@ -160,12 +164,13 @@ def test_choice_like_no_other_gets_the_whole_list() -> None:
 
 @pytest.mark.parametrize("name", ["unit", "noise", "schedule", "packing"])
 def test_only_post_processing_may_be_left_to_the_algorithm(name: str) -> None:
-    assert config(post_processing=None).post_processing is None
+    assert config(algorithm="fastlloyd", post_processing=None).post_processing is None
     assert sentence(**{name: None}).startswith(f"{name} is None, which is not known: choose one of '")
 
 
 def test_choices_are_taken_as_text_or_as_members() -> None:
-    got = config(unit="record", noise="seeded", schedule="constant", post_processing="none", packing="halve")
+    given = {"schedule": "constant", "post_processing": "none", "packing": "halve"}
+    got = config(algorithm="fastlloyd", unit="record", noise="seeded", **given)
     assert (got.unit, got.noise, got.schedule) == (PrivacyUnit.RECORD, NoiseKind.SEEDED, Schedule.CONSTANT)
     assert (got.post_processing, got.packing) == (PostProcessing.NONE, PackingMethod.HALVE)
     assert config(noise=NoiseKind.SEEDED) == config(noise="seeded")
@@ -173,7 +178,7 @@ def test_choices_are_taken_as_text_or_as_members() -> None:
 
 def test_a_string_is_no_choice_without_parse_config() -> None:
     with pytest.raises(ConfigurationError, match="unit is 'record', but it must be a PrivacyUnit: use parse_config"):
-        KMeansConfig(3, BOX, unit="record")  # type: ignore[arg-type]
+        Settings(BOX, unit="record")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["algorithm", "trust"])
@@ -187,7 +192,7 @@ def test_radius_clipping_is_on_or_off(value: object) -> None:
     assert sentence(radius_clipping=value) == (
         f"radius_clipping is {value!r}, but it must be a boolean: give True or False."
     )
-    assert config(radius_clipping=False).radius_clipping is False
+    assert config(algorithm="fastlloyd", radius_clipping=False).radius_clipping is False
 
 
 @pytest.mark.parametrize(

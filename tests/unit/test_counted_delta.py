@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.events import GaussianRelease, LaplaceRelease
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 

@@ -12,17 +12,19 @@ import pytest
 from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, own_options, parse_run
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic
+from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.task import Found
 
 Array = NDArray[np.float64]
 WIDTH = 3

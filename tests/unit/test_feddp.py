@@ -32,15 +32,9 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_round,
 )
 from flwr_dpkmeans.algorithms.held import hold_points
-from flwr_dpkmeans.algorithms.lloyd_family import Public
 from flwr_dpkmeans.algorithms.noise_budget import allocate
-from flwr_dpkmeans.algorithms.server_points import (
-    ServerFacts,
-    bounds_from_server,
-    derive_server_facts,
-    facts_without_server,
-)
-from flwr_dpkmeans.config import KMeansConfig, parse_config
+from flwr_dpkmeans.algorithms.received import cluster_state
+from flwr_dpkmeans.algorithms.server_points import bounds_from_server, derive_server_facts, facts_without_server
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -48,6 +42,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import SeededNoise
@@ -58,8 +53,9 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
 
 Floats = NDArray[np.float64]
@@ -68,7 +64,7 @@ UNITS = ("record", "client")
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3)
 
 
-def config_of(**values: Any) -> KMeansConfig:
+def config_of(**values: Any) -> Run:
     settings: dict[str, Any] = {
         "n_clusters": 4,
         "bounds": ((-1.0,), (1.0,)),
@@ -235,7 +231,7 @@ def exact(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Any:
     return as_released(encode(np.concatenate([np.ravel(a) for a in arrays])).values, blocks, 16)
 
 
-def one_round(private_sum: PrivateSum, points: Floats, state: ClusterState, copies: int = 1) -> ClusterState:
+def one_round(private_sum: PrivateSum, points: Floats, state: State, copies: int = 1) -> State:
     arrays = [copies * array for array in private_sum.statistic(points, state)]
     return private_sum.advance(state, exact(arrays, private_sum.blocks))
 
@@ -257,11 +253,11 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     config = config_of(n_clusters=2, unit=unit, n_init=3)
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
-    public = Public(config, None, 3, 1e-6, None, SAME, 16, facts)
+    public = Known(config, None, 3, 1e-6, None, SAME, 16, facts)
     empty = server_state(np.zeros((2, 3)), facts, 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}
-    ready = ClusterState(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
+    ready = cluster_state(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
 
     (blocks,) = allocate(public, [[outer_product_part(public, facts, 1.0)]])
     after = one_round(outer_product_round(public, facts, blocks), rows, empty, copies)
@@ -290,7 +286,7 @@ def cost(blocks: Sequence[Block]) -> float:
 def test_steps_say_what_they_miss() -> None:
     rows, _ = two_groups()
     algorithm = build_algorithm(plan_of())
-    nothing = ClusterState(np.zeros((4, 3)), np.zeros(4))
+    nothing = cluster_state(np.zeros((4, 3)), np.zeros(4))
     for private_sum in algorithm.rounds[1:]:
         with pytest.raises(PlanError, match="the state has no projection: run the step that makes it first"):
             private_sum.statistic(rows, nothing)
@@ -320,7 +316,7 @@ def test_a_cluster_lost_in_noise_keeps_its_place() -> None:
     rows, _ = two_groups()
     plan = plan_of(ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 1.0), n_clusters=3, max_iter=1)
     lloyd = build_algorithm(plan).rounds[3]
-    state = ClusterState(np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3))
+    state = cluster_state(np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3))
     after = one_round(lloyd, rows, state)
     assert after.centroids[2].tolist() == [0.0, 1.0, 1.0]
     assert after.counts.tolist() == [300.0, 200.0, 0.0]
@@ -492,7 +488,7 @@ def test_facts_of_clients_are_of_simulated_clients() -> None:
 def test_facts_need_no_randomness_of_the_run() -> None:
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     config = config_of(unit="client")
-    assert derive_server_facts(config, points) == derive_server_facts(replace(config, random_state=7), points.copy())
+    assert derive_server_facts(config, points) == derive_server_facts(config.changed(random_state=7), points.copy())
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -599,7 +595,7 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
     change = (sums[1] - sums[0]).astype(np.float64)
     assert 0.999 * block.sensitivity.bound < np.linalg.norm(change) / GRID <= block.sensitivity.bound
     # The other rounds, from one state that both sides know.
-    state = ClusterState(server[:4], np.zeros(4), (), dict(three_extras(server)))
+    state = cluster_state(server[:4], np.zeros(4), (), dict(three_extras(server)))
     for private_sum in build_algorithm(plan).rounds:
         for block, array in zip(private_sum.blocks, private_sum.statistic(huge, state), strict=True):
             order = 1 if block.sensitivity.norm is Norm.L1 else 2

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms.lloyd_family import Public
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.sums import trust
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.plausible import require_plausible
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
-from flwr_dpkmeans.sums.trust import Broadcast, Shares, TrustModel, as_released, with_noise
+from flwr_dpkmeans.sums.registry import Registry
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
+from flwr_dpkmeans.sums.settings import Options, real, whole
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import TASKS, Known, Task, register
+from flwr_dpkmeans.sums.trust import (
+    TRUST_MODELS,
+    Broadcast,
+    Shares,
+    TrustModel,
+    as_released,
+    register_trust,
+    with_noise,
+)
 from flwr_dpkmeans.sums.verify import verify_plan
 
 Array = NDArray[np.float64]
@@ -38,46 +52,74 @@ PULL = "one row pulls its cluster by at most 1 along each axis"
 # -- an algorithm in one file -------------------------------------------------------------------------------------
 
 
-def build_votes(public: Public) -> Algorithm:
+@dataclass(frozen=True)
+class VotesOptions(Options):
+    pull: float = real(0.1, 0.0, 1.0, "0.1", "length of a step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Votes(KMeansTask):
     """Rows vote for the nearest centroid and pull it by the signs of their differences."""
-    k, d = public.config.n_clusters, public.n_features
-    ballots = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True)
-    pulls = Sensitivity(Norm.L2, float(d), PrivacyUnit.RECORD, PULL)
-    parts = [ReleasePart("ballots", (k,), ballots, 1.0, 1.0), ReleasePart("pulls", (k, d), pulls, 2.0, 1.0)]
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
-        labels, _ = nearest_centroids(points, state.centroids)
-        cast, pulled = np.zeros(k), np.zeros((k, d))
-        np.add.at(cast, labels, 1.0)
-        np.add.at(pulled, labels, np.sign(points - state.centroids[labels]))
-        return [cast, pulled]
+    name = "votes"
+    title = "votes of rows"
+    units = tuple(PrivacyUnit)
+    trust = "notary"
+    options: VotesOptions = VotesOptions()
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
-        steps = released["pulls"] / np.maximum(released["ballots"], 1.0)[:, None]
-        moved = round_to_grid(np.clip(state.centroids + 0.1 * np.clip(steps, -1.0, 1.0), -1.0, 1.0))
-        return ClusterState(moved, released["ballots"], (*state.movements, 0.1))
+    def build(self, known: Known) -> Algorithm:
+        k, d, pull = self.n_clusters, known.n_features, self.options.pull
+        ballots = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True)
+        pulls = Sensitivity(Norm.L2, float(d), PrivacyUnit.RECORD, PULL)
+        parts = [ReleasePart("ballots", (k,), ballots, 1.0, 1.0), ReleasePart("pulls", (k, d), pulls, 2.0, 1.0)]
 
-    def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
-        return ClusterState(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
+        def statistic(points: Array, state: State) -> Sequence[Array]:
+            labels, _ = nearest_centroids(points, state.centroids)
+            cast, pulled = np.zeros(k), np.zeros((k, d))
+            np.add.at(cast, labels, 1.0)
+            np.add.at(pulled, labels, np.sign(points - state.centroids[labels]))
+            return [cast, pulled]
 
-    rounds = tuple(
-        PrivateSum(f"vote-{i}", blocks, statistic, advance) for i, blocks in enumerate(allocate(public, [parts] * 2), 1)
-    )
-    return Algorithm("votes", rounds, start)
+        def advance(state: State, released: ReleasedSum) -> State:
+            steps = released["pulls"] / np.maximum(released["ballots"], 1.0)[:, None]
+            moved = round_to_grid(np.clip(state.centroids + pull * np.clip(steps, -1.0, 1.0), -1.0, 1.0))
+            return cluster_state(moved, released["ballots"], (*state.movements, pull))
+
+        def start(seed: int, server_points: Array | None = None, /) -> State:
+            return cluster_state(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
+
+        rounds = tuple(
+            PrivateSum(f"vote-{i}", blocks, statistic, advance)
+            for i, blocks in enumerate(allocate(known, [parts] * 2), 1)
+        )
+        return Algorithm(self.name, rounds, start)
 
 
-def build_twins(public: Public) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class Twins(Votes):
     """The same with one name for two arrays."""
-    votes = build_votes(public)
-    twins = tuple(replace(block, name="ballots") for block in votes.rounds[0].blocks)
-    return replace(votes, rounds=(replace(votes.rounds[0], blocks=twins),))
+
+    name = "twins"
+
+    def build(self, known: Known) -> Algorithm:
+        votes = super().build(known)
+        twins = tuple(replace(block, name="ballots") for block in votes.rounds[0].blocks)
+        return replace(votes, rounds=(replace(votes.rounds[0], blocks=twins),))
 
 
-def build_mute(public: Public) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class Mute(Votes):
     """The same without a word on why its bounds hold."""
-    votes = build_votes(public)
-    mute = tuple(replace(block, sensitivity=replace(block.sensitivity, because="")) for block in votes.rounds[0].blocks)
-    return replace(votes, rounds=tuple(replace(one, blocks=mute) for one in votes.rounds))
+
+    name = "mute"
+    needs_n_examples = True
+
+    def build(self, known: Known) -> Algorithm:
+        votes = super().build(known)
+        mute = tuple(
+            replace(block, sensitivity=replace(block.sensitivity, because="")) for block in votes.rounds[0].blocks
+        )
+        return replace(votes, rounds=tuple(replace(one, blocks=mute) for one in votes.rounds))
 
 
 class Notary(TrustModel):
@@ -105,26 +147,17 @@ class MuteNotary(Notary):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {
-        name: algorithms.AlgorithmEntry(
-            build,
-            NoiseShape.GAUSSIAN,
-            tuple(PrivacyUnit),
-            counts,
-            "votes of rows",
-            trust="notary",
-            options=frozenset({"client_sampling_rate", "examples_per_client"}),
-        )
-        for name, build, counts in (
-            ("votes", build_votes, False),
-            ("mute", build_mute, True),
-            ("twins", build_twins, False),
-        )
-    }
-    models = {model.name: model for model in (Notary(), MuteNotary())}
-    monkeypatch.setattr(algorithms, "ALGORITHMS", MappingProxyType({**algorithms.ALGORITHMS, **own}))
-    monkeypatch.setattr(trust, "TRUST_MODELS", MappingProxyType({**trust.TRUST_MODELS, **models}))
+def registered() -> Iterator[None]:
+    tasks, models = (Votes, Mute, Twins), (Notary(), MuteNotary())
+    for task in tasks:
+        register(task)
+    for model in models:
+        register_trust(model)
+    yield
+    for task in tasks:
+        TASKS.remove(task.name)
+    for model in models:
+        TRUST_MODELS.remove(model.name)
 
 
 def parts() -> list[Array]:
@@ -140,7 +173,8 @@ def estimator(**values: Any) -> FederatedKMeans:
 
 def plan_of(**values: Any) -> Plan:
     settings: dict[str, Any] = {"n_clusters": 2, "algorithm": "votes", "epsilon": 5.0, "bounds": ((-1.0,), (1.0,))}
-    config = algorithms.parse_run(**settings | {"n_examples": 900} | values)
+    given = settings | {"n_examples": 900} | values
+    config = parse_run(**{name: value for name, value in given.items() if name != "n_clusters" or value is not None})
     return draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
 
 
@@ -218,5 +252,140 @@ def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> 
         require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
 
 
-def step_state(plan: Plan) -> ClusterState:
+def step_state(plan: Plan) -> State:
     return build_algorithm(plan).initial_state(plan.seed, None)
+
+
+# -- a statistic that is no clustering ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HistogramOptions(Options):
+    n_bins: int = whole(4, 1, 4, "bins of the first column", most=1_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Task):
+    """Rows by the first column."""
+
+    name = "histogram"
+    options: HistogramOptions = HistogramOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        n = self.options.n_bins
+        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True)
+        (blocks,) = allocate(known, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
+
+        def statistic(points: Array, state: State) -> Sequence[Array]:
+            bins = np.minimum((points[:, 0] + 1.0) / 2.0 * n, n - 1).astype(int)
+            return [np.bincount(bins, minlength=n).astype(float)]
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            return state.changed(histogram=released["rows"])
+
+        def start(seed: int, server_points: Array | None = None, /) -> State:
+            return State({})
+
+        return Algorithm(self.name, (PrivateSum("histogram", blocks, statistic, advance),), start)
+
+
+@pytest.mark.parametrize("model", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("masking", [True, False])
+def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bool) -> None:
+    register(Histogram)
+    try:
+        config = parse_run(
+            algorithm="histogram", n_bins=2, bounds=((-1,), (1,)), epsilon=5.0, trust=model, masking=masking
+        )
+        plan = draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
+        verify_plan(load_plan(dump_plan(plan)))
+        found = run_direct(plan, [round_to_grid(part) for part in parts()])
+        assert found.result["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
+        report = build_report(found.plan, found.attempts)
+        assert report.is_private is masking
+        assert report.epsilon == pytest.approx(5.0, rel=1e-3)
+        assert "one row is in one bin" in report.releases[0].theorem
+        assert report.algorithm == "histogram"
+    finally:
+        TASKS.remove("histogram")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"private_bounds": True},
+            "bounds are 'private', or rows are to be counted, but 'histogram' does not",
+        ),
+        ({"evaluation": "private"}, "evaluation is 'private', but 'histogram' has none: leave evaluation out"),
+        (
+            {"n_clusters": 3},
+            "n_clusters is 3, but the algorithm is 'histogram', which has no such option",
+        ),
+    ],
+)
+def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence: str) -> None:
+    register(Histogram)
+    try:
+        with pytest.raises(ConfigurationError, match=sentence):
+            plan_of(**{"algorithm": "histogram", "trust": "central", "n_clusters": None} | values)
+    finally:
+        TASKS.remove("histogram")
+
+
+# -- its option ---------------------------------------------------------------------------------------------------
+
+
+def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> None:
+    assert plan_of(pull=0.2).config.pull == 0.2
+    assert plan_of().config.pull == 0.1
+    with pytest.raises(ConfigurationError, match=r"pull is 2\.0, but it must be a finite number between 0 and 1: give"):
+        plan_of(pull=2.0)
+    with pytest.raises(ConfigurationError, match=r"pull is 0\.2, but the algorithm is 'glloyd', which has no such"):
+        plan_of(pull=0.2, algorithm="glloyd", trust="central")
+    plan = plan_of(pull=0.2)
+    assert load_plan(dump_plan(plan)) == plan
+
+
+def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
+    blob = dump_plan(plan_of())
+    TASKS.remove("votes")
+    try:
+        load_plan.cache_clear()
+        with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install the"):
+            load_plan(blob)
+    finally:
+        register(Votes)
+
+
+class FakePoint:
+    """What an installed package offers."""
+
+    def __init__(self, name: str, item: object) -> None:
+        self.name, self._item = name, item
+
+    def load(self) -> object:
+        return self._item
+
+
+def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def points(group: str) -> list[FakePoint]:
+        asked.append(group)
+        return [FakePoint("elsewhere", Votes)]
+
+    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
+    registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
+    registry.add("votes", Votes)
+    assert registry["votes"] is Votes
+    assert asked == []
+    assert registry["elsewhere"] is Votes
+    assert "nowhere" not in registry
+    assert list(registry) == ["votes", "elsewhere"]
+    assert asked == ["flwr_dpkmeans.tasks"]
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ConfigurationError, match="'votes' is registered already: choose another name"):
+        register(dataclass(frozen=True, kw_only=True)(type("Again", (Votes,), {"name": "votes"})))

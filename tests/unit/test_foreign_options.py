@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, options_of, parse_run
-from flwr_dpkmeans.config import KMeansConfig
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import STRATEGIES
+from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.options import option_defaults, options_of, parse_run
 from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.sums.task import Run
 
 BOUNDS = (0.0, 1.0)
 PARTS = [np.random.default_rng(i).uniform(0, 1, (100, 2)) for i in range(3)]
@@ -65,7 +67,7 @@ def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
     return FederatedKMeans(3, algorithm=algorithm, **(given | {"engine": "direct"} | values))
 
 
-def of_flwr_run(algorithm: str, **values: Any) -> KMeansConfig:
+def of_flwr_run(algorithm: str, **values: Any) -> Run:
     keys = {name.replace("_", "-"): value for name, value in values.items()}
     if "budget-shares" in keys:
         keys["budget-shares"] = ",".join(map(str, keys["budget-shares"]))
@@ -76,7 +78,7 @@ def of_flwr_run(algorithm: str, **values: Any) -> KMeansConfig:
 
 def test_every_option_that_not_all_have_is_tried_here() -> None:
     of_some = set().union(*map(options_of, (*ALGORITHMS, *NOT_FEDERATED)))
-    assert of_some == set(OTHERS) <= {field.name for field in fields(KMeansConfig)}
+    assert of_some == set(OTHERS) <= set(option_defaults())
 
 
 @pytest.mark.parametrize(("algorithm", "option"), FOREIGN)
@@ -151,9 +153,11 @@ def test_an_evaluation_share_of_an_exact_evaluation_is_refused() -> None:
 def test_a_comparison_gives_each_algorithm_only_its_own_options() -> None:
     options = {"n_clusters": 3, "alpha": 0.6, "packing": "halve", "n_init": 5}
     request = PlanningRequest(1_000, 2, 3, options, algorithms=("proxy_lloyd", "fastlloyd", "glloyd"))
-    assert [request.config(name).alpha for name in request.algorithms] == [0.8, 0.6, 0.8]
-    assert [request.config(name).packing.value for name in request.algorithms] == ["bisect", "halve", "halve"]
-    assert [request.config(name).n_init for name in request.algorithms] == [5, 20, 20]
+    given = [{"n_init": 5}, {"alpha": 0.6, "packing": PackingMethod.HALVE}, {"packing": PackingMethod.HALVE}]
+    tasks = [request.config(name).task for name in request.algorithms]
+    assert [task.options for task in tasks] == [
+        replace(task.option_class()(), **own) for task, own in zip(tasks, given, strict=True)
+    ]
 
 
 def test_a_comparison_refuses_what_none_of_the_compared_has() -> None:

@@ -14,30 +14,30 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import KMeansConfig, parse_config
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.defaults import counted_examples
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, worst_case
 from flwr_dpkmeans.sums.limits import MAX_VECTOR_LENGTH
-from flwr_dpkmeans.sums.plan import Box, Plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.task import Run, ServerFacts
 from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225
 
 
-def config(**values: Any) -> KMeansConfig:
+def config(**values: Any) -> Run:
     return parse_config(**({"n_clusters": 3, "bounds": BOX, "n_examples": 1000} | values))
 
 
@@ -281,7 +281,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
     assert costs[1, 2] > 1.009 * max(costs[1, 1], costs[2, 2])
     assert plan.epsilon_worst_case >= costs[1, 2]
     assert plan.epsilon_worst_case <= 1.3 * costs[1, 2]
-    once = replace(plan, config=replace(plan.config, max_retries=1))
+    once = replace(plan, config=plan.config.changed(max_retries=1))
     # Which of them is repeated may follow from what was released: the price holds for both at once.
     assert once.epsilon_worst_case > max(price(once.events([1, 2, index]), once.delta) for index in (1, 2))
     assert once.epsilon_worst_case <= 1.3 * price(once.events([1, 2, 2]), once.delta)
@@ -392,13 +392,13 @@ def test_plan_is_preliminary_until_rows_and_width_are_known() -> None:
 
 @pytest.mark.parametrize(("released", "n"), [(999.6, 1000), (1000.4, 1000), (3.2, 3)])
 def test_released_count_is_rounded(released: float, n: int) -> None:
-    assert counted_examples(released, config(n_examples=None)) == n
+    assert config(n_examples=None).task.counted_examples(released) == n
 
 
 @pytest.mark.parametrize("released", [2.4, 0.0, -17.0])
 def test_released_count_below_k_is_refused(released: float) -> None:
     with pytest.raises(PlanError, match=r"about \d rows, but 3 clusters need at least as many: choose fewer"):
-        counted_examples(released, config(n_examples=None))
+        config(n_examples=None).task.counted_examples(released)
 
 
 # -- delta, cohort, limits ----------------------------------------------------------------------------------------
@@ -601,34 +601,50 @@ PLANS = {
 # What the sender may choose freely: nothing in the plan follows from it. The digest in every reply covers it.
 FREE = {
     *("run_id", "n_clients", "seed"),
-    *(f"config.{name}" for name in ("min_clients", "max_retries", "bounds.0.0", "bounds.1.0")),
+    *(f"config.settings.{name}" for name in ("min_clients", "max_retries", "bounds.0.0", "bounds.1.0")),
 }
 # Options of FedDP-KMeans.
 FREE |= {
-    *("config.lloyd_share", "config.n_init", "config.margin", "config.examples_per_client"),
-    *("config.client_sampling_rate", "config.weight_threshold"),
+    *(
+        "config.task.options.lloyd_share",
+        "config.task.options.n_init",
+        "config.task.options.margin",
+        "config.settings.examples_per_client",
+    ),
+    *("config.settings.client_sampling_rate", "config.task.options.weight_threshold"),
 }
 # So is an option that an algorithm does not use, and what the mod compares with the released count and its own table.
 UNUSED = {
-    "proxy_lloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
-    "fastlloyd": {"config.count_share", "config.bounds_share"},
-    "glloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
-    "sulloyd": {"config.alpha", "config.count_share", "config.bounds_share"},
-    "lloyd": {"config.alpha", "config.count_share", "config.bounds_share", "config.epsilon", "config.n_examples"},
-    "counted": {"config.alpha", "n_examples", "config.bounds_share"},
-    "preliminary": {"config.alpha", "config.n_clusters", "n_features", "config.bounds_share"},
+    "proxy_lloyd": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
+    "fastlloyd": {"config.settings.count_share", "config.settings.bounds_share"},
+    "glloyd": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
+    "sulloyd": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
+    "lloyd": {
+        "config.task.options.alpha",
+        "config.settings.count_share",
+        "config.settings.bounds_share",
+        "config.settings.epsilon",
+        "config.settings.n_examples",
+    },
+    "counted": {"config.task.options.alpha", "n_examples", "config.settings.bounds_share"},
+    "preliminary": {
+        "config.task.options.alpha",
+        "config.task.n_clusters",
+        "n_features",
+        "config.settings.bounds_share",
+    },
     "private bounds": {
-        "config.alpha",
+        "config.task.options.alpha",
         "n_examples",
         *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1)),
     },
-    "declared width": {"config.alpha", "config.count_share", "config.bounds_share"},
-    "large cohort": {"config.alpha", "config.count_share", "config.bounds_share"},
-    "evaluated": {"config.alpha", "config.count_share", "config.bounds_share"},
+    "declared width": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
+    "large cohort": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
+    "evaluated": {"config.task.options.alpha", "config.settings.count_share", "config.settings.bounds_share"},
 }
 for name, unused in UNUSED.items():
     if name != "evaluated":
-        unused |= {"config.evaluation_share", "config.n_classes"}
+        unused |= {"config.settings.evaluation_share", "config.settings.n_classes"}
 
 
 def built(name: str) -> Plan:
@@ -709,11 +725,11 @@ def test_every_tampered_number_is_refused(name: str) -> None:
         (("rounds",), []),
         (("preliminary",), [{"name": "count", "trust": "distributed", "blocks": [], "radius": None}]),
         (("box",), [[-1.0, -1.0], [1.0, 1.0]]),
-        (("config", "private_bounds"), True),
-        (("config", "algorithm"), "glloyd"),
-        (("config", "trust"), "central"),
-        (("config", "trust"), "nobody"),
-        (("config", "n_clusters"), "3"),
+        (("config", "settings", "private_bounds"), True),
+        (("config", "task", "name"), "glloyd"),
+        (("config", "settings", "trust"), "central"),
+        (("config", "settings", "trust"), "nobody"),
+        (("config", "task", "n_clusters"), "3"),
         (("config",), None),
     ],
 )
@@ -747,7 +763,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         replace(final, seed=8),
         replace(final, delta=2e-6),
         replace(final, preliminary=()),
-        replace(final, config=replace(final.config, epsilon=2.0)),
+        replace(final, config=final.config.changed(epsilon=2.0)),
     ):
         with pytest.raises(ProtocolError, match="the final plan changes what the preliminary plan had fixed"):
             require_successor(before, other)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

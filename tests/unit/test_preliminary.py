@@ -4,41 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
-from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic, take_preliminary
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preliminary
+from flwr_dpkmeans.algorithms.server_starts import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import NoisedVector, ReleasedSum, release, vector_length
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
-from flwr_dpkmeans.sums.plan import Box, Plan, takes_part
+from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import TASKS, Found, ServerFacts, register
 from flwr_dpkmeans.sums.verify import require_successor, require_widened, verify_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
 COUNTING = "counting_packing"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountingPacking(SpherePacking):
+    name = COUNTING
+    needs_n_examples = True
+
+
 @pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def counting() -> Iterator[str]:
     """A registered algorithm that needs N at both units: sphere packing, whose noise comes from `allocate`."""
-    entry = replace(algorithm_entry("sphere_packing"), needs_n_examples=True)
-    monkeypatch.setattr(algorithms, "ALGORITHMS", MappingProxyType({**ALGORITHMS, COUNTING: entry}))
-    return COUNTING
+    register(CountingPacking)
+    yield COUNTING
+    TASKS.remove(COUNTING)
 
 
 def plan_of(
@@ -164,7 +169,7 @@ def test_histograms_wait_for_the_width() -> None:
     require_successor(wider, final)
     for before, after in (
         *((wider, wider), (plan, plan), (plan, final), (plan, replace(wider, seed=8))),
-        (plan, replace(wider, config=replace(wider.config, bounds_share=0.1))),
+        (plan, replace(wider, config=wider.config.changed(bounds_share=0.1))),
         (plan, replace(wider, box=BOX)),
     ):
         with pytest.raises(ProtocolError, match="with the tables' width changes"):
@@ -196,7 +201,7 @@ def test_a_box_beside_declared_bounds_is_refused() -> None:
 @pytest.mark.parametrize("name", ["data_radius", "outer_product_bound", "means_bound"])
 def test_distances_in_unknown_units_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is 1.5, in the units of the data"):
-        plan_of(algorithm="sphere_packing", **{name: 1.5})
+        plan_of(algorithm="feddp_kmeans", **{name: 1.5})
 
 
 def test_server_data_make_private_bounds_needless() -> None:

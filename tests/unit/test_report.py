@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results import picture, writer

@@ -7,7 +7,6 @@ import logging
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from flwr.app import Context, RecordDict
 from flwr.common.config import fuse_dicts, parse_config_args
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
+from flwr_dpkmeans.algorithms.fastlloyd import Schedule
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
-from flwr_dpkmeans.config import CLIP_BOUNDS, DEFAULT_MAX_CLUSTERS, KMeansConfig, NoiseFamily, Schedule
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
@@ -28,12 +29,14 @@ from flwr_dpkmeans.flower import app_data, node, run_config, server_app
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.server_app import RUN_CONFIG_KEYS, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
 from flwr_dpkmeans.kmeans.packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 
 PROJECT = Path(__file__).parents[2]
 
@@ -50,7 +53,7 @@ def defaults() -> dict[str, Any]:
         return dict(tomllib.load(file)["tool"]["flwr"]["app"]["config"])
 
 
-def configured(**values: Any) -> KMeansConfig:
+def configured(**values: Any) -> Run:
     given = {key.replace("_", "-"): value for key, value in values.items()}
     return strategy_from_run_config(defaults() | {"num-clients": 10} | given).config
 
@@ -80,8 +83,10 @@ def test_defaults_are_the_main_job() -> None:
 def test_zero_empty_and_minus_one_mean_automatic() -> None:
     config = configured(data="table.csv", bounds="0,1")
     assert config.n_examples is config.n_features is config.max_iter is config.delta is None
-    assert config.max_epsilon is config.post_processing is config.random_state is config.max_silent is None
+    assert config.max_epsilon is config.random_state is config.max_silent is None
     assert config.random_state is None
+    config = configured(algorithm="fastlloyd", data="table.csv", bounds="0,1")
+    assert config.post_processing is config.max_iter is None
 
 
 def test_only_a_simulation_knows_how_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,10 +191,8 @@ def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
 
 def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
     named = [key.replace("-", "_") for key in FEDDP if key not in ("algorithm", "unit", "trust")]
-    config = configured()
-    assert {name: getattr(config, name) for name in named} == {
-        field.name: field.default for field in fields(KMeansConfig) if field.name in named
-    }
+    config = configured(algorithm="feddp_kmeans")
+    assert {name: getattr(config, name) for name in named} == {name: option_defaults()[name] for name in named}
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))

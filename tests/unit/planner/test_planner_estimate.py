@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flwr_dpkmeans import FederatedKMeans, algorithms
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms.dplloyd import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 from flwr_dpkmeans.planner.estimate import (
@@ -22,6 +23,7 @@ from flwr_dpkmeans.planner.estimate import (
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.task import TASKS, register
 
 
 def request_of(n: int = 10_000, d: int = 3, clients: int = 3, **changes: Any) -> PlanningRequest:
@@ -126,11 +128,18 @@ def test_candidates_follow_from_the_registry() -> None:
     assert request_of(unit="client").candidates() == ("proxy_lloyd", "sphere_packing")
 
 
-def test_a_new_algorithm_is_a_candidate_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = {**algorithms.ALGORITHMS, "new_lloyd": algorithms.ALGORITHMS["glloyd"]}
-    monkeypatch.setattr(algorithms, "ALGORITHMS", registry)
-    assert "new_lloyd" in request_of().candidates()
-    assert request_of().draft("new_lloyd").is_final
+@dataclass(frozen=True, kw_only=True)
+class NewLloyd(GLloyd):
+    name = "new_lloyd"
+
+
+def test_a_new_algorithm_is_a_candidate_once_it_is_registered() -> None:
+    register(NewLloyd)
+    try:
+        assert "new_lloyd" in request_of().candidates()
+        assert request_of().draft("new_lloyd").is_final
+    finally:
+        TASKS.remove("new_lloyd")
 
 
 def test_a_private_count_is_one_more_round_and_costs_its_share() -> None:

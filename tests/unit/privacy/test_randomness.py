@@ -20,9 +20,9 @@ import pytest
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from flwr_dpkmeans.config import parse_config
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.defaults import resolve_delta
 
 

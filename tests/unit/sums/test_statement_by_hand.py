@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.privacy.composition import compose_epsilon
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, is_private_plan
+from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 

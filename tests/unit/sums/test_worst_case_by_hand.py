@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.server_points import ServerFacts
-from flwr_dpkmeans.config import parse_config
-from flwr_dpkmeans.privacy.composition import compose_epsilon
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease, SampledGaussianRelease, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.task import ServerFacts
 
 
 def plan_of(**values: Any) -> Plan:

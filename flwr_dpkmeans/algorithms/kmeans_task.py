@@ -1,0 +1,218 @@
+"""What every clustering has: k, private discovery of count and bounds, private evaluation, and what a state may be."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, replace
+from typing import Any
+
+from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS
+from flwr_dpkmeans.algorithms.measure_round import (
+    admits_evaluation,
+    evaluation_blocks,
+    evaluation_round,
+    result_extras,
+)
+from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
+from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
+from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.round import Array, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings, flag, whole
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+
+DEFAULT_MAX_CLUSTERS = 20
+"""Largest number of clusters that ``n_clusters="auto"`` considers."""
+MOST_CELLS = 100_000
+"""Clusters times classes: every client matches the two and writes the table down."""
+_MOST_RESTARTS = 10**8
+_MOST_SAMPLED_ROUNDS = 50
+_COUNTS = ("counts", "indicators")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansTask(Task):
+    """A clustering into at most k groups.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters, k >= 1; the largest one if it is to be chosen.
+    choose_n_clusters : bool
+        Let the algorithm choose the number of clusters, up to `n_clusters`.
+    """
+
+    n_clusters: int = whole(MISSING, 1, 10, "number of clusters", most=100_000)
+    choose_n_clusters: bool = flag(False, "let the algorithm choose the number of clusters, up to n_clusters")
+
+    chooses = False
+    """Whether it can choose the number of clusters."""
+    starts_private = False
+    """Whether its result is private before any Lloyd round, so that there may be none."""
+
+    def longest(self) -> Task:
+        """With as many Lloyd rounds as estimates come to."""
+        if "max_iter" not in self.options.__dataclass_fields__:
+            return self
+        changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
+        return replace(self, options=replace(self.options, **changes))
+
+    @property
+    def least_rows(self) -> int:
+        """One for each cluster."""
+        return self.n_clusters
+
+    # -- what is released besides -------------------------------------------------------------------------------
+
+    def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+        """A private count and histograms of the columns' ranges; see `discovery`."""
+        return preliminary_rounds(config, delta=delta, n_features=n_features)
+
+    def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
+        """One client's count and histograms."""
+        return preliminary_statistic(plan, index, points, found.ranges)
+
+    def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+        """N and the box, from noisy count and histograms."""
+        return take_preliminary(plan, index, released, found)
+
+    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
+        """Refuse a box that no histogram can have led to."""
+        require_box(config, box, n_features)
+
+    def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
+        """Cost, clipped rows, and clusters by label."""
+        return evaluation_blocks(config, multiplier)
+
+    def evaluation_round(self, known: Known) -> PrivateSum:
+        """Measure the centroids that the algorithm ended with."""
+        return evaluation_round(known)
+
+    # -- what is refused ----------------------------------------------------------------------------------------
+
+    def check(self, settings: Settings) -> None:
+        """Refuse too few rows, tables of too many cells, and clip bounds in units that are not known yet."""
+        k, n, classes = self.n_clusters, settings.n_examples, settings.n_classes
+        for name in ("data_radius", "outer_product_bound", "means_bound"):
+            given = getattr(self.options, name, None)
+            if settings.private_bounds and given is not None:
+                raise ConfigurationError(
+                    f"{name} is {given}, in the units of the data, but with private bounds the box that "
+                    f"data are scaled to is not known before the run: leave {name} out, or give bounds."
+                )
+        if k * classes > MOST_CELLS:
+            raise ConfigurationError(
+                f"{k} clusters and {classes} classes make a table of {k * classes} cells, but it may "
+                f"have at most {MOST_CELLS}: lower n_classes, or leave it out."
+            )
+        if n is not None and n < k:
+            raise ConfigurationError(
+                f"n_examples is {n}, but {k} clusters need at least as many rows: choose fewer clusters or add data."
+            )
+
+    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+        """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
+        rounds = self.max_rounds
+        if rounds == 0 and not self.starts_private:
+            raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
+        if settings.client_sampling_rate < 1.0 and (rounds or 0) > _MOST_SAMPLED_ROUNDS:
+            raise ConfigurationError(
+                f"max_iter is {rounds}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
+                "Lloyd rounds can be priced in reasonable time: give fewer."
+            )
+
+    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+        """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
+        paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
+        if paper and shared_noise and self.trust == "distributed":
+            other = "" if self.choose_n_clusters else ", or trust='central'"
+            raise ConfigurationError(
+                "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
+                f"choose noise_kind='gaussian'{other}."
+            )
+        if self.choose_n_clusters and not (shared_noise and self.chooses):
+            raise ConfigurationError(
+                f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
+                "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "
+                "n_clusters."
+            )
+
+    def counted_examples(self, released_count: float) -> int:
+        """The N of the plan, from the released count; see `Task.counted_examples`."""
+        n = max(1, round(released_count))
+        if n < self.n_clusters:
+            raise PlanError(
+                f"the private count found about {n} rows, but {self.n_clusters} clusters need at least as many: choose "
+                "fewer clusters or add data."
+            )
+        return n
+
+    def require_bearable(self, plan: Plan) -> None:
+        """Refuse points that a client would cluster for hours: a hostile server says how many there are."""
+        if plan.public_points is None:
+            return
+        work = plan.public_points.n_points * self.n_clusters * getattr(self.options, "n_init", 1)
+        if work > _MOST_RESTARTS:
+            raise ProtocolError(
+                f"the plan asks every client for {work} distances in each step of k-means, but at most "
+                f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
+            )
+
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Whether a state has centroids of the plan's shape that are exact, and beside them just what is read."""
+        if not {"centroids", "counts"} <= set(state.arrays) or state.centroids.ndim != 2:
+            return False
+        n_clusters, width = state.centroids.shape
+        if state.counts.shape != (n_clusters,):
+            return False
+        fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters
+        if step is not None:
+            fits = fits and super().admits(plan, step, state)
+        else:
+            # The result comes with the cost curve where the run chose the number of clusters.
+            known = set(result_extras(plan.config))
+            fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
+            fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], self.n_clusters))
+            unmeasured = plan.settings.evaluation is Evaluation.NONE
+            fits = fits and (unmeasured or admits_evaluation(plan.config, state))
+        return fits and has_exact_centroids(state)
+
+    # -- what is told -------------------------------------------------------------------------------------------
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where a cluster's noise is as large as the cluster."""
+        by_client = plan.settings.unit is PrivacyUnit.CLIENT
+        units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
+        std = _counts_std(plan)
+        if units is None or std < units / self.n_clusters:
+            return ()
+        return (
+            f"The noise on each cluster's count (standard deviation {std:.3g}) is no smaller than the "
+            f"{units / self.n_clusters:.3g} {'clients' if by_client else 'rows'} that a cluster has on average: the "
+            "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
+        )
+
+    def server_points_words(self, plan: Plan) -> str:
+        """What clients see of the server's points where these stay on the server."""
+        k, width = self.n_clusters, plan.n_features or 0
+        if any(planned.name == "weights" for planned in plan.rounds):
+            shown = f"their projection onto at most {min(k, width)} of {width} directions"
+            away = ", which gives them away" if k >= width else ""
+            return f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
+        return (
+            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
+            "'server_kmeans++' some of the points themselves)"
+        )
+
+
+def _counts_std(plan: Plan) -> float:
+    """Standard deviation on a cluster's count in the last round that has one; 0 without."""
+    for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
+        for block in planned.blocks:
+            if block.name in _COUNTS:
+                return plan.released_std(planned, block)
+    return 0.0

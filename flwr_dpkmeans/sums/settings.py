@@ -1,0 +1,404 @@
+"""What every run has, whatever it computes: budget, unit, trust, bounds, cohort; and how one option is checked.
+
+An option is declared once, as a field with its range and its description (`whole`, `real`, `choice`, `flag`). All of
+it is public: it travels to every client inside the plan, so what a client builds from it is bounded here.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.privacy.noise import NoiseKind
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+RECOVER_ABOVE = 100
+"""Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
+EnumT = TypeVar("EnumT", bound=Enum)
+OptionsT = TypeVar("OptionsT", bound="Options")
+Box = tuple[tuple[float, ...], tuple[float, ...]]
+"""Lower and upper bounds, one pair for each feature (or one for all), in the units of the data."""
+
+
+class Evaluation(Enum):
+    """Metrics of the result: none, one more private round, or exact sums, which only a simulation may release."""
+
+    NONE = "none"
+    PRIVATE = "private"
+    EXACT = "exact"
+
+
+class Dropout(Enum):
+    """What happens when clients fall silent: the sum is asked for again without them, or recovered from key shares."""
+
+    RETRY = "retry"
+    RECOVER = "recover"
+
+
+# -- one option ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one option is read and checked.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice.
+    check : callable
+        ``check(name, value)``: one `ConfigurationError` with value, bound and mend.
+    about : str
+        One line for people.
+    optional : bool
+        Whether None stands for "automatic".
+    """
+
+    read: Callable[[str, Any], Any]
+    check: Callable[[str, Any], None]
+    about: str
+    optional: bool = False
+
+
+def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
+    """Declare an option that is an integer of at least `low` and at most `most`; optional if its default is None."""
+
+    def read(_: str, value: Any) -> Any:
+        return value if isinstance(value, bool) else as_integer(value)
+
+    def check(name: str, value: Any) -> None:
+        require_integer(name, value, low, example)
+        if most is not None and value > most:
+            raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
+
+    return _declared(default, read, check, about)
+
+
+def real(default: Any, low: float, high: float, example: str, about: str) -> Any:
+    """Declare an option that is a number in the open interval (low, high); optional if its default is None."""
+
+    def check(name: str, value: Any) -> None:
+        require_real(name, value, low, high, example)
+
+    return _declared(default, lambda _, value: as_real(value), check, about)
+
+
+def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
+    """Declare an option that is a member of an enumeration; optional if its default is None."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"{name} is {value!r}, but it must be a {kind.__name__}: use parse_config.")
+
+    return _declared(default, lambda name, value: member(name, value, kind), check, about)
+
+
+def flag(default: bool, about: str) -> Any:
+    """Declare an option that is True or False."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{name} is {value!r}, but it must be a boolean: give True or False.")
+
+    return _declared(default, lambda _, value: value, check, about)
+
+
+def option(
+    default: Any, check: Callable[[str, Any], None], about: str, read: Callable[[Any], Any] | None = None
+) -> Any:
+    """Declare an option with a check of its own."""
+    return _declared(default, lambda _, value: value if read is None else read(value), check, about)
+
+
+def _declared(default: Any, read: Callable[[str, Any], Any], check: Callable[[str, Any], None], about: str) -> Any:
+    """A field with its rule; one whose default is None may be left to the run."""
+    return field(default=default, metadata={"rule": Rule(read, check, about, optional=default is None)})
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that belong together: frozen, each checked by its own field's rule."""
+
+    # A plan with options that its task does not have is malformed: a client would ignore what others may not.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            rule, value = rule_of(one), getattr(self, one.name)
+            if rule is not None and not (value is None and rule.optional):
+                rule.check(one.name, value)
+
+    @classmethod
+    def parse(cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+        """Build from plain values: strings for choices, whole floats for integers, any real for a float."""
+        rules = {one.name: rule_of(one) for one in fields(cls)}
+        read = {
+            name: value
+            if (rule := rules[name]) is None or (value is None and rule.optional)
+            else rule.read(name, value)
+            for name, value in values.items()
+        }
+        return cls(**read)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every option that may be left out, with its default."""
+        return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
+
+
+def rule_of(one: Field[Any]) -> Rule | None:
+    """The rule of an option's field."""
+    return one.metadata.get("rule")
+
+
+# -- what every run has -------------------------------------------------------------------------------------------
+
+
+def _require_name(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a name: give a string.")
+
+
+@dataclass(frozen=True)
+class Settings(Options):
+    """What every run has, whatever it computes.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is of the wrong type or out of range, or if two do not go together.
+
+    Examples
+    --------
+    >>> Settings(bounds=((-1.0,), (1.0,))).unit.value
+    'record'
+    """
+
+    bounds: Box
+    epsilon: float = real(1.0, 0.0, math.inf, "1.0", "cost of a run without dropouts")
+    delta: float | None = real(
+        None,
+        0.0,
+        1.0,
+        "1e-6",
+        "of the guarantee; automatic: 1/(N ln N) if N is declared, else 1e-6, which a private count may lower",
+    )
+    unit: PrivacyUnit = choice(PrivacyUnit, PrivacyUnit.RECORD, "what is protected: one row, or all rows of one client")
+    trust: str = option("oblivious", _require_name, "name of a registered trust model")
+    noise: NoiseKind = choice(NoiseKind, NoiseKind.SECURE, "secure, or seeded for simulations")
+    n_examples: int | None = whole(
+        None, 1, 1000, "number of rows in all, if it is public; automatic: estimated privately", most=10**15
+    )
+    n_features: int | None = whole(
+        None, 1, 2, "width of the table; automatic: asked from the clients (it is schema, not data)", most=65_536
+    )
+    random_state: int | None = whole(
+        None, 0, 7, "seed of the public randomness (and of the noise, if that is seeded); automatic: drawn for the run"
+    )
+    n_clients: int | None = whole(None, 2, 10, "cohort to wait for; automatic: whoever is there")
+    min_clients: int = whole(2, 2, 2, "smallest cohort whose sum is released")
+    max_silent: int | None = whole(
+        None,
+        0,
+        1,
+        "clients that may collude or fall silent; automatic: with dropout 'retry' 0 up to 32 clients, above that a "
+        "tenth of them, at most 20; with 'recover' an eighth of them, at least 1",
+    )
+    max_retries: int = whole(
+        1, 0, 1, "attempts that may follow a dropout; what they can cost is charged beforehand", most=1_000
+    )
+    max_epsilon: float | None = real(
+        None, 0.0, math.inf, "2.0", "refuse a plan whose worst case (all retries used) costs more"
+    )
+    count_share: float = real(0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes")
+    feature_names: tuple[str, ...] = ()
+    allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
+    examples_per_client: int = whole(
+        50,
+        1,
+        50,
+        "declared number of rows of a client, for the clip bounds of client-level privacy; a private count counts no "
+        "more of each",
+        most=10_000_000,
+    )
+    client_sampling_rate: float = real(
+        1.0, 0.0, math.inf, "0.1", "client level: each client takes part in a round with this probability"
+    )
+    masking: bool = flag(True, "False turns masks off, in simulation without Flower only")
+    private_bounds: bool = flag(False, "let private histograms find each column's range; bounds are the public domain")
+    bounds_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that these histograms take together")
+    evaluation: Evaluation = choice(Evaluation, Evaluation.NONE, "whether one more round measures the result")
+    evaluation_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes")
+    n_classes: int = whole(
+        0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=100_000
+    )
+    evaluation_radius: float | None = real(
+        None,
+        1e-6,
+        1e6,
+        "0.5",
+        "distance, in scaled units, at which an evaluation clips rows",
+    )
+    dropout: Dropout | None = choice(
+        Dropout,
+        None,
+        "what happens when clients fall silent; automatic: recover in deployments of more than 100 clients, else retry",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_bounds(self.bounds, self.n_features)
+        require_names(self.feature_names, len(self.bounds[0]), self.n_features)
+        self._require_room()
+        require_sampling(self.client_sampling_rate, self.unit)
+        n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
+        if by_record and self.delta is not None and n is not None and self.delta >= 1.0 / n:
+            raise ConfigurationError(
+                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a run may publish "
+                "whole rows: leave delta unset for 1/(N ln N)."
+            )
+        if self.n_clients is not None and self.n_clients < self.min_clients:
+            raise ConfigurationError(
+                f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
+                "start more clients or lower min_clients."
+            )
+
+    def dropout_of(self, n_clients: int) -> Dropout:
+        """What happens when clients fall silent: as given, else by the size of the cohort."""
+        if self.dropout is not None:
+            return self.dropout
+        return Dropout.RECOVER if n_clients > RECOVER_ABOVE else Dropout.RETRY
+
+    def preliminary_share(self, *, counts: bool) -> float:
+        """Share of the budget that the releases before the task's own take, with a private count or without."""
+        count = self.count_share if counts and self.n_examples is None else 0.0
+        return count + (self.bounds_share if self.private_bounds else 0.0)
+
+    def reserved_share(self, *, counts: bool) -> float:
+        """Share of the budget that is not the task's own: of releases before it, and of a private evaluation."""
+        evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+        return self.preliminary_share(counts=counts) + evaluated
+
+    def _require_room(self) -> None:
+        """Refuse shares that leave the task nothing, and an exact evaluation that would miss clients."""
+        if self.reserved_share(counts=True) >= 1.0:
+            raise ConfigurationError(
+                f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, "
+                "but they must leave the algorithm a part of the budget: give smaller ones."
+            )
+        if self.evaluation is Evaluation.EXACT and self.client_sampling_rate < 1.0:
+            raise ConfigurationError(
+                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients "
+                "sit out: choose evaluation='private' or leave the rate at 1."
+            )
+
+
+# -- what values must be like -------------------------------------------------------------------------------------
+
+
+def require_names(names: tuple[str, ...], n_bounds: int, n_features: int | None) -> None:
+    """One sentence for names of columns of which there are too many or too few, or two of which are the same."""
+    if len(set(names)) != len(names):
+        twice, times = Counter(names).most_common(1)[0]
+        raise ConfigurationError(
+            f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
+        )
+    widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
+    if names and len(widths) > 1:
+        raise ConfigurationError(
+            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: give "
+            "one name for each feature."
+        )
+
+
+def require_sampling(rate: float, unit: PrivacyUnit) -> None:
+    """One sentence for a sampling rate that is no probability, or that would hide no client."""
+    if rate > 1.0:
+        raise ConfigurationError(
+            f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
+        )
+    if rate < 1.0 and unit is not PrivacyUnit.CLIENT:
+        raise ConfigurationError(
+            f"client_sampling_rate is {rate:g}, but sampling clients amplifies client-level privacy only: choose "
+            "unit='client' or leave the rate at 1."
+        )
+
+
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for one in kind:
+        if one.value == value:
+            return one
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+
+
+def as_integer(value: object) -> object:
+    """Accept NumPy integers and whole floats (a TOML or Hydra number) as integers."""
+    index = getattr(value, "__index__", None)
+    # Truth values of older NumPy have an index.
+    if index is not None and not isinstance(value, np.bool_):
+        return index()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def as_real(value: object) -> object:
+    """Accept integers and NumPy numbers as floats; an integer beyond their range becomes infinite, and is refused."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def require_integer(name: str, value: object, low: int, example: int) -> None:
+    """One sentence for a count that is not an integer of at least `low`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
+
+
+def require_real(name: str, value: object, low: float, high: float, example: str) -> None:
+    """One sentence for a number outside the open interval (low, high)."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
+        least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
+        bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number {bound}: give {example}.")
+
+
+def require_bounds(bounds: object, n_features: int | None) -> None:
+    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
+    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
+        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
+    lower, upper = bounds
+    if len(lower) != len(upper) or not lower:
+        raise ConfigurationError(
+            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
+        )
+    if n_features is not None and len(lower) not in (1, n_features):
+        raise ConfigurationError(
+            f"there are bounds for {len(lower)} features, but the table has {n_features}: give one pair for all "
+            "features or one pair for each."
+        )
+    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if not all(map(is_finite, (low, high))) or not low < high:
+            raise ConfigurationError(
+                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
+                "and below the upper one: swap or widen them, and leave out a constant column."
+            )
+
+
+def is_finite(value: object) -> bool:
+    """Whether a bound is a number at all, and a finite one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

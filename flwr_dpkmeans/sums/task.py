@@ -1,0 +1,495 @@
+"""What a run computes: a `Task`, handed in by whoever knows an algorithm, and the registry that plans name it from.
+
+Nothing in this room looks an algorithm up to ask about it: the plan holds the task, and the task answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
+from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.sums.registry import Registry
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.state import State
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+
+CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")
+"""Names of the norms that statistics can be clipped to."""
+MAX_SERVER_POINTS = 2**17
+"""A client's work and memory grow with their number, and a plan may come from a hostile server."""
+
+
+class ServerData(Enum):
+    """Whether a task uses the server's own points: not, only bounds that follow from them, or the points too."""
+
+    NONE = "none"
+    BOUNDS = "bounds"
+    OPTIONAL = "optional"
+    NEEDED = "needed"
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """Public numbers that follow from the server's points; all in the scaled box [-1, 1]^d.
+
+    Parameters
+    ----------
+    n_points : int
+        Number of server points.
+    centre : tuple of float, (n_features,)
+        Their mean, on the grid; rows are taken relative to it.
+    data_radius : float
+        Rows are clipped to this distance from the centre.
+    outer_product_bound : float
+        Frobenius norm that one unit adds to the outer product.
+    weights_bound, means_bound, indicators_bound : float
+        Norms of a client's histogram, group means and indicators (client level).
+    """
+
+    n_points: int
+    centre: tuple[float, ...]
+    data_radius: float
+    outer_product_bound: float
+    weights_bound: float = 1.0
+    means_bound: float = 1.0
+    indicators_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in CLIP_BOUNDS:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ConfigurationError(f"{name} is {value!r}, but it must be positive and finite: give another one.")
+        if self.n_points > MAX_SERVER_POINTS:
+            raise ConfigurationError(
+                f"the server has {self.n_points} points, but at most {MAX_SERVER_POINTS} can be weighted: give fewer."
+            )
+        # Off the grid, a client's sums could not be encoded for some data, and that it fails would tell of them.
+        if self.n_points < 0 or not all(abs(value) <= 1.0 and (value * 2.0**16).is_integer() for value in self.centre):
+            raise ConfigurationError("the server data's centre is not on the grid inside the bounds: check the server.")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Everything public that a task's rounds are computed from.
+
+    Parameters
+    ----------
+    config : Run
+        Settings and task.
+    n_examples : int or None
+        Declared or privately estimated number of rows, N; None for tasks that do not need it.
+    n_features : int
+        d.
+    delta : float
+        Of the total guarantee.
+    released_multiplier : float or None
+        Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms,
+        evaluation) together; None if there are none.
+    released_closeness : Closeness
+        Of that noise to a continuous Gaussian.
+    fraction_bits : int
+        Grid of the ring.
+    server : ServerFacts or None
+        What follows from the server's own points, if it has any.
+    noise_factor : float
+        Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
+    n_clients : int
+        Cohort at the start, M.
+    evaluation : tuple of Block
+        What an evaluation after the last round releases; empty if there is none.
+    sampled : tuple of SampledGaussianRelease
+        An evaluation over sampled clients, which has no place in `released_multiplier`.
+    """
+
+    config: Run
+    n_examples: int | None
+    n_features: int
+    delta: float
+    released_multiplier: float | None
+    released_closeness: Closeness
+    fraction_bits: int
+    server: ServerFacts | None = None
+    noise_factor: float = 1.0
+    n_clients: int = 0
+    evaluation: tuple[Block, ...] = ()
+    sampled: tuple[SampledGaussianRelease, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        """What every run has."""
+        return self.config.settings
+
+    @property
+    def options(self) -> Any:
+        """The task's own options; their class is the task's business."""
+        return self.config.task.options
+
+    @property
+    def known_n_examples(self) -> int:
+        """N, which the caller needs."""
+        if self.n_examples is None:
+            raise PlanError(f"{self.config.task.name!r} needs the number of rows: declare n_examples.")
+        return self.n_examples
+
+    @property
+    def counted(self) -> bool:
+        """Whether N was released, so that all plans that may follow from it must be priced together."""
+        return self.n_examples is not None and self.settings.n_examples is None
+
+    @property
+    def n_units(self) -> float:
+        """What sums are taken over: N rows or, at client level, as many clients as take part on average."""
+        if self.settings.unit is PrivacyUnit.CLIENT:
+            return self.n_clients * self.settings.client_sampling_rate
+        return float(self.known_n_examples)
+
+    def released_events(self) -> tuple[Event, ...]:
+        """What is not the task's own, for the accountant: Gaussian releases compose to one."""
+        if self.released_multiplier is None:
+            return self.sampled
+        return (GaussianRelease("other releases", self.released_multiplier, self.released_closeness), *self.sampled)
+
+    def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
+        """Noise multiplier of the task's own rounds: what the preliminary ones leave of (epsilon, delta).
+
+        Under joint Gaussian accounting the squared reciprocals of the multipliers add up.
+        """
+        total = calibrate_gaussian(
+            self.settings.epsilon,
+            self.delta,
+            lambda multiplier: joint_closeness([closeness_at(multiplier), self.released_closeness]),
+        )
+        if self.released_multiplier is None:
+            return total
+        left = total**-2 - self.released_multiplier**-2
+        if left <= 0.0:
+            raise PlanError(
+                "the other releases take the whole budget: lower count_share, bounds_share or evaluation_share."
+            )
+        return 1.0 / math.sqrt(left)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What preliminary releases have told so far.
+
+    Parameters
+    ----------
+    n_examples : int or None
+        The private count.
+    ranges : Box or None
+        Coarse ranges after the first histogram; the box after the second.
+    unclear : tuple of int
+        Columns in none of whose histograms so far anything stood out of the noise.
+    """
+
+    n_examples: int | None = None
+    ranges: Any = None  # Of the task's own kind, with `lower` and `upper`.
+    unclear: tuple[int, ...] = ()
+
+    @property
+    def box(self) -> Box | None:
+        """The ranges as a plan holds them."""
+        return None if self.ranges is None else (self.ranges.lower, self.ranges.upper)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the numbers, equal on all machines that found the same."""
+        return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        By name.
+    """
+
+    arrays: Mapping[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Options, ABC):
+    """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
+
+    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Class attributes:
+
+    Attributes
+    ----------
+    name : str
+        Registered name.
+    title : str
+        One line for logs and reports.
+    noise : NoiseShape
+        Its noise; NONE for a non-private baseline.
+    units : tuple of PrivacyUnit
+        Units of privacy that it supports.
+    trust : str
+        Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``.
+    server_data : ServerData
+        Whether it uses the server's own points.
+    needs_n_examples : bool
+        Whether its rounds depend on the number of rows, where one row is protected.
+    weighs_clients_alike : bool
+        Whether at client level every client adds means over its rows, so that the number of clients is enough.
+
+    Parameters
+    ----------
+    options : Options
+        A subclass names its own class, with a default.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    noise: ClassVar[NoiseShape] = NoiseShape.GAUSSIAN
+    units: ClassVar[tuple[PrivacyUnit, ...]] = (PrivacyUnit.RECORD,)
+    trust: ClassVar[str] = "oblivious"
+    server_data: ClassVar[ServerData] = ServerData.NONE
+    needs_n_examples: ClassVar[bool] = False
+    weighs_clients_alike: ClassVar[bool] = False
+    options: Options = Options()  # noqa: RUF009 - frozen
+
+    @classmethod
+    def option_class(cls) -> type[Options]:
+        """The class of its options."""
+        return type(cls.options)
+
+    @classmethod
+    def own_fields(cls) -> tuple[str, ...]:
+        """Names of its parameters besides the options."""
+        return tuple(one.name for one in fields(cls) if one.name != "options")
+
+    @classmethod
+    def counts(cls, unit: PrivacyUnit) -> bool:
+        """Whether a run must know the number of rows; where clients are protected, their number is what counts."""
+        return cls.needs_n_examples and not (unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike)
+
+    @classmethod
+    def default_trust(cls, *, has_server_data: bool) -> str:
+        """The trust model unless another one is chosen: with optional server points one that leaves them there."""
+        return "distributed" if has_server_data and cls.server_data is ServerData.OPTIONAL else cls.trust
+
+    # -- the computation ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def build(self, known: Known) -> Algorithm:
+        """Return the rounds, functions included, and the start; a pure function of public values."""
+
+    @property
+    def max_rounds(self) -> int | None:
+        """Number of rounds of its own, where an option says it."""
+        rounds: int | None = getattr(self.options, "max_iter", None)
+        return rounds
+
+    def longest(self) -> Task:
+        """The same task with the most rounds that it may come to have."""
+        return self
+
+    @property
+    def least_rows(self) -> int:
+        """Rows that it needs at least."""
+        return 1
+
+    # -- what is released besides -------------------------------------------------------------------------------
+
+    def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+        """Plan the releases that come before round 1; their noise is that of a total delta."""
+        del delta, n_features
+        if config.settings.preliminary_share(counts=self.counts(config.settings.unit)):
+            raise ConfigurationError(
+                f"bounds are 'private', or rows are to be counted, but {self.name!r} does not find them: declare both."
+            )
+        return ()
+
+    def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
+        """One client's exact part of a preliminary release."""
+        raise NotImplementedError
+
+    def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+        """Add what a preliminary release tells to what was known before."""
+        raise NotImplementedError
+
+    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
+        """Refuse a box that no preliminary release can have led to."""
+        if box is not None:
+            raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
+
+    def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
+        """What an evaluation after the last round releases."""
+        del multiplier
+        raise ConfigurationError(
+            f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has none: leave evaluation out."
+        )
+
+    def evaluation_round(self, known: Known) -> PrivateSum:
+        """The round that measures the result."""
+        raise NotImplementedError
+
+    # -- what is refused ----------------------------------------------------------------------------------------
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that do not go together with this task's own parameters, with a sentence."""
+        n = settings.n_examples
+        if n is not None and n < self.least_rows:
+            raise ConfigurationError(
+                f"n_examples is {n}, but {self.name!r} needs at least {self.least_rows}: add data."
+            )
+
+    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+        """Refuse what this task cannot do under a trust model."""
+
+    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+        """Refuse what would become public under a trust model that does not protect it."""
+
+    def counted_examples(self, released_count: float) -> int:
+        """Turn the released private count into the N of the plan: rounded, at least 1; too few are a `PlanError`."""
+        n = max(1, round(released_count))
+        if n < self.least_rows:
+            raise PlanError(f"the private count found about {n} rows, but {self.least_rows} are needed: add data.")
+        return n
+
+    def require_bearable(self, plan: Plan) -> None:
+        """Refuse a received plan whose work with the server's points would keep a client busy for hours."""
+
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Whether a state that the server sent fits a round, or (None) the result."""
+        return step is None or (set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state)))
+
+    # -- what comes of it ---------------------------------------------------------------------------------------
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """What the last state says, for people: by default its arrays as they are, in scaled units."""
+        del plan
+        return Result(dict(state.arrays))
+
+    # -- what is told -------------------------------------------------------------------------------------------
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """What a final plan says against the result before anything is sent."""
+        del plan
+        return ()
+
+    def server_points_words(self, plan: Plan) -> str:
+        """Who sees what of the server's points, after "their owners agreed to this use, and they"."""
+        del plan
+        return "stay on the server, except for their mean and the bounds that follow from them"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """A task of any kind travels with its name; which class that is, the registry says."""
+        from pydantic_core import core_schema
+
+        if cls is not Task:
+            return handler(source)
+        written = core_schema.plain_serializer_function_ser_schema(_written)
+        return core_schema.no_info_plain_validator_function(_read, serialization=written)
+
+
+def _written(task: Task) -> dict[str, Any]:
+    """A task as it stands in a plan."""
+    from pydantic import TypeAdapter
+
+    own: dict[str, Any] = TypeAdapter(type(task)).dump_python(task, mode="json")
+    return {"name": task.name, **own}
+
+
+def _read(value: Any) -> Task:
+    """A task of a plan; a name that nobody registered here, or options that its class refuses, are errors."""
+    if isinstance(value, Task):
+        return value
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError("a task has a name")
+    from pydantic import TypeAdapter
+
+    name = value["name"]
+    if name not in TASKS:
+        # No `ValueError`: the parser would hide the name behind a place in the plan.
+        raise ProtocolError(
+            f"the plan computes {name[:60]!r}, which is not known here: install the package that "
+            "has it, or stop the run."
+        )
+    kind = TASKS[name]
+    own = json.dumps({name: one for name, one in value.items() if name != "name"})
+    task: Task = TypeAdapter(kind).validate_json(own, strict=True)
+    return task
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is asked for: the settings that every run has, and the task.
+
+    Options may be read by their flat names (`run.epsilon`, `run.alpha`, `run.n_clusters`).
+    """
+
+    settings: Settings
+    task: Task
+
+    def __post_init__(self) -> None:
+        self.task.check(self.settings)
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the task."""
+        return self.task.name
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            for holder in (self.settings, self.task, self.task.options):
+                if name in holder.__dataclass_fields__:
+                    return getattr(holder, name)
+        raise AttributeError(f"this run has no option {name!r}")
+
+    def changed(self, **values: Any) -> Run:
+        """The same with other values of some options, by their flat names."""
+        settings, own, options = ({}, {}, {})  # type: dict[str, Any], dict[str, Any], dict[str, Any]
+        for name, value in values.items():
+            if name in self.settings.__dataclass_fields__:
+                settings[name] = value
+            elif name in self.task.__dataclass_fields__:
+                own[name] = value
+            else:
+                options[name] = value
+        task = replace(self.task, **own, options=replace(self.task.options, **options))
+        return Run(replace(self.settings, **settings), task)
+
+
+TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
+"""Every task that a plan may name."""
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Make a task known by its name; usable as a decorator.
+
+    Raises
+    ------
+    ConfigurationError
+        If another one has that name.
+    """
+    TASKS.add(task.name, task)
+    return task
+
+
+def task_class(name: str) -> type[Task]:
+    """Look a task up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
+    if name not in TASKS:
+        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, TASKS)}")
+    return TASKS[name]
