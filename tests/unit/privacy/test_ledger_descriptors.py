@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.ledger_entries import entry
+from support.ledger_entries import entry, verify_ledger
 
 from flwr_dpkmeans.errors import BudgetError
-from flwr_dpkmeans.node.ledger import FileLedger, verify_ledger
+from flwr_dpkmeans.node.ledger import FileLedger
 
 DESCRIPTORS = Path("/proc/self/fd")
 
