@@ -20,7 +20,7 @@ from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from simulations.mixture_runs import (
     DELTA,
     N_CLUSTERS,

@@ -24,8 +24,9 @@ from flwr_dpkmeans.baselines.grid_cover import cover_centres
 from flwr_dpkmeans.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
 from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, CoverageSampler, byte_source
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
-from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.clipping import largest_kept_square
+from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.noise import NoiseSource
 

@@ -12,7 +12,7 @@ import pytest
 
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind

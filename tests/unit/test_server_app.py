@@ -30,7 +30,7 @@ from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
-from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults

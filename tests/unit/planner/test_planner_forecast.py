@@ -16,7 +16,7 @@ import pytest
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
