@@ -18,16 +18,11 @@ from flwr_dpkmeans.errors import LocalMisuseError, require_positive
 
 
 class ForkWatch:
-    """Remembers the numbers of the processes that this one was forked from.
-
-    Attributes
-    ----------
-    repeats : bool
-        Whether this process, or one that it was forked from, has the number of one before it.
-    """
+    """Remembers the numbers of the processes that this one was forked from."""
 
     def __init__(self) -> None:
         self.repeats = False
+        """Whether this process, or one that it was forked from, has the number of one before it."""
         self._numbers: frozenset[int] = frozenset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -89,8 +84,6 @@ class SecureNoise:
     noise. There is no seed, and no way to give one. A first draw imports OpenDP; later draws take about 10 to 20
     microseconds per value. Instances may be shared between threads.
 
-    Notes
-    -----
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
     the number of a process before it (in a PID namespace of its own) is refused. A copy of a running process or machine
@@ -98,12 +91,6 @@ class SecureNoise:
 
     Constant time is not claimed: rejection takes longer for some values than for others, and how long a draw took
     tells something of the noise to whoever can measure it.
-
-    Examples
-    --------
-    >>> noise = SecureNoise()
-    >>> noise.discrete_gaussian(4.0, 3).dtype, noise.is_private
-    (dtype('int64'), True)
     """
 
     @property
@@ -135,17 +122,6 @@ class SeededNoise:
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
     The Gaussians are close to discrete Gaussians in distribution but not exact.
-
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the randomness comes from; anything else is a `LocalMisuseError`.
-
-    Examples
-    --------
-    >>> noise = SeededNoise(np.random.default_rng(0))
-    >>> noise.is_private
-    False
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -162,13 +138,7 @@ class SeededNoise:
         return False
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`.
-
-        Examples
-        --------
-        >>> SeededNoise(np.random.default_rng(0)).discrete_gaussian(100.0, 3)
-        array([ 13, -13,  64])
-        """
+        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`."""
         std, size = _require_scale("std", std, _LARGEST_STD), _require_size(size)
         return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
 
@@ -182,17 +152,7 @@ class SeededNoise:
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     """Return a source of noise: ``SECURE`` for privacy, ``SEEDED`` for experiments, with a `seed` of at least 0.
 
-    Raises
-    ------
-    LocalMisuseError
-        If `kind` is not a NoiseKind, or the seed does not fit it.
-
-    Examples
-    --------
-    >>> noise_source(NoiseKind.SECURE).is_private
-    True
-    >>> noise_source(NoiseKind.SEEDED, seed=7).is_private
-    False
+    A `LocalMisuseError` is raised if `kind` is not a NoiseKind, or the seed does not fit it.
     """
     if kind is NoiseKind.SECURE:
         if seed is not None:

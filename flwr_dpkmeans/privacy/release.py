@@ -198,12 +198,7 @@ def round_events(
     """Describe one aggregation's releases for the accountant; see `Block.event`.
 
     Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
-    they are described as one Gaussian release of the joint multiplier.
-
-    Raises
-    ------
-    PlanError
-        If blocks of a sampled round have noise other than Gaussian.
+    they are described as one Gaussian release of the joint multiplier; other noise is a `PlanError` there.
     """
     if sampling_rate >= 1.0:
         return tuple([block.event(fraction_bits, n_shares) for block in blocks])
@@ -225,27 +220,10 @@ def vector_length(blocks: Sequence[Block]) -> int:
 def draw_noise(
     blocks: Sequence[Block], source: NoiseSource, fraction_bits: int, *, share: float = 1.0
 ) -> NDArray[np.uint64]:
-    """Draw fresh noise for one release, as ring elements.
+    """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Laid end to end in the vector.
-    source : NoiseSource
-        Exact sampler or seeded generator.
-    fraction_bits : int
-        Grid of the ring.
-    share : float
-        Factor on the standard deviation when several clients each add a share (Gaussian only).
-
-    Returns
-    -------
-    ndarray of uint64, (vector_length(blocks),)
-
-    Raises
-    ------
-    PlanError
-        If Laplace noise is asked for in shares.
+    `share` is a factor on the standard deviation when several clients each add a share; of Laplace noise, which cannot
+    be split, it is a `PlanError`.
     """
     parts = []
     for block in blocks:
@@ -316,10 +294,7 @@ class ReleasedSum:
 def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
     """Cut a noised vector into the arrays of the plan's `blocks` of that round, in data units.
 
-    Raises
-    ------
-    PlanError
-        If the vector's length is not the plan's.
+    A `PlanError` is raised if the vector's length is not the plan's.
     """
     if vector.values.shape != (vector_length(blocks),):
         raise PlanError(f"a release has {vector.values.size} entries, but the plan has {vector_length(blocks)}.")
@@ -350,13 +325,6 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
 
     `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
-
-    Examples
-    --------
-    >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S16: one row changes the number of rows by one")
-    >>> block = Block("count", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
-    >>> theorem(block)[:41], theorem(block, shared_noise=True)[-18:]
-    ('one row changes the number of rows by one', '[S16, M1, M3, M4].')
     """
     if block.noise is NoiseShape.NONE:
         return "no noise: the exact sum is released, and nothing is proved [M7]."
