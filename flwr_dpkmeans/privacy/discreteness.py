@@ -24,11 +24,10 @@ probabilities are the same on both sides, is as close as its parts.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real, require_whole
 
 _TAIL = 100.0
 """The additive part of every closeness is exp(-100), 4e-44."""
@@ -155,7 +154,7 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     (2.4e-05, 2.83e-05, True)
     """
     std = _require_at_least("std", std, 1.0, "grid steps: use a finer grid")
-    n = _require_count("n_entries", n_entries, 0)
+    n = require_whole("n_entries", n_entries, 0, "give one such as 1")
     if n == 0:
         return SAME
     precision = 1.0 / (std * std)
@@ -188,8 +187,8 @@ def discrete_gaussian_sum_log_ratio(std_share: float, n_shares: int, n_entries: 
 
     """
     std_share = _require_at_least("std_share", std_share, 0.5, "grid steps: use a finer grid")
-    n_shares = _require_count("n_shares", n_shares, 1)
-    n_entries = _require_count("n_entries", n_entries, 0)
+    n_shares = require_whole("n_shares", n_shares, 1, "give one such as 2")
+    n_entries = require_whole("n_entries", n_entries, 0, "give one such as 1")
     rate = 2.0 * math.pi**2 * std_share * std_share
     return 5.0 * n_entries * math.fsum(math.exp(-rate * k / (k + 1)) for k in range(1, n_shares))
 
@@ -200,12 +199,3 @@ def _require_at_least(name: str, value: float, bound: float, mend: str) -> float
     if number < bound:
         raise LocalMisuseError(f"{name} is {number}, but it must be at least {bound} {mend}.")
     return number
-
-
-def _require_count(name: str, value: int, bound: int) -> int:
-    """Return `value` as an int, or raise if it is not a whole number of at least `bound`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < bound:
-        raise LocalMisuseError(
-            f"{name} is {value!r}, but it must be a whole number of at least {bound}: give one such as {bound + 1}."
-        )
-    return int(value)

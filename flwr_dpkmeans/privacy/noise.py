@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import numbers
 import os
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError, require_positive
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_whole
 
 
 class ForkWatch:
@@ -45,6 +44,7 @@ _LARGEST_LAPLACE_SCALE = 2.0**63 / 128.0
 # Before, a division in its arithmetic was wrong and Bernoulli(exp(-x)) with it: https://github.com/opendp/opendp/issues/2638
 _OLDEST_OPENDP = (0, 14, 2)
 _MEASUREMENTS_KEPT = 64
+_SIZE = "give a size such as 45"
 
 
 class NoiseKind(enum.Enum):
@@ -100,11 +100,13 @@ class SecureNoise:
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
         """Return exact discrete Gaussians; see `NoiseSource`."""
-        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), _require_size(size))
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return exact discrete Laplace variables; see `NoiseSource`."""
-        return self._draw("laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size))
+        return self._draw(
+            "laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
+        )
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
         """Return `size` values of `family`."""
@@ -139,12 +141,12 @@ class SeededNoise:
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
         """Return rounded normal variables of standard deviation `std`; see `NoiseSource`."""
-        std, size = _require_scale("std", std, _LARGEST_STD), _require_size(size)
+        std, size = _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE)
         return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return differences of two geometric variables; see `NoiseSource`."""
-        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size)
+        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 
@@ -164,9 +166,7 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
         raise LocalMisuseError(
             f"kind is {kind!r}, but it must be a NoiseKind: give NoiseKind.SECURE or NoiseKind.SEEDED."
         )
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise LocalMisuseError(f"seed is {seed!r}, but it must be a whole number of at least 0: give a seed such as 0.")
-    return SeededNoise(np.random.default_rng(int(seed)))
+    return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
 
 
 @lru_cache(maxsize=_MEASUREMENTS_KEPT)
@@ -206,12 +206,3 @@ def _require_scale(name: str, value: float, largest: float) -> float:
             "use a coarser grid."
         )
     return scale
-
-
-def _require_size(size: int) -> int:
-    """Return a size as an int, or raise if it is not a whole number of at least 0."""
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 0:
-        raise LocalMisuseError(
-            f"size is {size!r}, but it must be a whole number of at least 0: give a size such as 45."
-        )
-    return int(size)
