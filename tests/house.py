@@ -36,7 +36,7 @@ MOVING = {
     "flower.protocol_memory": "sums",
     "flower.records": "sums",
     "flower.content": "sums",
-    "flower.packing": "sums",
+    "secagg.packing": "sums",
     "flower.recovery_records": "sums",
     "flower.versions": "sums",
     "flower.run_config": "options",

@@ -10,15 +10,17 @@ from typing import Any
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.algorithms.discovery import Found
-from flwr_dpkmeans.flower.packing import pack_boxes, unpack_boxes
-from flwr_dpkmeans.flower.protocol_memory import pack_protocol, unpack_protocol
 from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.ranges import Ranges
-from flwr_dpkmeans.secagg.protocols import AnyState
+from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
 
 _KEY = "dpkmeans.client"
+PARTIES: dict[str, type[Party]] = {kind.__name__: kind for kind in (Retry, Recover)}
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class ClientMemory:
 
     Parameters
     ----------
-    protocol : ClientState or RecoveryState
+    protocol : Retry or Recover
         Keys and progress.
     plan_blob : bytes
         The plan in force, as received.
@@ -51,7 +53,7 @@ class ClientMemory:
         Digest of the own table's column names in the agreed order; empty if it has none.
     """
 
-    protocol: AnyState
+    protocol: Party
     plan_blob: bytes = field(repr=False)
     agreed_digest: bytes
     clusters: ClusterState | None
@@ -81,7 +83,7 @@ def recall(context: Context) -> ClientMemory | None:
     progress = json.loads(str(record["progress"]))
     if progress["run_id"] != context.run_id:
         return None
-    protocol = unpack_protocol(context.run_id, context.node_id, progress, record)
+    protocol = PARTIES[progress["party"]].unpack(context.run_id, context.node_id, progress, record)
     clusters = bytes(record.get("clusters", b""))
     return ClientMemory(
         protocol,
@@ -101,7 +103,7 @@ def recall(context: Context) -> ClientMemory | None:
 
 def remember(context: Context, memory: ClientMemory) -> None:
     """Replace the memory of this run, or of one before it, all of it at once."""
-    progress, blobs = pack_protocol(memory.protocol)
+    progress, blobs = memory.protocol.pack()
     progress |= {
         "run_id": context.run_id,
         "attempts": memory.attempts,

@@ -64,20 +64,12 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, pinned_identities
-from flwr_dpkmeans.secagg.client import ClientState
 from flwr_dpkmeans.secagg.credentials import fingerprints
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, SumRequest
-from flwr_dpkmeans.secagg.protocols import (
-    AnyState,
-    admit,
-    admit_finish,
-    announced_roster,
-    answer,
-    state_tag,
-    unblind,
-)
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.columns import agreed_names
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
@@ -203,7 +195,7 @@ def _agree(
     min_cohort = max(plan.min_cohort, settings.policy.min_cohort)
     authored = trust_model(plan.config.trust).blinded
     start = (plan.run_id, context.node_id, private_key, min_cohort, plan.max_silent, authored, agreed)
-    protocol = RecoveryState(*start, plan.slots) if plan.dropout is Dropout.RECOVER else ClientState(*start)
+    protocol = Recover(*start, slots=plan.slots) if plan.dropout is Dropout.RECOVER else Retry(*start)
     memory = ClientMemory(
         protocol, blob, agreed, _initial_clusters(plan), (), n_features, started=utc_now(), columns=columns
     )
@@ -237,7 +229,7 @@ def _sum(
         memory = replace(memory, cohort=fingerprints(request.roster, request.credentials))
     if request.release is not None:
         require_confirmed(memory, settings, request.confirmations)
-    protocol = admit(memory.protocol, request, memory.plan.first_round)
+    protocol = memory.protocol.admit(request, memory.plan.first_round)
     repeated = bool(memory.attempts) and request.round_index == memory.protocol.round_index
     memory = replace(memory, protocol=protocol)
     index = None if request.release is None else request.release.round_index
@@ -284,11 +276,10 @@ def _contribute(
     if plan.config.client_sampling_rate < 1.0:
         # Where the client's own coin says no, zeros go. The work is the same, so that neither time nor a failure tells.
         encoded = encode(flat * takes_part(plan, stream_number(context), index, request.attempt), plan.fraction_bits)
-    announced = announced_roster(memory.protocol) or memory.protocol.cohort
+    announced = memory.protocol.announced or memory.protocol.cohort
     shares = plan.shares_of(len(memory.protocol.cohort.members), len(announced.members))
     vector = trust.contribute(encoded, planned.blocks, plan.fraction_bits, shares, _noise(plan, context, request))
-    protocol, reply = answer(
-        memory.protocol,
+    protocol, reply = memory.protocol.answer(
         request,
         vector,
         blinded=trust.blinded,
@@ -312,7 +303,7 @@ def _finish(
     request = parse_finish_request(message.content)
     now_at(request.release.round_index, request.release.attempt)
     require_confirmed(memory, settings, request.confirmations)
-    protocol = admit_finish(memory.protocol, request)
+    protocol = memory.protocol.finish(request)
     index = request.release.round_index
     if index != memory.plan.last_round:
         raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
@@ -343,7 +334,7 @@ def _finish(
     if not settings.simulated:
         client_log.warned(report.warnings)
     client_log.finished(memory.attempts, report)
-    tag = state_tag(protocol, index + 1, protocol.attempt, _digest(memory))
+    tag = protocol.tag(index + 1, protocol.attempt, _digest(memory))
     return memory, reply_content(FinishReply(tag))
 
 
@@ -383,12 +374,7 @@ def _with_next_plan(
         _require_found(plan, memory.found)
     _approve(plan, plan_digest(blob), settings, context)
     require_width(plan, memory.n_features)
-    if isinstance(memory.protocol, RecoveryState) and plan.last_round > memory.protocol.slots.last_round:
-        raise ProtocolError(
-            f"the final plan has {plan.last_round} rounds, but keys were shared for "
-            f"{memory.protocol.slots.last_round}: give max_iter or n_examples."
-        )
-    protocol = memory.protocol.with_plan(plan_digest(blob))
+    protocol = memory.protocol.with_plan(plan_digest(blob), plan.last_round)
     return replace(memory, protocol=protocol, plan_blob=blob, clusters=_initial_clusters(plan))
 
 
@@ -420,7 +406,7 @@ def _with_server_state(memory: ClientMemory, index: int, blob: bytes, *, repeate
     return replace(memory, clusters=state)
 
 
-def _read(plan: Plan, protocol: AnyState, release: Release) -> ReleasedSum:
+def _read(plan: Plan, protocol: Party, release: Release) -> ReleasedSum:
     """Unblind a release and accept it as what the plan says it is."""
     planned = plan.round_at(release.round_index)
     if release.values.shape != (vector_length(planned.blocks),):
@@ -429,7 +415,7 @@ def _read(plan: Plan, protocol: AnyState, release: Release) -> ReleasedSum:
             f"{vector_length(planned.blocks)}: stop the run."
         )
     trust = trust_model(planned.trust)
-    aggregate = unblind(protocol, release, blinded=trust.blinded)
+    aggregate = protocol.unblind(release, blinded=trust.blinded)
     return trust.read(aggregate, planned.blocks, plan.fraction_bits)
 
 

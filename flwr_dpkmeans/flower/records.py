@@ -28,7 +28,11 @@ from flwr_dpkmeans.flower.content import (
     printable_of,
     vector_of,
 )
-from flwr_dpkmeans.flower.packing import (
+from flwr_dpkmeans.flower.versions import require_same_versions, version_fields
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
+from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.packing import (
     pack_boxes,
     pack_credentials,
     pack_marks,
@@ -40,10 +44,6 @@ from flwr_dpkmeans.flower.packing import (
     unpack_nodes,
     unpack_roster,
 )
-from flwr_dpkmeans.flower.versions import require_same_versions, version_fields
-from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.keys import KEY_BYTES
-from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from flwr.app import Message, RecordDict
 
-from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.flower.node import NodeSettings
 from flwr_dpkmeans.flower.recovery_records import (
@@ -19,21 +18,18 @@ from flwr_dpkmeans.flower.recovery_records import (
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.guard import note_shares, require_pinned, require_same_history, require_size
-from flwr_dpkmeans.node.identity import verify_survivors
 from flwr_dpkmeans.secagg.credentials import fingerprints
-from flwr_dpkmeans.secagg.recovery import client as recovery
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
-from flwr_dpkmeans.secagg.recovery.state import Phase, RecoveryState
 
 
 def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tuple[ClientMemory, RecordDict]:
     """Share the keys of all aggregations with the neighbours; nothing of the data is in it, so nothing is charged."""
-    state = _recovering(memory)
+    state = memory.protocol
     request = parse_share_request(message.content)
     require_same_history(memory, settings)
     require_size(memory.plan, request.roster)
     n_recognised = require_pinned(memory, settings, request)
-    protocol, reply = recovery.share_keys(state, request)
+    protocol, reply = state.share(request)
     identities: tuple[tuple[int, bytes], ...] = ()
     if n_recognised:
         identities = tuple((node, request.credentials[node].identity) for node in protocol.neighbours)
@@ -45,10 +41,10 @@ def share(memory: ClientMemory, message: Message, settings: NodeSettings) -> tup
 
 def unmask(memory: ClientMemory, message: Message, settings: NodeSettings) -> tuple[ClientMemory, RecordDict]:
     """Give a share for each neighbour, and sign what survivors this client was told of."""
-    state = _recovering(memory)
+    state = memory.protocol
     request = parse_unmask_request(message.content)
     now_at(request.round_index, request.attempt)
-    protocol, reply = recovery.unmask(state, request)
+    protocol, reply = state.unmask(request)
     if settings.identity is not None:
         told = survivors_digest(request.survivors)
         asked = (request.round_index, request.attempt)
@@ -65,28 +61,5 @@ def require_confirmed(memory: ClientMemory, settings: NodeSettings, confirmation
     Shares that were given to a server that told others of different ones do not open anyway; the signatures are
     evidence of what it said, and stop the run at once.
     """
-    state = memory.protocol
-    if not isinstance(state, RecoveryState) or settings.policy.pinned_peers is None or settings.identity is None:
-        return
-    if state.phase is not Phase.UNMASKED:
-        return
-    told, identities = survivors_digest(state.survivors), dict(memory.identities)
-    for node, signature in confirmations.items():
-        asked = (state.run_id, node, state.round_index, state.attempt)
-        if node not in identities or not verify_survivors(identities[node], signature, *asked, told):
-            raise IdentityError(
-                f"node {node} did not sign the survivors of round {state.round_index} that this client was told of: "
-                "the server shows clients different survivors, or relays signatures of another run; stop the run."
-            )
-    if len(confirmations) < state.graph.threshold:
-        raise IdentityError(
-            f"{len(confirmations)} neighbours signed the survivors of round {state.round_index}, but "
-            f"{state.graph.threshold} are needed: give every node an 'identity', and check the server."
-        )
-
-
-def _recovering(memory: ClientMemory) -> RecoveryState:
-    """The state of a run whose sums are recovered."""
-    if not isinstance(memory.protocol, RecoveryState):
-        raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
-    return memory.protocol
+    if settings.policy.pinned_peers is not None and settings.identity is not None:
+        memory.protocol.require_confirmed(dict(memory.identities), confirmations)

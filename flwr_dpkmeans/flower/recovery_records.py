@@ -6,7 +6,9 @@ from flwr.app import RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.content import blob_of, build_content, header_of, integer_of
-from flwr_dpkmeans.flower.packing import (
+from flwr_dpkmeans.flower.records import Stage, Status
+from flwr_dpkmeans.secagg.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
+from flwr_dpkmeans.secagg.packing import (
     pack_boxes,
     pack_credentials,
     pack_nodes,
@@ -16,9 +18,7 @@ from flwr_dpkmeans.flower.packing import (
     unpack_nodes,
     unpack_roster,
 )
-from flwr_dpkmeans.flower.records import Stage, Status
-from flwr_dpkmeans.node.identity import SIGNATURE_BYTES
-from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
+from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES
 
 
 def share_request_content(request: ShareRequest) -> RecordDict:

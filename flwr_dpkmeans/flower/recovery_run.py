@@ -16,9 +16,8 @@ from flwr_dpkmeans.flower.recovery_records import (
 )
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.messages import Release, ShareRequest, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.session import RecoverSession
 from flwr_dpkmeans.secagg.ring import AggregateVector
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -33,13 +32,13 @@ class RecoveryRun:
 
     Parameters
     ----------
-    session : RecoverySession
+    session : RecoverSession
         Of this run.
     credentials : mapping of node id to Credential
         What the clients signed, if they have identities.
     """
 
-    def __init__(self, session: RecoverySession, credentials: Mapping[int, Credential]) -> None:
+    def __init__(self, session: RecoverSession, credentials: Mapping[int, Credential]) -> None:
         self.session = session
         self._credentials = credentials
         self._signatures: dict[int, bytes] = {}

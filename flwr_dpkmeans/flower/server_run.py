@@ -40,10 +40,10 @@ from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
 from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.recovery.session import RecoverSession
+from flwr_dpkmeans.secagg.retry import RetrySession, require_equal_tags
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.plausible import require_plausible
@@ -109,7 +109,7 @@ class ServerRun:
         # What clients parse is what the server works with.
         self.plan = load_plan(self._plan_blob)
         self._noise = make_noise_source(self.plan, "server")
-        self._session: ServerSession | None = None
+        self._session: RetrySession | None = None
         self._recovery: RecoveryRun | None = None
         self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
@@ -131,7 +131,7 @@ class ServerRun:
         return tuple(self._attempts)
 
     @property
-    def session(self) -> ServerSession | RecoverySession:
+    def session(self) -> RetrySession | RecoverSession:
         """The aggregation session, once keys are agreed on."""
         if self._recovery is not None:
             return self._recovery.session
@@ -201,10 +201,10 @@ class ServerRun:
         if self.plan.dropout is Dropout.RECOVER:
             # Clients count the aggregations by the plan that they agreed to, which may have changed since.
             slots = load_plan(self._plan_blob).slots
-            session = RecoverySession(self.plan.run_id, roster, slots, **limits)
+            session = RecoverSession(self.plan.run_id, roster, slots, **limits)
             self._recovery = RecoveryRun(session, self._credentials)
         else:
-            self._session = ServerSession(roster, **limits)
+            self._session = RetrySession(roster, **limits)
 
     def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
         """Stop if so many nodes sent nothing in time that no sum can follow, and say what is known of it.
@@ -306,7 +306,7 @@ class ServerRun:
     def _sum_request(self, node: int, release: Release | None, state: bytes) -> SumRequest:
         """The open round's request to one client."""
         session = self.session
-        if isinstance(session, RecoverySession):
+        if isinstance(session, RecoverSession):
             return self._recovering.sum_request(node, release, state)
         first = session.expects_roster()
         return SumRequest(
@@ -337,7 +337,7 @@ class ServerRun:
             except ProtocolError as error:
                 logger.warning("%s", error)
         missing = session.missing()
-        if isinstance(session, RecoverySession):
+        if isinstance(session, RecoverSession):
             session.close_vectors()
             if missing:
                 server_log.left_out(missing, "sent no vector")
@@ -378,7 +378,7 @@ class ServerRun:
     def _finish_request(self, node: int, release: Release) -> FinishRequest:
         """The last message to one client."""
         state, session = self._state_for(None), self.session
-        if isinstance(session, RecoverySession):
+        if isinstance(session, RecoverSession):
             return FinishRequest(release, {}, state, self._recovering.confirmations(node))
         return FinishRequest(release, session.take_boxes(node), state)
 
@@ -425,7 +425,7 @@ class ServerRun:
         trust = trust_model(planned.trust)
         broadcast = trust.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
         if broadcast.released is not None:
-            n_sharers = len(session.sharers.members) if isinstance(session, RecoverySession) else None
+            n_sharers = len(session.sharers.members) if isinstance(session, RecoverSession) else None
             require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
         # Where the server goes on by itself, clients are sent its state and need no release.
         sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values

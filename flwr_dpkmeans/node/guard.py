@@ -18,9 +18,8 @@ from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.node.policy import ClientPolicy, PlanSummary
 from flwr_dpkmeans.secagg import credentials
-from flwr_dpkmeans.secagg.messages import SumRequest
-from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
-from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
+from flwr_dpkmeans.secagg.messages import ShareRequest, SumRequest
+from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.columns import agreed_names, columns_digest
 from flwr_dpkmeans.sums.defaults import resolve_delta
@@ -54,7 +53,7 @@ def approve_plan(plan: Plan, settings: NodeSettings, context: Context) -> None:
     require_allowed(plan, settings, context)
 
 
-def require_allowed(plan: Plan, settings: NodeSettings, client: Context | AnyState) -> None:
+def require_allowed(plan: Plan, settings: NodeSettings, client: Context | Party) -> None:
     """Hold a plan against the node's policy as it is now, and against what other runs have cost until now.
 
     Asked before every release: an owner may have become stricter, or another run taken the budget, since the run began.
@@ -256,7 +255,7 @@ def require_pinned(memory: ClientMemory, settings: NodeSettings, request: SumReq
     if pinned is None or identity is None:
         return memory.n_recognised
     protocol = memory.protocol
-    if announced_roster(protocol) is not None:
+    if protocol.announced is not None:
         if not memory.n_recognised:
             raise IdentityError(
                 "the policy has pinned identities since this run began, and its roster was not held against them: "
@@ -305,7 +304,7 @@ def require_same_history(memory: ClientMemory, settings: NodeSettings) -> None:
         )
 
 
-def ledger_run(client: Context | AnyState) -> str:
+def ledger_run(client: Context | Party) -> str:
     """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
     return f"{client.run_id}/{client.node_id}"
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.node.identity import Identity, format_identity
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.secagg.signing import format_identity
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

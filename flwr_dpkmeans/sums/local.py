@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.discovery import Found, preliminary_statistic, take_preliminary
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry, RetrySession
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import ClusterState, Labels
@@ -260,7 +259,7 @@ class _MaskedCohort(_Cohort):
         trust = trust_model(plan.config.trust)
         keys = {FIRST_NODE_ID + i: generate_private_key() for i in range(plan.n_clients)}
         self._roster = Roster.of(_ATTEMPT, {node: public_key_of(key) for node, key in keys.items()})
-        self._session = ServerSession(
+        self._session = RetrySession(
             self._roster,
             min_cohort=plan.min_cohort,
             max_retries=0,
@@ -268,7 +267,7 @@ class _MaskedCohort(_Cohort):
             authored=trust.blinded,
         )
         self._clients = {
-            node: ClientState(
+            node: Retry(
                 run_id=plan.run_id,
                 node_id=node,
                 private_key=key,
@@ -291,9 +290,9 @@ class _MaskedCohort(_Cohort):
         first = self._session.expects_roster()
         boxes = self._session.take_boxes(node)
         request = SumRequest(index, _ATTEMPT, self._roster if first else None, self._last, boxes)
-        admitted = admit(self._clients[node], request, first_round=self.plan.first_round)
+        admitted = self._clients[node].admit(request, first_round=self.plan.first_round)
         blinded = trust_model(self.planned(index).trust).blinded
-        self._clients[node], reply = answer(admitted, request, vector, blinded=blinded, state_digest=b"")
+        self._clients[node], reply = admitted.answer(request, vector, blinded=blinded, state_digest=b"")
         self._session.receive(node, reply)
         return reply.masked.values
 
@@ -308,8 +307,8 @@ class _MaskedCohort(_Cohort):
         if trust.blinded and not reader.group_keys:
             # The boxes go to the client again with its next request, so they are only looked at here.
             boxes = self._session.take_boxes(FIRST_NODE_ID)
-            reader = admit_finish(reader, FinishRequest(self._last, boxes))
+            reader = reader.finish(FinishRequest(self._last, boxes))
             self._clients[FIRST_NODE_ID] = replace(reader, phase=self._clients[FIRST_NODE_ID].phase)
-        readable = unblind(reader, self._last, blinded=trust.blinded)
+        readable = reader.unblind(self._last, blinded=trust.blinded)
         self.passed = (aggregate, values, readable.values)
         return trust.read(readable, planned.blocks, bits)

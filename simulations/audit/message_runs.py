@@ -31,11 +31,8 @@ from flwr_dpkmeans.flower.records import (
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.client import Phase
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.protocols import AnyState, answer, unblind
-from flwr_dpkmeans.secagg.recovery.state import Phase as RecoveryPhase
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
@@ -109,7 +106,7 @@ class Recorder:
             if place not in self.readable and place[1] == memory.protocol.attempt:
                 blinded = trust_model(memory.plan.round_at(place[0]).trust).blinded
                 release = Release(*place, values)
-                self.readable[place] = unblind(memory.protocol, release, blinded=blinded).values
+                self.readable[place] = memory.protocol.unblind(release, blinded=blinded).values
 
 
 def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
@@ -183,15 +180,11 @@ def _view(
     return View(tuple(sums), tuple(words), result, final, attempts)
 
 
-def masks_of(state: AnyState, place: Place, length: int, *, blinded: bool) -> Ring:
+def masks_of(state: Party, place: Place, length: int, *, blinded: bool) -> Ring:
     """What a client masked its vector of one aggregation with: it can compute it again, and a colluding one tells."""
-    admitted: AnyState
-    if isinstance(state, RecoveryState):
-        admitted = replace(state, phase=RecoveryPhase.ADMITTED)
-    else:
-        admitted = replace(state, phase=Phase.ADMITTED)
+    admitted = replace(state, phase=Phase.ADMITTED)
     nothing = FixedPointVector(np.zeros(length, dtype=np.uint64))
-    return answer(admitted, SumRequest(*place), nothing, blinded=blinded, state_digest=b"")[1].masked.values
+    return admitted.answer(SumRequest(*place), nothing, blinded=blinded, state_digest=b"")[1].masked.values
 
 
 def _added(vectors: dict[int, Ring]) -> Ring:

@@ -36,7 +36,6 @@ from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.flower.content import MAX_BLOB_BYTES, MAX_LIST_BYTES, RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.packing import MAX_BOXES
 from flwr_dpkmeans.flower.records import (
     MAX_PLAN_BYTES,
     MAX_PLAN_ENTRIES,
@@ -47,6 +46,7 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     request_content,
 )
+from flwr_dpkmeans.secagg.packing import MAX_BOXES
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -10,8 +10,8 @@ import pytest
 from support.chaos import COHORTS, Outcome, run_in_a_storm
 
 from flwr_dpkmeans.flower import mod
-from flwr_dpkmeans.secagg import server as secagg_server
-from flwr_dpkmeans.secagg.server import ServerSession
+from flwr_dpkmeans.secagg import retry as secagg_server
+from flwr_dpkmeans.secagg.retry import RetrySession
 
 TRUSTS = ("oblivious", "central", "distributed")
 N_RUNS = 67
@@ -51,7 +51,7 @@ def careless_receive(session: Any, node_id: int, reply: Any) -> None:
 
 def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes late vectors, and clients whose tags nobody compares, end with wrong sums."""
-    monkeypatch.setattr(ServerSession, "receive", careless_receive)
+    monkeypatch.setattr(RetrySession, "receive", careless_receive)
     monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match="wrong"):
         run_many()

@@ -32,9 +32,9 @@ from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import client as secagg_client
-from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
+from flwr_dpkmeans.secagg.recovery import recover as recovery_client
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 from flwr_dpkmeans.sums.state import ClusterState
 

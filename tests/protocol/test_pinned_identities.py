@@ -37,10 +37,10 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
-from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind
 from flwr_dpkmeans.secagg.credentials import Credential, pin_mark
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry, _take_boxes
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.trust import trust_model
@@ -112,18 +112,18 @@ class Cheat:
         reply = parse_sum_reply(content)
         total, boxes, played = reply.masked.values.copy(), {victim: reply.boxes}, []
         for node, secret in secrets.items():
-            state = ClientState(plan.run_id, node, secret, 2, plan.max_silent, trust.blinded, digest)
+            state = Retry(plan.run_id, node, secret, 2, plan.max_silent, trust.blinded, digest)
             request = SumRequest(1, 0, roster)
             nothing = FixedPointVector(np.zeros(len(total), dtype=np.uint64))
-            state, own = answer(admit(state, request, 1), request, nothing, blinded=trust.blinded, state_digest=b"")
+            state, own = state.admit(request, 1).answer(request, nothing, blinded=trust.blinded, state_digest=b"")
             total += own.masked.values
             boxes[node] = own.boxes
             played.append(state)
         reader = played[0]
         if trust.blinded:
             sealed = {author: sent[reader.node_id] for author, sent in boxes.items() if reader.node_id in sent}
-            reader = take_boxes(reader, sealed)
-        return unblind(reader, Release(1, 0, total), blinded=trust.blinded).values
+            reader = _take_boxes(reader, sealed)
+        return reader.unblind(Release(1, 0, total), blinded=trust.blinded).values
 
     def require_refused(self, content: RecordDict, *words: str, node: int = VICTIM) -> str:
         """A sentence comes back, and nothing else; nothing is charged and nothing changes."""

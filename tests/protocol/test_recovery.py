@@ -33,9 +33,9 @@ from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_r
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.recovery import server as server_module
+from flwr_dpkmeans.secagg.messages import UnmaskRequest
+from flwr_dpkmeans.secagg.recovery import session as server_module
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 
 N = 9
 SIZES = tuple(range(30, 30 + 5 * N, 5))
@@ -189,7 +189,7 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
     """One survivor sends a wrong share: the key does not fit what its owner committed to."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
-    receive = server_module.RecoverySession.receive_unmask
+    receive = server_module.RecoverSession.receive_unmask
     spoilt: list[int] = []
 
     def spoil(session: Any, node_id: int, reply: Any) -> None:
@@ -200,7 +200,7 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
             return  # so that the cohort of the next attempt is smaller
         receive(session, node_id, reply)
 
-    monkeypatch.setattr(server_module.RecoverySession, "receive_unmask", spoil)
+    monkeypatch.setattr(server_module.RecoverSession, "receive_unmask", spoil)
     result = run(federation, trust="central")
     assert spoilt
     assert set(result.confirmed) == EVERYBODY - {10}

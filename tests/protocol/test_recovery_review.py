@@ -17,8 +17,8 @@ from flwr_dpkmeans.flower.records import Status, parse_failure
 from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState, least_survivors
+from flwr_dpkmeans.secagg.messages import UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.recover import Recover, least_survivors
 from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.draft import draft_plan
 
@@ -74,7 +74,7 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     run(federation, trust=trust, algorithm="proxy_lloyd", epsilon=20.0, max_iter=None)
     memory = recall(federation.grid.context_of(VICTIM))
     assert memory is not None
-    assert isinstance(memory.protocol, RecoveryState)
+    assert isinstance(memory.protocol, Recover)
     assert memory.protocol.least == N - 3 - T
     assert len(factors) == N - 3
     assert all(factor**2 * (memory.protocol.least - T) >= 1.0 - 1e-12 for factor in factors)
@@ -169,7 +169,7 @@ def test_what_a_client_remembers_of_many_neighbours_stays_small() -> None:
     size = sum(len(value) for value in record.values() if isinstance(value, bytes | str))
     memory = recall(federation.grid.context_of(VICTIM))
     assert memory is not None
-    assert isinstance(memory.protocol, RecoveryState)
+    assert isinstance(memory.protocol, Recover)
     neighbours = memory.protocol.graph.degree
     assert neighbours < 39
     assert size < neighbours * (96 * memory.protocol.slots.number + 44) + 20_000

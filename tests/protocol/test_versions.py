@@ -21,8 +21,9 @@ from flwr_dpkmeans.flower.inprocess import Node
 from flwr_dpkmeans.flower.records import RECORD, Stage, Status, dump_plan, plan_digest, request_content
 from flwr_dpkmeans.flower.versions import Versions, own_versions, stated_versions, version_fields
 from flwr_dpkmeans.node import identity as identity_module
-from flwr_dpkmeans.node.identity import Identity, verify_keys
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg.signing import verify_keys
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)

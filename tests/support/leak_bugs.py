@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.records import RECORD
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.secagg.keys import digest
-from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums import trust as central
@@ -165,12 +165,12 @@ def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
 
 def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
     """A client does not remember that it has opened an aggregation."""
-    unmask = recovery_client.unmask
+    unmask = Recover.unmask
 
     def forgetful(state: Any, request: Any) -> Any:
         return state, unmask(state, request)[1]
 
-    patch.setattr(recovery_client, "unmask", forgetful)
+    patch.setattr(Recover, "unmask", forgetful)
 
 
 def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:

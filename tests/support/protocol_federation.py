@@ -27,6 +27,8 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
@@ -166,7 +168,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, answer, read = mod_module.encode, mod_module.answer, mod_module._read
+    encode, read = mod_module.encode, mod_module._read
     with_noise = trust_base.draw_noise
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
@@ -174,11 +176,14 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         last[:] = [result.values.copy()]
         return result
 
-    def recording_answer(state: Any, request: Any, vector: Any, **kwargs: Any) -> Any:
-        key = (request.round_index, request.attempt)
-        kept.statistics[key][state.node_id] = last[0]
-        kept.sent[key][state.node_id] = vector.values.copy()
-        return answer(state, request, vector, **kwargs)
+    def recording(answer: Callable[..., Any]) -> Callable[..., Any]:
+        def recording_answer(state: Any, request: Any, vector: Any, **kwargs: Any) -> Any:
+            key = (request.round_index, request.attempt)
+            kept.statistics[key][state.node_id] = last[0]
+            kept.sent[key][state.node_id] = vector.values.copy()
+            return answer(state, request, vector, **kwargs)
+
+        return recording_answer
 
     def recording_read(plan: Any, protocol: Any, release: Any) -> Any:
         released = read(plan, protocol, release)
@@ -193,7 +198,8 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         return noise
 
     monkeypatch.setattr(mod_module, "encode", recording_encode)
-    monkeypatch.setattr(mod_module, "answer", recording_answer)
+    for party in (Retry, Recover):
+        monkeypatch.setattr(party, "answer", recording(party.answer))
     monkeypatch.setattr(mod_module, "_read", recording_read)
     monkeypatch.setattr(trust_base, "draw_noise", recording_noise)
     return kept

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower import mod
 from flwr_dpkmeans.flower.records import RECORD
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.sums.trust import trust_model
 from support.protocol_federation import (
     Federation,

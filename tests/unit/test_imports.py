@@ -37,7 +37,7 @@ NOT_YET: frozenset[tuple[str, str]] = frozenset(
         ("flower.mod", "flower.node"),
         ("flower.mod", "node.client_log"),
         ("flower.mod", "node.guard"),
-        ("flower.packing", "node.identity"),
+        ("secagg.packing", "node.identity"),
         ("flower.recovery_mod", "flower.node"),
         ("flower.recovery_mod", "node.client_log"),
         ("flower.recovery_mod", "node.guard"),
@@ -154,7 +154,7 @@ def test_others_packages_stay_where_they_belong() -> None:
     ("name", "target"),
     [
         ("kmeans.update", "privacy.accounting"),
-        ("secagg.client", "privacy.noise"),
+        ("secagg.retry", "privacy.noise"),
         ("privacy.report", "sums.round"),
         ("sums.plan", "kmeans.update"),
         ("sums.trust", "algorithms.fastlloyd"),

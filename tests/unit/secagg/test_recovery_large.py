@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import recovery_federation
 from support.recovery_federation import PLAN, RecoveryFederation
 
-from flwr_dpkmeans.flower.packing import pack_boxes
 from flwr_dpkmeans.secagg.messages import Release
+from flwr_dpkmeans.secagg.packing import pack_boxes
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 
 pytestmark = pytest.mark.statistical
 
@@ -51,8 +51,8 @@ def play(
 ) -> tuple[RecoveryFederation, Costs]:
     """Two rounds; the dropouts are spread over the share exchange and three stages of each round."""
     costs = Costs()
-    for name in ("share_keys", "admit", "answer", "unmask"):
-        monkeypatch.setattr(recovery_federation, name, costs.watch(name, getattr(recovery_federation, name)))
+    for name in ("share", "admit", "answer", "unmask"):
+        monkeypatch.setattr(Recover, name, costs.watch(name, getattr(Recover, name)))
     federation = RecoveryFederation.make(
         n_clients, max_silent=max_silent, rounds=(1, 2), n_attempts=2, length=LENGTH, seed=1
     )
