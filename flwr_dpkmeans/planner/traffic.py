@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.config import Dropout
-from flwr_dpkmeans.flower.pace import SECONDS_PER_ROUND_TRIP, round_trips
-from flwr_dpkmeans.flower.records import dump_plan
+from flwr_dpkmeans.flower.exchange import SECONDS_PER_ROUND_TRIP, round_trips
 from flwr_dpkmeans.privacy.release import vector_length
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.wire import dump_plan
 
 START_UP_SECONDS = 20.0
 """From `flwr run` to the first message, with the app's dependencies installed."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -152,9 +153,8 @@ class Retry(Party):
                     f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
                     "keys are not at hand: restart the run."
                 )
-            transcript = _transcript(self)
-            for author, key in self.group_keys:
-                values -= _blind_stream(self, author, key, release.round_index, transcript, len(values))
+            asked = (release.round_index, release.attempt)
+            values -= _all_streams(self.group_keys, self.run_id, asked, _transcript(self), len(values))
         return AggregateVector(values, blinded=False)
 
     def answer(
@@ -196,7 +196,7 @@ class Retry(Party):
             else:
                 values -= mask
         if blinded and self.own_group_key:
-            values += _blind_stream(self, self.node_id, self.own_group_key, request.round_index, transcript, length)
+            values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, length)
         boxes = _seal_boxes(self) if request.roster is not None and self.own_group_key else {}
         tag = self.tag(request.round_index, request.attempt, state_digest)
         reply = SumReply(request.round_index, request.attempt, MaskedVector(values), tag, boxes)
@@ -307,11 +307,22 @@ def _transcript(state: Retry) -> bytes:
 
 
 def _blind_stream(
-    state: Retry, author: int, group_key: bytes, round_index: int, transcript: bytes, length: int
+    run_id: int, asked: tuple[int, int], author: int, group_key: bytes, transcript: bytes, length: int
 ) -> Ring:
-    """One author's blinding stream of one round of the current attempt."""
-    key = derive_key(group_key, "blind", state.run_id, author, round_index, state.attempt, transcript)
+    """One author's blinding stream of one (round, attempt)."""
+    key = derive_key(group_key, "blind", run_id, author, *asked, transcript)
     return np.asarray(stream(key, length), dtype=np.uint64)
+
+
+@lru_cache(maxsize=1)
+def _all_streams(
+    group_keys: tuple[tuple[int, bytes], ...], run_id: int, asked: tuple[int, int], transcript: bytes, length: int
+) -> Ring:
+    """The sum of all authors' streams; made once for all virtual clients of one process, which need the same."""
+    total = np.zeros(length, dtype=np.uint64)
+    for author, key in group_keys:
+        total += _blind_stream(run_id, asked, author, key, transcript, length)
+    return total
 
 
 def _box_context(state: Retry, author: int, recipient: int) -> bytes:
@@ -399,6 +410,10 @@ class RetrySession:
         self.round_index = round_index
         self._length = length
         self._reset()
+
+    def authors(self) -> frozenset[int]:
+        """Whoever seals a group key in the first reply of the attempt."""
+        return frozenset(self.roster.authors(self._max_silent) if self._authored else ())
 
     def expects_roster(self) -> bool:
         """Whether the next request must announce the roster (first request of an attempt)."""
@@ -561,7 +576,7 @@ class RetrySession:
 
     def _require_boxes(self, node_id: int, reply: SumReply) -> None:
         """Check that a key author, and nobody else, sealed its key for everybody else."""
-        is_author = self._authored and self._first_of_attempt and node_id in self.roster.authors(self._max_silent)
+        is_author = self._first_of_attempt and node_id in self.authors()
         due = [other for other in self.roster.node_ids if other != node_id] if is_author else []
         if sorted(reply.boxes) != due:
             raise ProtocolError(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
@@ -20,7 +21,6 @@ from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.node import NodeSettings, node_settings
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past, verify_ledger
 from flwr_dpkmeans.node.policy import ClientPolicy

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
+from support.messages import RECORD, Stage, stage_of
 from support.protocol_federation import Federation, make_federation, off_grid, outside, small_config
 
 from flwr_dpkmeans.algorithms import parse_run
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.flower.records import RECORD, Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
 from flwr_dpkmeans.sums.verify import require_server_state

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from scipy import stats
+from support.messages import RECORD, VECTOR_RECORD, ServerRun, unpack_boxes, version_fields
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -25,9 +26,6 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.flower.records import RECORD, VECTOR_RECORD, unpack_boxes
-from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.secagg import retry as secagg_client
 
 SMALLEST_P = 1e-7

@@ -18,7 +18,7 @@ from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.node.guard import _summary
+from flwr_dpkmeans.node.guard import summary_of
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan
 from simulations.deploy.__main__ import expected_duration, main, run_settings
@@ -209,4 +209,4 @@ def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
     config = strategy_from_run_config(settings).config
     n_clients = settings["num-clients"]
     plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features)
-    policy.check(_summary(plan, policy), spent_total=0.0)
+    policy.check(summary_of(plan, policy), spent_total=0.0)

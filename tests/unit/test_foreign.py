@@ -185,7 +185,7 @@ def test_what_cannot_say_why_it_is_private_is_refused_before_anything_is_sent(
     engine: str, values: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
-    monkeypatch.setattr("flwr_dpkmeans.flower.mod.charge", lambda *args: sent.append(args))
+    monkeypatch.setattr("flwr_dpkmeans.node.guard.NodeGuard.charge", lambda *args: sent.append(args))
     with pytest.raises(PlanError, match=sentence):
         estimator(engine=engine, **values).fit(parts())
     assert not sent

@@ -18,10 +18,10 @@ from flwr_dpkmeans import FastLloyd, GLloyd, KMeansClient, Lloyd, SuLloyd, clien
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.wire import dump_plan
 
 N_CLIENTS = 4
 

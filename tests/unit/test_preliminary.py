@@ -18,7 +18,6 @@ from flwr_dpkmeans.algorithms.server_points import ServerFacts
 from flwr_dpkmeans.config import parse_config
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.privacy.accounting import GaussianRelease, compose_epsilon
 from flwr_dpkmeans.privacy.release import NoisedVector, ReleasedSum, release, vector_length
@@ -27,6 +26,7 @@ from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.plan import Box, Plan, takes_part
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.verify import require_successor, require_widened, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
 COUNTING = "counting_packing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -285,9 +285,12 @@ class RecoverSession:
 
     def take(self, node_id: int, reply: Any) -> None:
         """Take in what was asked for."""
-        {Stage.SHARE: self.receive_shares, Stage.SUM: self.receive, Stage.UNMASK: self.receive_unmask}[self.due](
-            node_id, reply
-        )
+        takers: dict[Stage, Callable[[int, Any], None]] = {
+            Stage.SHARE: self.receive_shares,
+            Stage.SUM: self.receive,
+            Stage.UNMASK: self.receive_unmask,
+        }
+        takers[self.due](node_id, reply)
 
     def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
         """Go on with what came: to vectors, to the shares that unmask their sum, to the sum, or to a new attempt."""

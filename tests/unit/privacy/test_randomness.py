@@ -47,7 +47,7 @@ PUBLIC = {
     ("baselines/optimal.py", "optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
-    ("flower/records.py", "terms_digest"): "leaves the seed out of what is compared",
+    ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
     ("baselines/central.py", "_max_cover"): "a random projection, which protects nothing",
     ("data/mixtures.py", "MixtureClients.means"): "data of a simulation",
     ("data/mixtures.py", "MixtureClients.server_points"): "data of a simulation",
