@@ -270,7 +270,8 @@ class _Run:
         server = self._server
         done: _Aggregation | None = None
         while asked := list(server.requests()):
-            self._sent, self._received = [], []
+            if server.due is Stage.SUM:
+                self._sent, self._received = [], []
             step = server.take(self._answered(asked))
             if done is not None:
                 # What clients read of a sum they read when they are asked the next thing.
