@@ -20,7 +20,6 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -31,6 +30,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
 

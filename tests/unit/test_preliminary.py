@@ -14,7 +14,6 @@ from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preli
 from flwr_dpkmeans.algorithms.server_starts import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -27,6 +26,7 @@ from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS, Found, ServerFacts, register
 from flwr_dpkmeans.sums.verify import require_successor, require_widened, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
 COUNTING = "counting_packing"
