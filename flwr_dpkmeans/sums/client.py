@@ -35,9 +35,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import take_preliminary
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
@@ -150,7 +148,8 @@ class Memory:
         if progress["run_id"] != run_id:
             return None
         clusters, (n_examples, box, unclear) = bytes(stored.get("clusters", b"")), progress["found"]
-        ranges = None if box is None else Ranges(*(tuple(float(value) for value in side) for side in box))
+        lower, upper = box or ((), ())
+        found = (tuple(map(float, lower)), tuple(map(float, upper))) if box else None
         return cls(
             PARTIES[progress["party"]].unpack(run_id, node_id, progress, stored),
             bytes(stored["plan"]),
@@ -158,7 +157,7 @@ class Memory:
             unpack_state(clusters) if clusters else None,
             tuple((int(index), int(number)) for index, number in progress["attempts"]),
             progress["n_features"],
-            Found(n_examples, ranges, tuple(int(column) for column in unclear)),
+            Found(n_examples, found, tuple(int(column) for column in unclear)),
             progress["n_recognised"],
             tuple(sorted(unpack_boxes(bytes(stored["identities"])).items())),
             progress["started"],
@@ -335,7 +334,7 @@ class Client:
         index = None if release is None else release.round_index
         if release is not None and release.round_index <= 0:
             released = _accepted(memory.plan, release.round_index, _readable(memory, release))
-            found = take_preliminary(memory.plan, release.round_index, released, memory.found)
+            found = memory.plan.task.take_preliminary(memory.plan, release.round_index, released, memory.found)
             memory = replace(memory, found=found)
         memory = self._with_next_plan(memory, request.plan, index)
         # A server that skipped the comparison, or lies about it, would have one vector added up under different names.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.secagg.messages import Release, Stage
@@ -26,7 +25,7 @@ from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.trust import Broadcast, trust_model
 from flwr_dpkmeans.sums.wire import Failure, Request
 
@@ -59,6 +58,11 @@ class DirectResult:
     attempts: tuple[tuple[int, int], ...]
     plan: Plan
     found: Found
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ class _Rows:
         """See `Statistic`."""
         plan = memory.plan
         if index <= 0:
-            return preliminary_statistic(plan, index, self._points, memory.found.ranges)
+            return plan.task.preliminary_statistic(plan, index, self._points, memory.found)
         if self._scaled is None:
             self._scaled = self._scale(plan, self._points)
         assert memory.clusters is not None

@@ -30,8 +30,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from flwr_dpkmeans.algorithms.discovery import take_preliminary
-from flwr_dpkmeans.algorithms.measure import result_extras
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -403,7 +401,7 @@ class Server:
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
         if index <= 0:
-            self._found = take_preliminary(self.plan, index, released, self._found)
+            self._found = self.plan.task.take_preliminary(self.plan, index, released, self._found)
             if COUNT in released.arrays:
                 logger.info("private count: about %d rows", self._found.n_examples)
             if index == 0:
@@ -446,7 +444,8 @@ class Server:
         """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
         if not self.plan.server_advances or self._clusters is None:
             return b""
-        reads = result_extras(self.plan.config) if index is None else build_algorithm(self.plan).rounds[index - 1].reads
+        plan = self.plan
+        reads = plan.task.result_arrays(plan.config) if index is None else build_algorithm(plan).rounds[index - 1].reads
         return pack_state(self._clusters.view(reads))
 
 
