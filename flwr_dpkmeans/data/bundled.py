@@ -35,17 +35,19 @@ class BundledData:
     image_shape: tuple[int, int] | None = None
 
 
-def _describe(n_examples: int, n_clusters: int, ranges: Mapping[str, tuple[float, float]]) -> BundledData:
+def _describe(
+    n_examples: int,
+    n_clusters: int,
+    ranges: Mapping[str, tuple[float, float]],
+    image_shape: tuple[int, int] | None = None,
+) -> BundledData:
     """Describe a data set by the range of each named feature."""
     lower, upper = zip(*ranges.values(), strict=True)
-    return BundledData(n_examples, len(ranges), n_clusters, Bounds(lower, upper), tuple(ranges))
+    return BundledData(n_examples, len(ranges), n_clusters, Bounds(lower, upper), tuple(ranges), image_shape)
 
 
-def _describe_digits() -> BundledData:
-    """Describe the digits: each pixel counts the black points in a block of 4 by 4, hence 0 to 16."""
-    names = tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8))
-    return BundledData(1797, 64, 10, Bounds((0.0,) * 64, (16.0,) * 64), names, (8, 8))
-
+# Each pixel counts the black points in a block of 4 by 4, hence 0 to 16.
+_DIGITS = {f"pixel_{row}_{column}": (0.0, 16.0) for row in range(8) for column in range(8)}
 
 # Lengths in cm of the flowers of the genus.
 _IRIS = {
@@ -94,7 +96,7 @@ _BREAST_CANCER = {
 
 BUNDLED: Mapping[str, BundledData] = MappingProxyType(
     {
-        "digits": _describe_digits(),
+        "digits": _describe(1797, 10, _DIGITS, (8, 8)),
         "iris": _describe(150, 3, _IRIS),
         "wine": _describe(178, 3, _WINE),
         "breast_cancer": _describe(569, 2, _BREAST_CANCER),

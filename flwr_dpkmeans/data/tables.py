@@ -48,9 +48,9 @@ def load_table(
 ) -> Table:
     """Load the numeric columns of a file: points (n, d) with d >= 1 and n >= 0.
 
-    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a
-    warning of the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both
-    numbers and text is an error, so that one mistyped cell never changes the number of features.
+    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a warning of
+    the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both numbers and text
+    is an error, so that one mistyped cell never changes the number of features.
 
     The formats are
 
@@ -63,27 +63,14 @@ def load_table(
     * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
     * ``.parquet``: the stored type of a column decides whether it is numeric.
 
-    Parameters
-    ----------
-    path : str or Path
-        A relative one is resolved from the working directory of the process.
-    label_column : str
-        The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
-        name of an array beside the points of an archive.
-    partition_column : str
-        A column of numbers or text (or such an array), likewise, that is left out and returned beside the points. It
-        may be the label column.
-    ignored, columns : collection of str
-        Names of columns to leave out where the file has them, and names of the only ones to look at besides those two,
-        in any order (empty: all; without effect on a file that has no names).
-    header : bool, optional
-        Whether the first row of a .csv file holds names; None: guessed.
+    `label_column` is left out: a name, or an index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
+    name of an array beside the points of an archive. `partition_column`, likewise, of numbers or text, is left out and
+    returned beside the points; both may be the same. `ignored` names columns to leave out where the file has them,
+    `columns` the only ones to look at besides those two, in any order (empty: all; without effect on a file that has no
+    names).
 
-    Raises
-    ------
-    DataError
-        If the file is missing or unreadable, a column that is named is unknown, no numeric column remains, or
-        a value is missing, infinite or not a number. No message contains a value of a cell.
+    A `DataError` is raised if the file is missing or unreadable, a column that is named is unknown, no numeric column
+    remains, or a value is missing, infinite or not a number. No message contains a value of a cell.
     """
     located = locate_file(path, "table", DataError)
     raw = read_raw(located, header)

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
@@ -46,26 +45,9 @@ class Norm(enum.Enum):
 class Sensitivity:
     """The largest change of a query when one unit is added or removed, and why it is no larger.
 
-    One function makes both, bound and reason, so that no bound travels with another one's proof.
-
-    Parameters
-    ----------
-    norm : Norm
-        The norm of the change.
-    bound : float
-        The largest norm of the change, in the units of the query; finite and greater than 0.
-    unit : PrivacyUnit
-        What is added or removed.
-    because : str
-        Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
-        is one: "S2: one row lies in at most one cluster". No plan is drafted without it.
-    nonnegative : bool
-        Whether the query is a sum of numbers of at least 0.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no string.
+    One function makes both, bound and reason, so that no bound travels with another one's proof. A `LocalMisuseError`
+    is raised if `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no
+    string.
 
     Examples
     --------
@@ -75,10 +57,16 @@ class Sensitivity:
     """
 
     norm: Norm
+    """The norm of the change."""
     bound: float
+    """The largest norm of the change, in the units of the query."""
     unit: PrivacyUnit
+    """What is added or removed."""
     because: str = ""
+    """Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
+    is one. No plan is drafted without it."""
     nonnegative: bool = False
+    """Whether the query is a sum of numbers of at least 0."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
@@ -108,7 +96,7 @@ class Sensitivity:
             )
 
 
-class NoiseShape(Enum):
+class NoiseShape(enum.Enum):
     """Distribution of the noise on one released array."""
 
     GAUSSIAN = "gaussian"
@@ -120,33 +108,20 @@ class NoiseShape(Enum):
 class Block:
     """One array of a private sum: what is released, how far one unit can move it, and which noise hides that.
 
-    Parameters
-    ----------
-    name : str
-        Name of the array, for reports.
-    shape : tuple of int
-        Its shape.
-    sensitivity : Sensitivity
-        Norm, bound and unit; the statistic enforces the bound by clipping.
-    noise : NoiseShape
-        Gaussian goes with L2, Laplace with L1.
-    noise_multiplier : float
-        Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise.
-    entry_bound : float
-        Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap.
-
-    Raises
-    ------
-    PlanError
-        If norm and noise do not fit together or the multiplier is not positive.
+    A `PlanError` is raised if norm and noise do not fit together or the multiplier is not positive.
     """
 
     name: str
+    """Name of the array, for reports."""
     shape: tuple[int, ...]
     sensitivity: Sensitivity
+    """Norm, bound and unit; the statistic enforces the bound by clipping."""
     noise: NoiseShape
+    """Gaussian goes with L2, Laplace with L1."""
     noise_multiplier: float
+    """Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise."""
     entry_bound: float
+    """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap."""
 
     def __post_init__(self) -> None:
         fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(self.noise)
@@ -227,7 +202,8 @@ def draw_noise(
     """
     parts = []
     for block in blocks:
-        scale = _drawn_scale(block, fraction_bits, share)
+        # Not below the exact product, in grid steps: that much noise is priced.
+        scale = product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
         elif block.noise is NoiseShape.GAUSSIAN:
@@ -240,11 +216,6 @@ def draw_noise(
                 "model 'oblivious'."
             )
     return np.concatenate(parts).view(np.uint64)
-
-
-def _drawn_scale(block: Block, fraction_bits: int, share: float) -> float:
-    """Smallest float that is not below multiplier times bound times share in grid steps: priced is that much noise."""
-    return product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
 
 
 def product_at_least(*factors: float) -> float:
