@@ -67,20 +67,7 @@ def draft_budget(
     charges (1 + exp(epsilon)) s for it, more than is due.
 
     No clipped point is longer than `radius`. The events cost at most `epsilon` at `delta`, as `compose_epsilon` prices
-    them.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `epsilon` or `delta` is out of its range.
-    PlanError
-        If the budget is too small for discrete noise and failing selections.
-
-    Examples
-    --------
-    >>> budget = draft_budget(1.0, 1e-6, radius=1.0, n_clusters=4, n_features=2, n_levels=7)
-    >>> compose_epsilon(budget.events, 1e-6) <= 1.0
-    True
+    them; a budget that is too small for discrete noise and failing selections is a PlanError.
     """
     epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
     pure = _SELECTION_SHARE * epsilon
