@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings, as_integer, member, require_integer
+from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Options, Settings, as_integer, member, require_integer
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, Task
 
 __all__ = [
@@ -115,10 +115,13 @@ def parse_config(**values: Any) -> Run:
             )
     settings = Settings.parse(_taken(given, Settings.__dataclass_fields__))
     own = _taken(given, kind.own_fields())
-    options = kind.option_class().parse(_taken(given, kind.option_class().__dataclass_fields__))
-    for other in _kinds():
-        other.option_class().parse(_taken(given, other.option_class().__dataclass_fields__))
-    return Run(settings, kind.parse(own | {"options": options}))
+    options = _taken(given, kind.option_class().__dataclass_fields__)
+    foreign = {
+        name: value for name, value in given.items() if value is not defaults[name] and name not in own | options
+    }
+    for other in {one.option_class() for one in _kinds()} if foreign else ():
+        other.parse(_taken(foreign, other.__dataclass_fields__))
+    return Run(settings, kind.parse(own | {"options": kind.option_class().parse(options)}))
 
 
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
@@ -217,7 +220,9 @@ def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
     settings, name, own = run.settings, run.algorithm, options_of(run.algorithm)
-    changed = {option: value for option in values if (value := _changed(run, option, values[option])) is not None}
+    classes = {option: kind.option_class() for kind in _kinds() for option in kind.option_class().__dataclass_fields__}
+    understood = {option: _changed(run, classes.get(option), option, given) for option, given in values.items()}
+    changed = {option: value for option, value in understood.items() if value is not None}
     for option, value in changed.items():
         owners = [kind.name for kind in _kinds() if option in options_of(kind.name)]
         if owners and option not in own:
@@ -253,15 +258,14 @@ def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
         )
 
 
-def _changed(run: Run, option: str, given: Any) -> Any:
+def _changed(run: Run, holder: type[Options] | None, option: str, given: Any) -> Any:
     """An option as it was understood, if it differs from its default; else None."""
-    holder = next((kind.option_class() for kind in _kinds() if option in kind.option_class().defaults()), None)
     if option in Settings.__dataclass_fields__:
-        value, default = getattr(run.settings, option), Settings.defaults().get(option)
-    elif holder is None:
+        value, default = getattr(run.settings, option), getattr(Settings, option, None)
+    elif holder is None or given is (default := getattr(holder, option)):
         return None
     else:
-        value, default = getattr(holder.parse({option: given}), option), holder.defaults()[option]
+        value = getattr(holder.parse({option: given}), option)
     return None if value == default else value
 
 

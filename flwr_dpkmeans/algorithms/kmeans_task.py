@@ -8,7 +8,7 @@ from typing import Any
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS
-from flwr_dpkmeans.algorithms.measure_round import (
+from flwr_dpkmeans.algorithms.measure import (
     admits_evaluation,
     evaluation_blocks,
     evaluation_round,

@@ -13,8 +13,8 @@ from typing import Any
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.discovery import take_preliminary
-from flwr_dpkmeans.algorithms.held import HeldPoints
-from flwr_dpkmeans.algorithms.measure_round import result_extras
+from flwr_dpkmeans.algorithms.measure import result_extras
+from flwr_dpkmeans.algorithms.server_points import HeldPoints
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.flower_errors import error_text

@@ -305,9 +305,9 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    shared_noise = trust_model(plan.settings.trust).shared_noise
+    trust = trust_model(plan.settings.trust)
     evaluation = _evaluation(plan)
-    n_shares = plan.shares.n_honest if shared_noise else 1
+    n_shares = trust.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
@@ -323,7 +323,7 @@ def _known(plan: Plan) -> Known:
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=plan.shares.excess if shared_noise else 1.0,
+        noise_factor=trust.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),

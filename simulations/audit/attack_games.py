@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.update import round_to_grid

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
-from flwr_dpkmeans.algorithms.units import plan_bounds
+from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier

@@ -13,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.measure_round import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
+from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans

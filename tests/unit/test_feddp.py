@@ -31,10 +31,14 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_part,
     weights_round,
 )
-from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.noise_budget import allocate
 from flwr_dpkmeans.algorithms.received import cluster_state
-from flwr_dpkmeans.algorithms.server_points import bounds_from_server, derive_server_facts, facts_without_server
+from flwr_dpkmeans.algorithms.server_points import (
+    bounds_from_server,
+    derive_server_facts,
+    facts_without_server,
+    hold_points,
+)
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans

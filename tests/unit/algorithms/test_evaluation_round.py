@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.measure_round import (
+from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
