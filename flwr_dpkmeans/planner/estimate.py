@@ -146,7 +146,7 @@ def deployment_of(plan: Plan) -> Deployment:
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
-    down = sum(len(dump_plan(sent)) for sent in _sent_plans(plan)) + _PLAN_REQUEST + boxes
+    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes

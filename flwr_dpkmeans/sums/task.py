@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -221,7 +221,7 @@ class Result:
         By name.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Array] = field(repr=False)
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
