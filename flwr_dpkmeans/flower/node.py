@@ -94,22 +94,11 @@ def run_folder(output: str, run_id: int) -> Path:
 def node_settings(context: Context) -> NodeSettings:
     """Read a node's settings from its node configuration.
 
-    Parameters
-    ----------
-    context : Context
-        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
-        (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
-        ``columns``, ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A
-        deployed node whose policy is missing or incomplete refuses every run.
-
-    Returns
-    -------
-    NodeSettings
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy or identity file is missing or malformed, or the policy pins peers and there is no identity.
+    Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
+    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
+    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
+    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
+    without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
