@@ -92,7 +92,7 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
     )
 
 
-def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges | None) -> list[Array]:
+def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
     """Compute one client's exact part of a preliminary release.
 
     Parameters
@@ -103,8 +103,8 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
         Of the round, at most 0.
     points : ndarray, (n_points, n_features)
         In the units of the data.
-    ranges : Ranges or None
-        Coarse ranges, once they are released.
+    found : Found
+        With the coarse ranges, once they are released.
 
     Returns
     -------
@@ -126,10 +126,10 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
             continue
         if block.name == MAGNITUDES:
             histogram = magnitude_histogram(points, _domain_of(plan))
-        elif ranges is None:
+        elif found.box is None:
             raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
         else:
-            histogram = range_histogram(points, ranges)
+            histogram = range_histogram(points, Ranges(*found.box))
         arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
     return arrays
 
@@ -170,8 +170,8 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
         std = plan.released_std(planned, block)
         if block.name == MAGNITUDES:
             result = find_coarse_ranges(released[block.name], _domain_of(plan), std)
-        elif block.name == RANGES and found.ranges is not None:
-            result = find_ranges(released[block.name], found.ranges, _domain_of(plan), std)
+        elif block.name == RANGES and found.box is not None:
+            result = find_ranges(released[block.name], Ranges(*found.box), _domain_of(plan), std)
         else:
             continue
         if result.unbounded:
@@ -183,7 +183,7 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
             )
         first = block.name == MAGNITUDES
         unclear = tuple(column for column in result.unclear if first or column in found.unclear)
-        found = replace(found, ranges=result.ranges, unclear=unclear)
+        found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
     return found
 
 

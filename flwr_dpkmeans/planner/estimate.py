@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
 from flwr_dpkmeans.privacy.release import vector_length
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
@@ -17,6 +16,7 @@ from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.wire import dump_plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""

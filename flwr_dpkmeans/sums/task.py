@@ -191,20 +191,15 @@ class Found:
     ----------
     n_examples : int or None
         The private count.
-    ranges : Box or None
-        Coarse ranges after the first histogram; the box after the second.
+    box : Box or None
+        Coarse ranges after the first histogram; the plan's box after the second.
     unclear : tuple of int
         Columns in none of whose histograms so far anything stood out of the noise.
     """
 
     n_examples: int | None = None
-    ranges: Any = None  # Of the task's own kind, with `lower` and `upper`.
+    box: Box | None = None
     unclear: tuple[int, ...] = ()
-
-    @property
-    def box(self) -> Box | None:
-        """The ranges as a plan holds them."""
-        return None if self.ranges is None else (self.ranges.lower, self.ranges.upper)
 
     def digest(self) -> bytes:
         """SHA-256 of the numbers, equal on all machines that found the same."""
@@ -369,6 +364,11 @@ class Task(Options, ABC):
 
     def require_bearable(self, plan: Plan) -> None:
         """Refuse a received plan whose work with the server's points would keep a client busy for hours."""
+
+    def result_arrays(self, config: Run) -> tuple[str, ...]:
+        """Names of the arrays that clients get as the result, beside centroids and counts, where the server has it."""
+        del config
+        return ()
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
