@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.log import LogOptions, show_logs
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings as NodeSettings
@@ -117,6 +118,16 @@ def node_settings(context: Context) -> NodeSettings:
         ledger.parent.mkdir(parents=True, exist_ok=True)
     identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
     return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
+
+
+def show_node_logs(context: Context) -> None:
+    """Show this client's log as the node's own configuration says; a server has no part in it.
+
+    Virtual clients show theirs only where the program that runs them has set up logging.
+    """
+    config = context.node_config
+    if not is_simulation(context):
+        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:
