@@ -11,8 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.baselines.cover_budget import CentralLine
-from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.baselines.max_cover import CentralLine, max_cover
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
