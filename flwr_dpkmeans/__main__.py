@@ -18,23 +18,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hand the rest of the command line to the command that it begins with.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        The command's own code; 1 where it fails with a sentence; 2 without a command.
-
-    Examples
-    --------
-    >>> main(["ledger", "verify", "no-such-ledger"])
-    1
-    """
+    """Hand the rest of the command line to the command that it begins with: its code, 1 if it fails, 2 without one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")

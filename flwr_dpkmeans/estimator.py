@@ -26,7 +26,7 @@ from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import DEFAULT_ALGORITHM, own_options, parse_run, require_server_data, resolve_n_clusters
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.results.cluster_choice import ClusterChoice
+from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings

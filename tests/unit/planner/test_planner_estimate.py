@@ -14,6 +14,7 @@ from flwr_dpkmeans.algorithms.dplloyd import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 from flwr_dpkmeans.planner.estimate import (
+    CentroidNoise,
     centroid_noise,
     deployment_of,
     half_survives,
@@ -92,6 +93,12 @@ def test_smaller_clusters_survive_with_more_epsilon(algorithm: str) -> None:
         sizes.append(noise.smallest_cluster(0.15))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 4 * sizes[-1]
+
+
+def test_a_cluster_survives_noise_on_its_centroid_and_on_its_count() -> None:
+    assert CentroidNoise(30.0, 4.0, relative=True).smallest_cluster(0.2) == 150
+    # Three deviations of the count's noise.
+    assert CentroidNoise(0.3, 40.0, relative=True).smallest_cluster(0.2) == 120
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])

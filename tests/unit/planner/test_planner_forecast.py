@@ -273,6 +273,7 @@ def test_the_command_prints_json_and_writes_both_files(tmp_path: Path, capsys: p
         (("--clients", "1"), "n_clients is 1"),
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
+        (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
         (("--seeds", "1"), "seeds is 1, but it must be a whole number from 2 to 1000"),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],
