@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
+from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, EvaluationKind
 
 _STRATEGY_KEYS = (
     "algorithm",
@@ -130,7 +130,7 @@ def strategy_from_run_config(
     _require_source("server-data", str(run_config.get("server-data", "")))
     _require_partition(run_config)
     _require_output_files(run_config.get("output-files", OutputFiles.ALL.value))
-    if run_config.get("evaluation") == Evaluation.EXACT.value and not is_simulated_server():
+    if run_config.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
