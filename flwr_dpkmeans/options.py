@@ -380,10 +380,13 @@ def parse_config(**values: Any) -> Run:
             )
     settings = Settings(**_taken(given, Settings.__dataclass_fields__))
     own = _taken(given, kind.own_fields())
-    options = kind.option_class()(**_taken(given, kind.option_class().__dataclass_fields__))
-    for other in _kinds():
-        other.option_class()(**_taken(given, other.option_class().__dataclass_fields__))
-    return Run(settings, kind(**own, options=options))
+    options = _taken(given, kind.option_class().__dataclass_fields__)
+    foreign = {
+        name: value for name, value in given.items() if value is not defaults[name] and name not in own | options
+    }
+    for other in {one.option_class() for one in _kinds()} if foreign else ():
+        other(**_taken(foreign, other.__dataclass_fields__))
+    return Run(settings, kind(**own, options=kind.option_class()(**options)))
 
 
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
@@ -412,6 +415,7 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
         values["trust"] = kind.default_trust(has_server_data=has_server_data)
     run = parse_config(**values)
+    _require_own_fields(run, values)
     _require_own_options(run, values)
     return run
 
@@ -481,7 +485,9 @@ def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
     settings, name, own = run.settings, run.algorithm, options_of(run.algorithm)
-    changed = {option: value for option in values if (value := _changed(run, option, values[option])) is not None}
+    classes = {option: kind.option_class() for kind in _kinds() for option in kind.option_class().__dataclass_fields__}
+    understood = {option: _changed(run, classes.get(option), option, given) for option, given in values.items()}
+    changed = {option: value for option, value in understood.items() if value is not None}
     for option, value in changed.items():
         if option not in own and any(option in options_of(kind.name) for kind in _kinds()):
             raise _foreign(option, value, name)
@@ -513,15 +519,25 @@ def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
     )
 
 
-def _changed(run: Run, option: str, given: Any) -> Any:
+def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
+    """Refuse what another kind of task has beside its options, such as a number of clusters."""
+    own = run.task.own_fields()
+    others = {name for kind in _kinds() for name in kind.own_fields()} - set(own)
+    for name in others.intersection(values):
+        raise ConfigurationError(
+            f"{name} is {_shown(values[name])}, but the algorithm is {run.algorithm!r}, which has no such option: "
+            "leave it out."
+        )
+
+
+def _changed(run: Run, holder: type[Options] | None, option: str, given: Any) -> Any:
     """An option as it was understood, if it differs from its default; else None."""
-    holder = next((kind.option_class() for kind in _kinds() if option in kind.option_class().defaults()), None)
     if option in Settings.__dataclass_fields__:
-        value, default = getattr(run.settings, option), Settings.defaults().get(option)
-    elif holder is None:
+        value, default = getattr(run.settings, option), getattr(Settings, option, None)
+    elif holder is None or given is (default := getattr(holder, option)):
         return None
     else:
-        value, default = getattr(holder(**{option: given}), option), holder.defaults()[option]
+        value = getattr(holder(**{option: given}), option)
     return None if value == default else value
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -124,6 +124,9 @@ class Options:
 
     Plain values will do: strings for choices, whole floats for integers, any real for a float.
     """
+
+    # A plan with options that its task does not have is malformed: a client would ignore what others may not.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         for one in fields(self):

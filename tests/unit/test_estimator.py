@@ -483,11 +483,10 @@ PARAMETERS = [
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(("name", "value", "hint"), NAMES)
 def test_unknown_names_get_the_nearest_one(name: str, value: str, hint: str) -> None:
+    own = name in ("schedule", "packing", "post_processing")
+    given = {"algorithm": "fastlloyd", f"algorithm__{name}": value} if own else {name: value}
     with pytest.raises(ConfigurationError) as caught:
-        if name in ("schedule", "packing", "post_processing"):
-            model(algorithm="fastlloyd").set_params(**{f"algorithm__{name}": value})
-        else:
-            model(**{name: value}).fit(blobs())
+        model().set_params(**given).fit(blobs())
     assert str(caught.value) == f"{name} is {value!r}, which is not known: {hint}"
 
 
