@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import EvaluationKind, Run, algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from simulations.datasets import RANGE
@@ -93,7 +93,9 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     4
     """
     algorithm = dict(settings["algorithm"])
-    values: dict[str, Any] = {"algorithm": algorithm.pop("name"), **algorithm, **settings["privacy"]}
+    name = algorithm.pop("name")
+    values: dict[str, Any] = {"algorithm": name, **settings["privacy"]}
+    values |= {_key_of(name, option): value for option, value in algorithm.items()}
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
@@ -103,7 +105,13 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     values["partition"] = settings["partition"]["kind"]
     if settings.get("evaluation", "none") != "none":
         values |= {"evaluation": settings["evaluation"], "evaluation_share": settings["evaluation_share"]}
-    return {name.replace("_", "-"): _scalar(value) for name, value in values.items() if value is not None}
+    return {_hyphenated(name): _scalar(value) for name, value in values.items() if value is not None}
+
+
+def _key_of(algorithm: str, option: str) -> str:
+    """Where an option of the group ``algorithm`` stands in a run configuration: in its own table, or beside it."""
+    own = algorithm in ALGORITHMS and option in ALGORITHMS[algorithm].option_class().__dataclass_fields__
+    return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
 
 
 def require_valid(settings: Mapping[str, Any]) -> None:
@@ -288,6 +296,12 @@ def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + name, " ".join(str(one) for one in inner)
         else:
             yield prefix + name, inner
+
+
+def _hyphenated(name: str) -> str:
+    """A key as run configurations spell it; names of tables keep their underscores."""
+    table, dot, option = name.rpartition(".")
+    return table + dot + option.replace("_", "-")
 
 
 def _scalar(value: Any) -> Scalar:

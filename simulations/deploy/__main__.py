@@ -31,7 +31,7 @@ from simulations.mixture_runs import exit_code
 SUMMARY_FILE = "summary.json"
 START_UP_SECONDS = 20.0
 """From the command to the first message, and from the last one to the end of all processes, with 3 nodes."""
-_WORD = re.compile(r"([\w-]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
+_WORD = re.compile(r"([\w.-]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
 _SHORTCUTS = ("algorithm", "trust", "epsilon", "n-clusters", "max-iter", "random-state")
 
 
