@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.run_config import run_keys
 from simulations import configuration
+from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
 from simulations.expansion import CONFIGURATION, expand, narrowed
 from simulations.figure_specs import columns_of, parse_specs
@@ -303,6 +304,11 @@ def together(algorithm: str, data: str, partition: str) -> dict[str, Any]:
     found = OmegaConf.to_container(OmegaConf.create(config), resolve=True, throw_on_missing=True)
     assert isinstance(found, dict)
     return {str(key): value for key, value in found.items()}
+
+
+def test_the_files_of_algorithms_are_generated() -> None:
+    folder = PROJECT / "conf" / "algorithm"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == group_texts()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
