@@ -10,7 +10,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
@@ -18,7 +18,7 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings, as_integer, member, require_integer
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, Task
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 __all__ = [
     "CLIP_BOUNDS",
@@ -113,6 +113,11 @@ def parse_config(**values: Any) -> Run:
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as {_EXAMPLES[name]}."
             )
+    if given.get("n_clusters") is not None and "n_clusters" not in kind.own_fields():
+        raise ConfigurationError(
+            f"n_clusters is {given['n_clusters']!r}, but {kind.name!r} makes no clusters: leave it out, or choose an "
+            "algorithm that does, such as 'proxy_lloyd'."
+        )
     settings = Settings.parse(_taken(given, Settings.__dataclass_fields__))
     own = _taken(given, kind.own_fields())
     options = kind.option_class().parse(_taken(given, kind.option_class().__dataclass_fields__))
@@ -204,7 +209,7 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 
 def _kinds() -> Iterator[type[Task]]:
     """All algorithms, federated or not."""
-    yield from ALGORITHMS.values()
+    yield from TASKS.values()
     yield from NOT_FEDERATED.values()
 
 

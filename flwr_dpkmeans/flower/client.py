@@ -214,7 +214,7 @@ class KMeansClient(NumPyClient):
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
-        n_classes = plan.config.n_classes
+        n_classes = plan.task.n_classes(plan.settings)
         if self._labels is None or step.labelled is None or n_classes == 0:
             return None
         given = self._labels() if callable(self._labels) else self._labels
