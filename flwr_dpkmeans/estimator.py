@@ -15,9 +15,8 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.held import is_private, resolve_bounds
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
-from flwr_dpkmeans.algorithms.units import in_squared_units
+from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import column_names, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest

@@ -113,11 +113,6 @@ def parse_config(**values: Any) -> Run:
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as {_EXAMPLES[name]}."
             )
-    if given.get("n_clusters") is not None and "n_clusters" not in kind.own_fields():
-        raise ConfigurationError(
-            f"n_clusters is {given['n_clusters']!r}, but {kind.name!r} makes no clusters: leave it out, or choose an "
-            "algorithm that does, such as 'proxy_lloyd'."
-        )
     settings = Settings.parse(_taken(given, Settings.__dataclass_fields__))
     own = _taken(given, kind.own_fields())
     options = kind.option_class().parse(_taken(given, kind.option_class().__dataclass_fields__))
@@ -152,6 +147,7 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
         values["trust"] = kind.default_trust(has_server_data=has_server_data)
     run = parse_config(**values)
+    _require_own_fields(run, values)
     _require_own_options(run, values)
     return run
 
@@ -244,6 +240,17 @@ def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
                     f"{option} is {_shown(changed[option])}, but {reason}, so that it has no effect: leave it out, or "
                     f"{mend}."
                 )
+
+
+def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
+    """Refuse what another kind of task has beside its options, such as a number of clusters."""
+    own = run.task.own_fields()
+    others = {name for kind in _kinds() for name in kind.own_fields()} - set(own)
+    for name in others.intersection(values):
+        raise ConfigurationError(
+            f"{name} is {_shown(values[name])}, but the algorithm is {run.algorithm!r}, which has no such option: "
+            "leave it out."
+        )
 
 
 def _changed(run: Run, option: str, given: Any) -> Any:

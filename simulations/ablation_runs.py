@@ -25,7 +25,7 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, draw_noise
 from flwr_dpkmeans.privacy.slack import SAME
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState
+from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.sums.trust import as_released
 from flwr_dpkmeans.threads import one_thread
@@ -205,15 +205,15 @@ class Played:
     ----------
     name : str
         Of the round.
-    before, after : ClusterState
+    before, after : State
     released : ReleasedSum
     blocks : tuple of Block
         What was released, with its noise.
     """
 
     name: str
-    before: ClusterState
-    after: ClusterState
+    before: State
+    after: State
     released: ReleasedSum
     blocks: tuple[Block, ...]
 

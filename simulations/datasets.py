@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.held import resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source
 from flwr_dpkmeans.data.mixtures import (

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.held import is_private
-from flwr_dpkmeans.algorithms.units import in_squared_units
+from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
 from flwr_dpkmeans.options import Evaluation

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.fastlloyd import FastLloyd
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans
-from flwr_dpkmeans.algorithms.histogram import Histogram
+from flwr_dpkmeans.algorithms.histograms import Histograms
 from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED, needs_all_rows
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.moments import Moments
@@ -22,11 +22,10 @@ __all__ = ["ALGORITHMS", "NOT_FEDERATED", "ServerData", "algorithm_entry"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
     *(FedDPKMeans, FedDPChooseK, ServerKMeansPlusPlus, ServerLloyd, SpherePacking),
-    *(NaiveBayes, Moments, Histogram),
+    *(NaiveBayes, Moments, Histograms),
 )
 for _kind in _OWN:
     register(_kind)
-
 
 
 class _Clusterings(Mapping[str, type[Task]]):

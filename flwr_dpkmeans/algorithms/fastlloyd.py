@@ -21,7 +21,7 @@ from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import choice, flag, real
 from flwr_dpkmeans.sums.task import Known
 
@@ -178,21 +178,21 @@ def _iteration(public: Known, parameters: FastLloydParameters, index: int, radiu
     return PrivateSum(f"lloyd-{index}", blocks, _statistic(radius), _advance(public, radius), radius)
 
 
-def _statistic(radius: float) -> Callable[[Array, ClusterState], Sequence[Array]]:
+def _statistic(radius: float) -> Callable[[Array, State], Sequence[Array]]:
     """Relative sums and counts of the points within the radius."""
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         return relative_statistics(points, state.centroids, radius)
 
     return statistic
 
 
-def _advance(public: Known, radius: float) -> Callable[[ClusterState, ReleasedSum], ClusterState]:
+def _advance(public: Known, radius: float) -> Callable[[State, ReleasedSum], State]:
     """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
     clip_radius = radius if public.options.radius_clipping else None
     post_processing = public.options.post_processing or PostProcessing.FOLD
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         moved = relative_update(
             state.centroids,
             released["relative_sums"],

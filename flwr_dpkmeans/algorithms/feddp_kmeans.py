@@ -25,7 +25,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, ReleasePart, allocate, shared
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, InitialState
+from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
@@ -231,7 +231,7 @@ def lloyd_parts(public: Known, facts: ServerFacts, total: float, n_rounds: int) 
 def empty_state(public: Known, facts: ServerFacts) -> InitialState:
     """Start without centroids: the server's points only."""
 
-    def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:
+    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
         nothing = np.zeros((public.config.n_clusters, public.n_features))
         return server_state(nothing, facts, seed, server_points)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, ReleasePart
-from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
+from flwr_dpkmeans.algorithms.received import cluster_state, is_near, is_projection, is_table
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
@@ -34,7 +34,7 @@ from flwr_dpkmeans.kmeans.projected import (
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
 
 SERVER_POINTS = "server_points"
@@ -89,12 +89,12 @@ def outer_product_round(public: Known, facts: ServerFacts, blocks: tuple[Block, 
     per_client = public.settings.unit is PrivacyUnit.CLIENT
     radius = facts.data_radius if per_client else math.sqrt(facts.outer_product_bound)
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
         triangle = outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
         server_points = state_extra(state, SERVER_POINTS)
         if public.options.server_prior:
@@ -105,7 +105,7 @@ def outer_product_round(public: Known, facts: ServerFacts, blocks: tuple[Block, 
         projection = leading_eigenvectors(matrix, used)
         projected = round_to_grid(server_points @ projection)
         extras = {PROJECTION: projection, PROJECTED_POINTS: projected, SEED: state_extra(state, SEED)}
-        return ClusterState(state.centroids, state.counts, state.movements, extras)
+        return cluster_state(state.centroids, state.counts, state.movements, extras)
 
     return PrivateSum("outer-product", blocks, statistic, advance, radius)
 
@@ -128,7 +128,7 @@ def weights_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...]) 
     order = _order(config)
     noise = blocks[0].noise_scale * (math.sqrt(2.0) if blocks[0].noise is NoiseShape.LAPLACE else 1.0)
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         def counted(part: slice) -> Sequence[Array]:
             rows = centred(points[part], facts, facts.data_radius)
             labels = nearest_projected(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS))
@@ -137,15 +137,15 @@ def weights_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...]) 
         (histogram,) = sum_over_blocks(counted, len(points), public.n_features)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         weights = _without_noise_weights(released["weights"], public.options.weight_threshold * noise)
         points, seed = state_extra(state, PROJECTED_POINTS), int(state_extra(state, SEED)[0])
         centers, curve = clustered(config, points, weights, seed)
         extras = dict(state.extras) | curve | {PROJECTED_CENTERS: centers}
         lifted = _lifted(extras[PROJECTED_CENTERS], state_extra(state, PROJECTION), facts)
-        return ClusterState(lifted, np.zeros(len(lifted)), state.movements, extras)
+        return cluster_state(lifted, np.zeros(len(lifted)), state.movements, extras)
 
-    def admits(state: ClusterState) -> bool:
+    def admits(state: State) -> bool:
         complete = len(state.extras[PROJECTED_POINTS]) == facts.n_points
         return complete and _fits(state, PROJECTED_POINTS, public, facts.n_points)
 
@@ -175,14 +175,14 @@ def centers_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...]) 
     """Step 3: the rows nearest to each projected centre give the first centroids (Algorithm 1, lines 18-24)."""
     margin = public.options.margin
 
-    def labels_of(rows: Array, state: ClusterState) -> LabelArray:
+    def labels_of(rows: Array, state: State) -> LabelArray:
         return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, blocks, facts)
-        return ClusterState(centroids, counts, state.movements, state.extras)
+        return cluster_state(centroids, counts, state.movements, state.extras)
 
-    def admits(state: ClusterState) -> bool:
+    def admits(state: State) -> bool:
         return _fits(state, PROJECTED_CENTERS, public, public.config.n_clusters)
 
     statistic, reads = _cluster_statistic(public, facts, labels_of), (PROJECTION, PROJECTED_CENTERS)
@@ -193,13 +193,13 @@ def lloyd_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...], in
     """One round of FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data."""
     centre = np.asarray(facts.centre)
 
-    def labels_of(rows: Array, state: ClusterState) -> LabelArray:
+    def labels_of(rows: Array, state: State) -> LabelArray:
         return nearest_projected(rows, None, state.centroids - centre)
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, blocks, facts)
         movements = (*state.movements, largest_step(state.centroids, centroids))
-        return ClusterState(centroids, counts, movements, state.extras)
+        return cluster_state(centroids, counts, movements, state.extras)
 
     statistic = _cluster_statistic(public, facts, labels_of)
     return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, facts.data_radius)
@@ -216,22 +216,22 @@ def clustered(
     return round_to_grid(found[elbow(costs, logarithmic=logarithmic) - 1]), {COST_CURVE: round_to_grid(costs)}
 
 
-def server_state(centroids: Array, facts: ServerFacts, seed: int, server_points: Array | None) -> ClusterState:
+def server_state(centroids: Array, facts: ServerFacts, seed: int, server_points: Array | None) -> State:
     """The state before the first round; server points, in the scaled box, are kept relative to the centre."""
     extras = {SEED: np.array([float(seed % 2**31)])}
     if server_points is not None:
         extras[SERVER_POINTS] = server_points - np.asarray(facts.centre)
-    return ClusterState(centroids, np.zeros(len(centroids)), (), extras)
+    return cluster_state(centroids, np.zeros(len(centroids)), (), extras)
 
 
 def _cluster_statistic(
-    public: Known, facts: ServerFacts, labels_of: Callable[[Array, ClusterState], LabelArray]
-) -> Callable[[Array, ClusterState], Sequence[Array]]:
+    public: Known, facts: ServerFacts, labels_of: Callable[[Array, State], LabelArray]
+) -> Callable[[Array, State], Sequence[Array]]:
     """Sums and counts by label, or a client's means and indicators."""
     config = public.config
     k, order = config.n_clusters, _order(config)
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         def summed(part: slice) -> Sequence[Array]:
             rows = centred(points[part], facts, facts.data_radius)
             return sums_and_counts(rows, labels_of(rows, state), k)
@@ -248,7 +248,7 @@ def _cluster_statistic(
 
 
 def _new_centroids(
-    state: ClusterState, released: ReleasedSum, blocks: tuple[Block, ...], facts: ServerFacts
+    state: State, released: ReleasedSum, blocks: tuple[Block, ...], facts: ServerFacts
 ) -> tuple[Array, Array]:
     """Quotients of released sums and counts; a cluster whose count is lost in its noise keeps the centroid it had."""
     k = len(state.centroids)
@@ -262,7 +262,7 @@ def _new_centroids(
     return round_to_grid(centroids), counts
 
 
-def _fits(state: ClusterState, name: str, public: Known, most_rows: int) -> bool:
+def _fits(state: State, name: str, public: Known, most_rows: int) -> bool:
     """Whether a server's projection and its projected points or centres have the plan's shapes and are exact."""
     projection, table = state.extras[PROJECTION], state.extras[name]
     d, k = public.n_features, public.config.n_clusters
@@ -299,7 +299,7 @@ def _order(config: Run) -> int:
     return 1 if _count_norm(config) is Norm.L1 else 2
 
 
-def state_extra(state: ClusterState, name: str) -> Array:
+def state_extra(state: State, name: str) -> Array:
     """An array that an earlier step, or the server, must have put into the state."""
     if name not in state.extras:
         raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")

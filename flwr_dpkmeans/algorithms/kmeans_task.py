@@ -8,7 +8,7 @@ from typing import Any
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS
-from flwr_dpkmeans.algorithms.measure_round import (
+from flwr_dpkmeans.algorithms.measure import (
     admits_evaluation,
     evaluation_blocks,
     evaluation_round,
@@ -20,7 +20,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings, flag, whole
 from flwr_dpkmeans.sums.task import Found, Known, Run, Task
 
@@ -161,9 +161,13 @@ class KMeansTask(Task):
                 f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
             )
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: ClusterState) -> bool:
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state has centroids of the plan's shape that are exact, and beside them just what is read."""
+        if not {"centroids", "counts"} <= set(state.arrays) or state.centroids.ndim != 2:
+            return False
         n_clusters, width = state.centroids.shape
+        if state.counts.shape != (n_clusters,):
+            return False
         fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters
         if step is not None:
             fits = fits and super().admits(plan, step, state)

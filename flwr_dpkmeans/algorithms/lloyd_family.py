@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.slack import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.sums.round import Array, ClusterState, InitialState
+from flwr_dpkmeans.sums.round import Array, InitialState, State
 from flwr_dpkmeans.sums.settings import Options, choice, whole
 from flwr_dpkmeans.sums.task import Known, Run
 
@@ -69,33 +70,33 @@ def packed_state(public: Known) -> InitialState:
     require_packable(public)
     config = public.config
 
-    def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:
+    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
         del server_points
         generator = np.random.default_rng(seed)
         centroids = sphere_packing(config.n_clusters, public.n_features, generator, public.options.packing)
-        return ClusterState(centroids, np.zeros(config.n_clusters))
+        return cluster_state(centroids, np.zeros(config.n_clusters))
 
     return initial_state
 
 
-def absolute_sums(points: Array, state: ClusterState) -> Sequence[Array]:
+def absolute_sums(points: Array, state: State) -> Sequence[Array]:
     """Statistic of an iteration on absolute sums."""
     return absolute_statistics(points, state.centroids)
 
 
-def absolute_advance(post_processing: PostProcessing) -> Callable[[ClusterState, ReleasedSum], ClusterState]:
+def absolute_advance(post_processing: PostProcessing) -> Callable[[State, ReleasedSum], State]:
     """Post-processing of an iteration on absolute sums."""
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         moved = absolute_update(state.centroids, released["sums"], released["counts"], post_processing=post_processing)
         return moved_state(state, moved, released["counts"])
 
     return advance
 
 
-def moved_state(state: ClusterState, centroids: Array, counts: Array) -> ClusterState:
+def moved_state(state: State, centroids: Array, counts: Array) -> State:
     """Record new centroids, their noisy counts and the largest step."""
-    return ClusterState(centroids, counts, (*state.movements, largest_step(state.centroids, centroids)))
+    return cluster_state(centroids, counts, (*state.movements, largest_step(state.centroids, centroids)))
 
 
 def largest_step(before: Array, after: Array) -> float:

@@ -5,23 +5,22 @@ Squares are released less one half: a square of a number in [-1, 1] lies in [0, 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flwr_dpkmeans.algorithms.dplloyd import root_at_least
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
-from flwr_dpkmeans.algorithms.received import has_exact_centroids
+from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, Labels, PrivateSum
-from flwr_dpkmeans.sums.task import Known, Task
+from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
 """Name of a state's standard deviations."""
@@ -65,8 +64,9 @@ def moment_arrays(points: Array, groups: Labels, n_groups: int) -> list[Array]:
     counts = np.bincount(groups, minlength=n_groups).astype(np.float64)
     if not points.shape[1]:
         return [counts]
+    narrow = groups.astype(np.int32)
     halved = toward_zero(np.square(points) - 0.5)
-    return [counts, sum_by_label(points, groups, n_groups), sum_by_label(halved, groups, n_groups)]
+    return [counts, sum_by_label(points, narrow, n_groups), sum_by_label(halved, narrow, n_groups)]
 
 
 def read_moments(released: ReleasedSum) -> tuple[Array, Array, Array]:
@@ -85,43 +85,46 @@ def deviations_of(variances: Array, least: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Moments(Task):
-    """Mean and standard deviation of every column.
-
-    The state's centroids are the means, (1, n_features), its extra ``deviations`` has the same shape; both are in the
-    box [-1, 1]^d of the bounds.
-    """
+    """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
     title = "private means and standard deviations"
 
     def build(self, known: Known) -> Algorithm:
         """One round."""
-        width = known.n_features
-        (blocks,) = allocate(known, [moment_parts(1, width)])
+        (blocks,) = allocate(known, [moment_parts(1, known.n_features)])
 
-        def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        def statistic(points: Array, state: State) -> Sequence[Array]:
             del state
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
-        def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
-            del state
-            counts, means, variances = read_moments(released)
-            return ClusterState(round_to_grid(means), counts, (), {DEVIATIONS: deviations_of(variances, _LEAST)})
+        def advance(state: State, released: ReleasedSum) -> State:
+            rows, means, variances = read_moments(released)
+            return state.changed(rows=rows, means=round_to_grid(means), deviations=deviations_of(variances, _LEAST))
 
-        def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
-            del seed, server_points
-            return ClusterState(np.zeros((1, width)), np.zeros(1))
+        return Algorithm(self.name, (PrivateSum("moments", blocks, statistic, advance),), from_nothing)
 
-        return Algorithm(self.name, (PrivateSum("moments", blocks, statistic, advance),), start)
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Nothing is known before; then three arrays."""
+        shape = (1, plan.n_features or 0)
+        return fits(state, {} if step is not None else {"rows": (1,), "means": shape, DEVIATIONS: shape})
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: ClusterState) -> bool:
-        """Whether a state has one row of means on the grid, and in the end as many deviations."""
-        extras = {} if step is not None else {DEVIATIONS: (1, plan.n_features or 0)}
-        return fits(state, (1, plan.n_features or 0), extras)
+    def result(self, plan: Plan, state: State) -> Result:
+        """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``."""
+        bounds = plan_bounds(plan, state["means"].shape[1])
+        widths = (np.array(bounds.upper) - np.array(bounds.lower)) / 2.0
+        (mean,) = bounds.unscale(state["means"])
+        return Result({"mean": mean, "deviation": state[DEVIATIONS][0] * widths, "rows": state["rows"]})
 
 
-def fits(state: ClusterState, shape: tuple[int, int], extras: dict[str, tuple[int, ...]]) -> bool:
-    """Whether a state that a server sent has just these arrays, on the grid and finite."""
-    named = {name: array.shape for name, array in state.extras.items()}
-    exact = all(is_on_grid(array) and math.isfinite(float(np.abs(array).sum())) for array in state.extras.values())
-    return state.centroids.shape == shape and named == extras and exact and has_exact_centroids(state)
+def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
+    """The start of a task that learns everything in its first round."""
+    del seed, server_points
+    return State({})
+
+
+def fits(state: State, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a state that a server sent has just these arrays, on the grid: a server may tell clients no more."""
+    return {name: array.shape for name, array in state.arrays.items()} == dict(shapes) and all(
+        map(is_on_grid, state.arrays.values())
+    )

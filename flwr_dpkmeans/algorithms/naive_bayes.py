@@ -16,18 +16,20 @@ from flwr_dpkmeans.algorithms.moments import (
     DEVIATIONS,
     deviations_of,
     fits,
+    from_nothing,
     moment_arrays,
     moment_parts,
     read_moments,
 )
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Task
+from flwr_dpkmeans.sums.task import Known, Result, Task
 
 CELLS = "cells"
 """Name of a state's table of categories by class."""
@@ -76,8 +78,8 @@ class NaiveBayesOptions(Options):
 class NaiveBayes(Task):
     """Naive Bayes of labelled rows.
 
-    The state's centroids are the classes' means, its counts theirs, its extras ``deviations`` and ``cells``; columns of
-    categories have values 0, 1, ... and bounds from 0 to the last one.
+    Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The state has each class's ``rows``,
+    the ``means`` and ``deviations`` of the numbers in the box [-1, 1]^d, and ``cells``, the rows of each category.
     """
 
     name = "naive_bayes"
@@ -109,7 +111,7 @@ class NaiveBayes(Task):
 
     def build(self, known: Known) -> Algorithm:
         """One round."""
-        columns, n_classes, width = self.columns(known.n_features), self.options.classes, known.n_features
+        columns, n_classes = self.columns(known.n_features), self.options.classes
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
@@ -118,30 +120,42 @@ class NaiveBayes(Task):
             parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
         (blocks,) = allocate(known, [parts])
 
-        def labelled(points: Array, state: ClusterState, labels: Labels) -> Sequence[Array]:
+        def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
             del state
             kept = (labels >= 0) & (labels < n_classes)
             return _class_arrays(columns, points[kept], labels[kept], n_classes)
 
-        def unlabelled(points: Array, state: ClusterState) -> Sequence[Array]:
+        def unlabelled(points: Array, state: State) -> Sequence[Array]:
             return labelled(points, state, np.full(len(points), -1))
 
-        def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
-            del state
-            return self._learned(columns, released, {block.name: block.noise_scale for block in blocks})
-
-        def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
-            del seed, server_points
-            return ClusterState(np.zeros((n_classes, width)), np.zeros(n_classes))
+        def advance(state: State, released: ReleasedSum) -> State:
+            return state.changed(**self._learned(columns, released, {one.name: one.noise_scale for one in blocks}))
 
         step = PrivateSum("classes", blocks, unlabelled, advance, labelled=labelled)
-        return Algorithm(self.name, (step,), start)
+        return Algorithm(self.name, (step,), from_nothing)
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: ClusterState) -> bool:
-        """Whether a state has a row of means for each class, and in the end what else the model has."""
-        columns, n_classes = self.columns(plan.n_features or 0), self.options.classes
-        extras = {} if step is not None else columns.extras(n_classes)
-        return fits(state, (n_classes, plan.n_features or 0), extras)
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Nothing is known before; then the model."""
+        shapes = self.columns(plan.n_features or 0).shapes(self.options.classes)
+        return fits(state, {} if step is not None else shapes)
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
+
+        Named as in scikit-learn's GaussianNB where that has them; columns of categories are left out of ``theta``.
+        """
+        columns = self.columns(plan.n_features or 0)
+        bounds = plan_bounds(plan, plan.n_features or 0)
+        priors = self._priors(state)
+        found = {"class_prior": priors}
+        if columns.numbers:
+            lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
+            halves = (upper - lower) / 2.0
+            found |= {"theta": lower + (state["means"] + 1.0) * halves, "var": np.square(state[DEVIATIONS] * halves)}
+        if columns.coded:
+            chances = columns.chances(state[CELLS], self.options.smoothing)
+            found["chances"] = np.concatenate([own for _, own in chances], axis=1)
+        return Result(found)
 
     def columns(self, n_features: int) -> Columns:
         """Which columns are numbers and which are categories."""
@@ -153,44 +167,42 @@ class NaiveBayes(Task):
             )
         return Columns(categories)
 
-    def _learned(self, columns: Columns, released: ReleasedSum, noise: Mapping[str, float]) -> ClusterState:
-        """The model, from noisy sums; `noise` has each array's scale."""
-        n_classes = self.options.classes
-        means = np.zeros((n_classes, len(columns.categories)))
-        extras: dict[str, Array] = {}
-        counts = released["group_counts"]
+    def _learned(self, columns: Columns, released: ReleasedSum, noise: Mapping[str, float]) -> dict[str, Array]:
+        """The state's arrays, from noisy sums; `noise` has each array's scale."""
+        rows = released["group_counts"]
+        found = {"rows": rows}
         if columns.numbers:
-            _, own, variances = read_moments(released)
-            means[:, columns.numbers] = own
-            scales = np.hypot(noise["group_squares"], 2.0 * own * noise["group_sums"])
-            variances = pulled_together(variances, counts, scales / np.maximum(counts, 1.0)[:, None])
-            extras[DEVIATIONS] = deviations_of(variances, self.options.least_deviation)
+            _, means, variances = read_moments(released)
+            scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
+            variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
+            found |= {"means": round_to_grid(means), DEVIATIONS: deviations_of(variances, self.options.least_deviation)}
         if columns.coded:
-            extras[CELLS] = np.maximum(released[CELLS], 0.0)
-            for place, chances in columns.chances(extras[CELLS], self.options.smoothing):
-                means[:, place] = chances @ np.linspace(-1.0, 1.0, chances.shape[1])
-        return ClusterState(round_to_grid(means), counts, (), extras)
+            found[CELLS] = np.maximum(released[CELLS], 0.0)
+        return found
 
-    def log_joint(self, state: ClusterState, points: Array) -> Array:
+    def _priors(self, state: State) -> Array:
+        """Each class's share of the rows, smoothed."""
+        rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
+        return np.asarray(rows / rows.sum())
+
+    def log_joint(self, state: State, points: Array) -> Array:
         """Logarithm of each class's weight for each row, (n_rows, n_classes), up to one constant.
 
         Parameters
         ----------
-        state : ClusterState
+        state : State
             The result of a run.
         points : ndarray, (n_rows, n_features)
             In the box [-1, 1]^d.
         """
-        columns, smoothing = self.columns(points.shape[1]), self.options.smoothing
-        priors = np.maximum(state.counts, 0.0) + smoothing
-        joint = np.tile(np.log(priors / priors.sum()), (len(points), 1))
+        columns, priors = self.columns(points.shape[1]), self._priors(state)
+        joint = np.tile(np.log(priors), (len(points), 1))
         if columns.numbers:
-            means, deviations = state.centroids[:, columns.numbers], state.extras[DEVIATIONS]
-            for label in range(len(priors)):
-                steps = (points[:, columns.numbers] - means[label]) / deviations[label]
-                joint[:, label] -= 0.5 * np.square(steps).sum(axis=1) + np.log(deviations[label]).sum()
+            for label, (mean, deviation) in enumerate(zip(state["means"], state[DEVIATIONS], strict=True)):
+                steps = (points[:, columns.numbers] - mean) / deviation
+                joint[:, label] -= 0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
         if columns.coded:
-            for place, chances in columns.chances(state.extras[CELLS], smoothing):
+            for place, chances in columns.chances(state[CELLS], self.options.smoothing):
                 joint += np.log(chances).T[_codes(points[:, place], chances.shape[1])]
         return joint
 
@@ -222,11 +234,11 @@ class Columns:
         """Categories of all columns."""
         return sum(self.categories)
 
-    def extras(self, n_classes: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of what a model has beside means and counts."""
-        found: dict[str, tuple[int, ...]] = {}
+    def shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a state's arrays."""
+        found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if self.numbers:
-            found[DEVIATIONS] = (n_classes, len(self.numbers))
+            found |= dict.fromkeys(("means", DEVIATIONS), (n_classes, len(self.numbers)))
         if self.coded:
             found[CELLS] = (n_classes, self.n_cells)
         return found
@@ -258,7 +270,7 @@ def pulled_together(variances: Array, counts: Array, noise: Array) -> Array:
     mean = (weights * variances).sum(axis=0) / weights.sum()
     real = np.maximum((np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0)
     kept = real / (real + np.square(noise) + _TINY)
-    return np.maximum(mean + kept * (variances - mean), _LEAST_PART * mean)
+    return np.asarray(np.maximum(mean + kept * (variances - mean), _LEAST_PART * mean))
 
 
 def _codes(column: Array, n: int) -> Labels:

@@ -11,13 +11,14 @@ from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_st
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_rounds import in_proxy_space
 from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD, Setting, admitting, as_length
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums
 from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
-from flwr_dpkmeans.sums.round import Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 _SMALLEST_SHRINKING = 0.05
 
@@ -58,7 +59,7 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
     options, k, d = setting.options, setting.n_clusters, setting.n_features
     projects = index == 1 and setting.plan.n_passes > 0 and setting.plan.n_components is not None
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         centers = state_extra(state, PROJECTED_CENTERS) if projects else state.centroids
         radius = float(state_extra(state, RADIUS)[0])
 
@@ -70,7 +71,7 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
 
         return setting.sent(sum_over_blocks(summed, len(points), d), len(points), blocks)
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         radius, used = float(state_extra(state, RADIUS)[0]), len(state.centroids)
         sums_noise, counts_noise, _ = (setting.noise(block) for block in blocks)
         counts = released["counts"][:used]
@@ -87,7 +88,7 @@ def refinement_round(setting: Setting, blocks: tuple[Block, ...], index: int) ->
         smaller = _next_radius(setting, blocks, released, steps if index == 1 else np.zeros_like(steps), radius)
         extras = {name: array for name, array in state.extras.items() if name in (SEED, SPREAD, COST_CURVE)}
         movements = (*state.movements, largest_step(state.centroids, moved))
-        return ClusterState(moved, counts, movements, extras | {RADIUS: as_length(smaller)})
+        return cluster_state(moved, counts, movements, extras | {RADIUS: as_length(smaller)})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
     return PrivateSum(f"refinement-{index}", blocks, statistic, advance, None, reads, admitting(setting, reads))

@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.proxy_setting import (
     admitting,
     as_length,
 )
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE, Ellipsoid, axis_variance, ellipsoid_of, shrunk_centre
@@ -49,7 +50,7 @@ from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
-from flwr_dpkmeans.sums.round import Array, ClusterState, InitialState, PrivateSum
+from flwr_dpkmeans.sums.round import Array, InitialState, PrivateSum, State
 
 CLIPPED_SQUARE = 0.8
 """Mean squared length, in squared clip bounds, from which on the prior supports the spread."""
@@ -62,12 +63,12 @@ _JITTER = 0.5
 def initial_state(setting: Setting) -> InitialState:
     """Start with the seed, and with the server's points where there are any."""
 
-    def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
+    def start(seed: int, server_points: Array | None = None, /) -> State:
         extras = {SEED: np.array([float(seed % 2**31)])}
         if server_points is not None:
             extras[SERVER_POINTS] = np.array(server_points)
         nothing = np.zeros((setting.n_clusters, setting.n_features))
-        return ClusterState(nothing, np.zeros(setting.n_clusters), (), extras)
+        return cluster_state(nothing, np.zeros(setting.n_clusters), (), extras)
 
     return start
 
@@ -101,12 +102,12 @@ def location_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
     # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
     expected = PRIOR_VARIANCE if setting.public.server is None else clip**2 / d
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
         found = residual_sums(points, np.zeros(len(points), dtype=np.int32), middle[None, :], clip, 1)
         return setting.sent([found.sums[0], found.squares], len(points), blocks)
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in blocks)
         offset = shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
@@ -116,7 +117,7 @@ def location_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
         known = {name: state.extras[name] for name in (SEED, SERVER_POINTS) if name in state.extras}
         extras = known | {CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))}
-        return ClusterState(state.centroids, state.counts, state.movements, extras)
+        return cluster_state(state.centroids, state.counts, state.movements, extras)
 
     return PrivateSum("location", blocks, statistic, advance)
 
@@ -142,16 +143,16 @@ def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
     """Release the data's shape, and spread the first proxies (or centroids) over it."""
     d, n, factor = setting.n_features, setting.n_units, setting.options.covariance_clip
 
-    def clip_of(state: ClusterState) -> float:
+    def clip_of(state: State) -> float:
         return factor * float(state_extra(state, SPREAD)[0])
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state_extra(state, CENTRE), clip_of(state)
         triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
         sent = setting.sent([triangle], len(points), blocks)
         return sent if setting.per_client else [round_to_grid(sent[0])]
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         clip, noise = clip_of(state), setting.noise(blocks[0]) / n
         matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.extras:
@@ -159,7 +160,7 @@ def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
             weight, server = server_weight(matrix, rows, noise)
             matrix, noise = (1.0 - weight) * matrix + weight * server, (1.0 - weight) * noise
         found = ellipsoid_of(matrix * clip**2, noise * clip**2, float(state_extra(state, SPREAD)[0]) ** 2 / d)
-        kept = ClusterState(state.centroids, state.counts, state.movements, dict(state.extras))
+        kept = cluster_state(state.centroids, state.counts, state.movements, dict(state.extras))
         kept = _with(kept, {SPREAD: as_length(found.spread)})
         return _first_proxies(setting, kept, found) if setting.plan.n_passes else _without_proxies(setting, kept, found)
 
@@ -196,7 +197,7 @@ def proxy_round(setting: Setting, blocks: tuple[Block, ...], index: int) -> Priv
     """Move and weigh the proxies; after the last pass, cluster them."""
     n_proxies, options = setting.plan.n_proxies, setting.options
 
-    def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+    def statistic(points: Array, state: State) -> Sequence[Array]:
         proxies, radius = state_extra(state, PROXIES), float(state_extra(state, PROXY_RADIUS)[0])
 
         def summed(part: slice) -> Sequence[Array]:
@@ -207,7 +208,7 @@ def proxy_round(setting: Setting, blocks: tuple[Block, ...], index: int) -> Priv
 
         return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), blocks)
 
-    def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+    def advance(state: State, released: ReleasedSum) -> State:
         proxies, radius = state_extra(state, PROXIES), float(state_extra(state, PROXY_RADIUS)[0])
         sums_noise, counts_noise = (setting.noise(block) for block in blocks)
         width = proxies.shape[1]
@@ -236,14 +237,14 @@ def proxy_round(setting: Setting, blocks: tuple[Block, ...], index: int) -> Priv
     return PrivateSum(f"proxies-{index}", blocks, statistic, advance, None, reads, admitting(setting, reads))
 
 
-def in_proxy_space(points: Array, state: ClusterState) -> Array:
+def in_proxy_space(points: Array, state: State) -> Array:
     """Rows as the proxies see them: projected onto the private axes, or as they are."""
     if AXES not in state.extras:
         return points
     return project(points - state_extra(state, CENTRE), state_extra(state, AXES))
 
 
-def _first_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) -> ClusterState:
+def _first_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
     centre = state_extra(state, CENTRE)
@@ -269,7 +270,7 @@ def _first_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) -> C
     return _with(state, {PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
 
 
-def _without_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) -> ClusterState:
+def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
     """First centroids where the budget does not suffice for proxies: from public points, or spread over the data."""
     k, generator = setting.n_clusters, setting.generator(state, 0)
     if SERVER_POINTS in state.extras:
@@ -282,7 +283,7 @@ def _without_proxies(setting: Setting, state: ClusterState, found: Ellipsoid) ->
     return _started(setting, state, truncate(tessellation(samples, k, generator)))
 
 
-def _clustered(setting: Setting, state: ClusterState, proxies: Array, weights: Array) -> ClusterState:
+def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -> State:
     """Weighted k-means of the proxies, as centroids in the space of the data."""
     config, seed = setting.public.config, int(state_extra(state, SEED)[0])
     centers, extras = clustered(config, proxies, weights, seed, logarithmic=True)
@@ -292,28 +293,28 @@ def _clustered(setting: Setting, state: ClusterState, proxies: Array, weights: A
     return _started(setting, _with(state, extras), truncate(centers))
 
 
-def _started(setting: Setting, state: ClusterState, centers: Array) -> ClusterState:
+def _started(setting: Setting, state: State, centers: Array) -> State:
     """Centroids to refine, with their first radius; what only proxies needed is left behind."""
     centroids = round_to_grid(centers)
     side = float(state_extra(state, SPREAD)[0]) * len(centroids) ** (-1.0 / setting.n_features)
     kept = {name: array for name, array in state.extras.items() if name not in (PROXIES, PROXY_RADIUS, SERVER_POINTS)}
     extras = kept | {RADIUS: as_length(setting.options.cluster_clip * setting.plan.widening * side)}
-    return ClusterState(centroids, np.zeros(len(centroids)), state.movements, extras)
+    return cluster_state(centroids, np.zeros(len(centroids)), state.movements, extras)
 
 
-def _with(state: ClusterState, changes: dict[str, Array]) -> ClusterState:
+def _with(state: State, changes: dict[str, Array]) -> State:
     """The state with some extras replaced or added."""
-    return ClusterState(state.centroids, state.counts, state.movements, dict(state.extras) | changes)
+    return cluster_state(state.centroids, state.counts, state.movements, dict(state.extras) | changes)
 
 
-def _inside(points: Array, state: ClusterState) -> Array:
+def _inside(points: Array, state: State) -> Array:
     """Cut points to where rows can be: to the box or, in a subspace, to the ball around the centre that holds it."""
     if AXES not in state.extras:
         return truncate(points)
     return clip_rows(points, 2.0 * math.sqrt(len(state.extras[AXES])))
 
 
-def _proxy_variance(setting: Setting, state: ClusterState, width: int) -> float:
+def _proxy_variance(setting: Setting, state: State, width: int) -> float:
     """Variance of the rows along an axis of the proxies' space."""
     in_subspace = AXES in state.extras
     spread = float(state_extra(state, SUBSPACE_SPREAD if in_subspace else SPREAD)[0])

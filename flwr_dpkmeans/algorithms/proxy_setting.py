@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.kmeans.clipping import clip_vector
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.sums.round import Array, ClusterState
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.task import Known
 
 CENTRE = "centre"
@@ -93,7 +93,7 @@ class Setting:
         """
         return float(np.float32(block.noise_scale * self.public.noise_factor))
 
-    def generator(self, state: ClusterState, *place: int) -> np.random.Generator:
+    def generator(self, state: State, *place: int) -> np.random.Generator:
         """Public randomness of one step."""
         return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
 
@@ -133,12 +133,12 @@ def as_length(value: float) -> Array:
     return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
 
 
-def admitting(setting: Setting, names: Sequence[str]) -> Callable[[ClusterState], bool]:
+def admitting(setting: Setting, names: Sequence[str]) -> Callable[[State], bool]:
     """Return a round's `admits`, for the extras that its statistic reads."""
     return lambda state: admits(setting, names, state)
 
 
-def admits(setting: Setting, names: Sequence[str], state: ClusterState) -> bool:
+def admits(setting: Setting, names: Sequence[str], state: State) -> bool:
     """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
 
     The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of that

@@ -6,17 +6,38 @@ last bit. The statistics' bounds themselves hold for every state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flwr_dpkmeans.kmeans.assignment import is_on_grid
-from flwr_dpkmeans.sums.round import Array, ClusterState
+from flwr_dpkmeans.sums.round import Array, State
 
 _STRETCH = 1.01
 """Largest length of a projection's column: 1, and room for rounding."""
 _LARGEST_COUNT = 2.0**47
 
 
-def has_exact_centroids(state: ClusterState) -> bool:
+def cluster_state(
+    centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
+) -> State:
+    """The state of a clustering.
+
+    Parameters
+    ----------
+    centroids : ndarray, (n_clusters, n_features)
+        On the grid, in the box [-1, 1]^d; zeros before an algorithm has found any.
+    counts : ndarray, (n_clusters,)
+        Noisy counts of the last release; zeros before the first.
+    movements : tuple of float
+        Largest step of a centroid in each iteration so far.
+    extras : mapping of str to ndarray
+        What an algorithm's own steps carry on, such as a projection; on the grid, of one or two dimensions.
+    """
+    return State({"centroids": centroids, "counts": counts, **(extras or {})}, movements)
+
+
+def has_exact_centroids(state: State) -> bool:
     """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
     inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
     return bool(inside) and is_on_grid(state.centroids)

@@ -21,7 +21,7 @@ from flwr_dpkmeans.kmeans.packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, InitialState
+from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, State
 from flwr_dpkmeans.sums.settings import choice, whole
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
@@ -134,7 +134,7 @@ def _build(name: str, public: Known, start: Start) -> Algorithm:
 def _initial_state(public: Known, facts: ServerFacts, start: Start) -> InitialState:
     """The start as a state; the server's points themselves are not needed any more."""
 
-    def initial_state(seed: int, server_points: Array | None = None, /) -> ClusterState:
+    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
         centroids = round_to_grid(truncate(start(public, seed, server_points)))
         return server_state(centroids, facts, seed, None)
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.units import in_box, in_callers_units, plan_bounds
+from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import column_names, require_names, validate_labels, validate_points
@@ -28,7 +28,7 @@ from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.columns import agreed_names, places_of
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -270,8 +270,8 @@ def _ranges(parameters: Sequence[Array]) -> Ranges | None:
     return Ranges(tuple(float(value) for value in lower), tuple(float(value) for value in upper))
 
 
-def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> ClusterState:
-    """The clustering state in a task's parameters."""
-    centroids, counts, movements, *arrays = parameters
-    names = json.loads(str(config.get("extras", "[]")))
-    return ClusterState(centroids, counts, tuple(float(m) for m in movements), dict(zip(names, arrays, strict=True)))
+def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
+    """The state in a task's parameters."""
+    *arrays, movements = parameters
+    names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
+    return State(dict(zip(names, arrays, strict=True)), tuple(float(m) for m in movements))

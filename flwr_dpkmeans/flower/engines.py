@@ -15,9 +15,8 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.units import in_box, plan_bounds
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, plan_bounds
 from flwr_dpkmeans.baselines.central import fit_central
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError

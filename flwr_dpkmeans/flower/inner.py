@@ -14,7 +14,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.client import KMeansClient, Task
 from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.round import ClusterState
+from flwr_dpkmeans.sums.round import State
 
 NextCall = Callable[[Message, Context], Message]
 _EMPTY_TENSOR = "_empty"
@@ -76,19 +76,17 @@ def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
     return reply
 
 
-def _parameters(clusters: ClusterState | None) -> list[NDArray[np.float64]]:
+def _parameters(clusters: State | None) -> list[NDArray[np.float64]]:
     """A clustering state as NumPyClient parameters."""
     if clusters is None:
         raise LocalMisuseError("a statistic was asked for before the plan was final.")
     movements = np.asarray(clusters.movements, dtype=np.float64)
-    return [clusters.centroids, clusters.counts, movements, *clusters.extras.values()]
+    return [*clusters.arrays.values(), movements]
 
 
-def _extra_names(clusters: ClusterState | None) -> dict[str, Any]:
-    """The configuration that names the arrays after the first three parameters, if there are any."""
-    if clusters is None or not clusters.extras:
-        return {}
-    return {"extras": json.dumps(list(clusters.extras))}
+def _extra_names(clusters: State | None) -> dict[str, Any]:
+    """The configuration that names the arrays before the last parameter, the movements."""
+    return {} if clusters is None else {"arrays": json.dumps(list(clusters.arrays))}
 
 
 def _call(

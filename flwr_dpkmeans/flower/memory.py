@@ -15,7 +15,7 @@ from flwr_dpkmeans.flower.records import load_plan
 from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.secagg.protocols import AnyState
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.task import Found
 
 _KEY = "dpkmeans.client"
@@ -33,7 +33,7 @@ class ClientMemory:
         The plan in force, as received.
     agreed_digest : bytes
         Digest of the plan that was agreed on in the key phase; names the run in the ledger.
-    clusters : ClusterState or None
+    clusters : State or None
         None while the plan is preliminary.
     attempts : tuple of (round, attempt)
         What was answered so far.
@@ -54,7 +54,7 @@ class ClientMemory:
     protocol: AnyState
     plan_blob: bytes = field(repr=False)
     agreed_digest: bytes
-    clusters: ClusterState | None
+    clusters: State | None
     attempts: tuple[tuple[int, int], ...]
     n_features: int
     found: Found = field(default_factory=Found)

@@ -82,7 +82,7 @@ from flwr_dpkmeans.sums.columns import agreed_names
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.state import ClusterState, unpack_state
+from flwr_dpkmeans.sums.state import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
@@ -404,7 +404,7 @@ def _require_found(final: Plan, found: Found) -> None:
         raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
 
 
-def _initial_clusters(plan: Plan) -> ClusterState | None:
+def _initial_clusters(plan: Plan) -> State | None:
     """The data-independent start, once the plan is final; None where it comes from the server."""
     return initial_state(plan) if plan.is_final and not plan.server_advances else None
 
@@ -434,7 +434,7 @@ def _read(plan: Plan, protocol: AnyState, release: Release) -> ReleasedSum:
     return trust.read(aggregate, planned.blocks, plan.fraction_bits)
 
 
-def _advance(memory: ClientMemory, index: int, released: ReleasedSum) -> ClusterState:
+def _advance(memory: ClientMemory, index: int, released: ReleasedSum) -> State:
     """Post-process one release."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
@@ -456,7 +456,7 @@ class _Advance:
 
 
 @lru_cache(maxsize=4)
-def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, advance: _Advance) -> ClusterState:
+def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, advance: _Advance) -> State:
     """Run a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
     del plan_blob, digest, values
     clusters = advance.memory.clusters

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.units import in_squared_units
+from flwr_dpkmeans.algorithms.server_points import in_squared_units
 from flwr_dpkmeans.options import Run
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, report_files, result_files, write_folder
 

@@ -13,8 +13,8 @@ from typing import Any
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.discovery import take_preliminary
-from flwr_dpkmeans.algorithms.held import HeldPoints
-from flwr_dpkmeans.algorithms.measure_round import result_extras
+from flwr_dpkmeans.algorithms.measure import result_extras
+from flwr_dpkmeans.algorithms.server_points import HeldPoints
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.flower_errors import error_text
@@ -47,7 +47,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state,
 from flwr_dpkmeans.sums.plan import COUNT, Plan, make_noise_source
 from flwr_dpkmeans.sums.plausible import require_plausible
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.state import ClusterState, pack_state
+from flwr_dpkmeans.sums.state import State, pack_state
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found, Run
 from flwr_dpkmeans.sums.trust import trust_model
@@ -116,13 +116,13 @@ class ServerRun:
         self._new_plan: bytes | None = None
         self._release: Release | None = None
         self._attempts: list[tuple[int, int]] = []
-        self._clusters: ClusterState | None = None
+        self._clusters: State | None = None
         self._found = Found()
         self._credentials: dict[int, Credential] = {}
         self._next_plan(self.plan, announce=False)
 
     @property
-    def clusters(self) -> ClusterState | None:
+    def clusters(self) -> State | None:
         """The clustering state, where the trust model lets the server know it."""
         return self._clusters
 

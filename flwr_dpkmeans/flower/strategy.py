@@ -16,9 +16,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.held import hold_points, is_private, resolve_bounds
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.units import in_callers_units
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, is_private, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.content import set_wait

@@ -20,7 +20,7 @@ from flwr_dpkmeans.secagg.ring import Ring, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.trust import as_released, trust_model
 from flwr_dpkmeans.threads import one_thread
 
@@ -153,7 +153,7 @@ def optimal_cost(data: SyntheticData) -> float:
     return max(cost_per_point(data.points, model.cluster_centers_), _SMALLEST_COST)
 
 
-def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterState:
+def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
     """Play a final plan on synthetic parts, with the plan's own rounds and seeded noise.
 
     With one repeat, one part per client and ``dropout="retry"`` these are the centroids of
@@ -170,7 +170,7 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterS
 
     Returns
     -------
-    ClusterState
+    State
     """
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
@@ -185,7 +185,7 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> ClusterS
     return state
 
 
-def _total(step: PrivateSum, parts: tuple[Array, ...], shown: ClusterState, fraction_bits: int) -> Ring:
+def _total(step: PrivateSum, parts: tuple[Array, ...], shown: State, fraction_bits: int) -> Ring:
     """The parts' statistics together, in the ring."""
     vectors = []
     for part in parts:

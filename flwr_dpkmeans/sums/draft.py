@@ -25,7 +25,7 @@ from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent, whole_multiplier
 from flwr_dpkmeans.sums.limits import check_budget, check_plan
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
@@ -281,7 +281,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
     return _built(_known(plan))
 
 
-def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> ClusterState:
+def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
     """Return the start of a final plan, from public randomness and the server's points.
 
     Parameters
@@ -293,7 +293,7 @@ def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) 
 
     Returns
     -------
-    ClusterState
+    State
     """
     if server_points is not None:
         return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
@@ -304,9 +304,9 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    shared_noise = trust_model(plan.settings.trust).shared_noise
+    trust = trust_model(plan.settings.trust)
     evaluation = _evaluation(plan)
-    n_shares = plan.shares.n_honest if shared_noise else 1
+    n_shares = trust.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
@@ -322,7 +322,7 @@ def _known(plan: Plan) -> Known:
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=plan.shares.excess if shared_noise else 1.0,
+        noise_factor=trust.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
@@ -370,7 +370,7 @@ def _limited(step: PrivateSum) -> PrivateSum:
 
 
 @lru_cache(maxsize=16)
-def _started(known: Known, seed: int, public_points: PublicPoints | None) -> ClusterState:
+def _started(known: Known, seed: int, public_points: PublicPoints | None) -> State:
     """A start is made once in a process; its arrays are read-only because they are shared."""
     table = None if public_points is None else public_points.table()
     return _built(known).initial_state(seed, table).frozen()

@@ -62,7 +62,7 @@ def check_plan(plan: Plan) -> None:
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
-            share = plan.shares.factor if trust_model(planned.trust).shared_noise else 1.0
+            share = trust_model(planned.trust).drawn_factor(plan.shares)
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "

@@ -22,9 +22,9 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import ClusterState, Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.statement import Step, describe_step
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.trust import as_released, trust_model, with_noise
 
 Array = NDArray[np.float64]
@@ -40,7 +40,7 @@ class DirectResult:
 
     Parameters
     ----------
-    state : ClusterState
+    state : State
         After the last round.
     steps : tuple of Step
         One for each aggregation.
@@ -52,11 +52,16 @@ class DirectResult:
         What preliminary releases told.
     """
 
-    state: ClusterState
+    state: State
     steps: tuple[Step, ...]
     attempts: tuple[tuple[int, int], ...]
     plan: Plan
     found: Found
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Seen:
         In force.
     round_index, attempt : int
         Which aggregation.
-    state : ClusterState or Found
+    state : State or Found
         What the clients' statistics were taken at; `Found` in preliminary rounds.
     sent : tuple of ndarray of uint64
         Each client's vector before it is masked, with its share of the noise: known to that client alone.
@@ -86,7 +91,7 @@ class Seen:
     plan: Plan = field(repr=False)
     round_index: int
     attempt: int
-    state: ClusterState | Found = field(repr=False)
+    state: State | Found = field(repr=False)
     sent: tuple[Ring, ...] = field(repr=False)
     received: tuple[Ring, ...] = field(repr=False)
     aggregate: AggregateVector = field(repr=False)
@@ -151,7 +156,7 @@ def run_direct(
         steps.append(describe_step(plan, attempts, plan.n_clients, movement))
         on_step(steps[-1])
 
-    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: ClusterState | Found) -> ReleasedSum:
+    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: State | Found) -> ReleasedSum:
         cohort.open_round(index)
         sent, received = [], []
         for position, arrays in enumerate(statistics):

@@ -237,8 +237,7 @@ class Plan:
         Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
         """
         least = max(self.settings.min_clients, self.max_silent + 2)
-        shared_noise = trust_model(self.settings.trust).shared_noise
-        return max(least, self.n_clients - max(1, self.max_silent)) if shared_noise else least
+        return trust_model(self.settings.trust).smallest_cohort(least, self.n_clients, self.max_silent)
 
     @property
     def shares(self) -> Shares:
@@ -266,7 +265,7 @@ class Plan:
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
         std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
-        return std * self.shares.excess if trust_model(planned.trust).shared_noise else std
+        return std * trust_model(planned.trust).released_factor(self.shares)
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
@@ -286,7 +285,7 @@ class Plan:
         events = {}
         for index in range(self.first_round, self.last_round + 1):
             planned = self.round_at(index)
-            n_shares = self.shares.n_honest if trust_model(planned.trust).shared_noise else 1
+            n_shares = trust_model(planned.trust).counted_shares(self.shares)
             rate = self.settings.client_sampling_rate if index > 0 else 1.0
             events[index] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
         return events

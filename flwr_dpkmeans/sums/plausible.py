@@ -91,7 +91,6 @@ def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sha
     if block.noise is NoiseShape.NONE:
         return 0.0
     scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
-    if not trust_model(planned.trust).shared_noise:
-        return scales * block.noise_scale
     # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
-    return scales * block.noise_scale * plan.shares_of(n_clients, n_sharers).excess
+    shares = plan.shares_of(n_clients, n_sharers)
+    return scales * block.noise_scale * trust_model(planned.trust).released_factor(shares)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, vector_length
-from flwr_dpkmeans.sums.state import Array, ClusterState
+from flwr_dpkmeans.sums.state import Array, State
 
-__all__ = ["Algorithm", "Array", "ClusterState", "InitialState", "Labels", "PrivateSum"]
+__all__ = ["Algorithm", "Array", "InitialState", "Labels", "PrivateSum", "State"]
 
 Labels = NDArray[np.int64]
 
@@ -48,14 +48,14 @@ class PrivateSum:
 
     name: str
     blocks: tuple[Block, ...]
-    statistic: Callable[[Array, ClusterState], Sequence[Array]]
-    advance: Callable[[ClusterState, ReleasedSum], ClusterState]
+    statistic: Callable[[Array, State], Sequence[Array]]
+    advance: Callable[[State, ReleasedSum], State]
     radius: float | None = None
     reads: tuple[str, ...] = ()
-    admits: Callable[[ClusterState], bool] | None = None
-    labelled: Callable[[Array, ClusterState, Labels], Sequence[Array]] | None = None
+    admits: Callable[[State], bool] | None = None
+    labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
 
-    def arrays_of(self, points: Array, state: ClusterState, labels: Labels | None = None) -> Sequence[Array]:
+    def arrays_of(self, points: Array, state: State, labels: Labels | None = None) -> Sequence[Array]:
         """Return one client's arrays; its labels, (n_points,), are looked at where the round has a use for them."""
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
@@ -70,7 +70,7 @@ class PrivateSum:
 class InitialState(Protocol):
     """The state before the first round, from public randomness and the server's own points only."""
 
-    def __call__(self, seed: int, server_points: Array | None = None, /) -> ClusterState:
+    def __call__(self, seed: int, server_points: Array | None = None, /) -> State:
         """Return the state that round 1 starts from."""
 
 
@@ -85,7 +85,7 @@ class Algorithm:
     rounds : tuple of PrivateSum
         In order.
     initial_state : callable
-        ``initial_state(seed, server_points=None) -> ClusterState`` from public randomness and server data only.
+        ``initial_state(seed, server_points=None) -> State`` from public randomness and server data only.
     """
 
     name: str

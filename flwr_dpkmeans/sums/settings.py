@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -126,6 +126,9 @@ def _declared(default: Any, read: Callable[[str, Any], Any], check: Callable[[st
 @dataclass(frozen=True)
 class Options:
     """Options that belong together: frozen, each checked by its own field's rule."""
+
+    # A plan with options that its task does not have is malformed: a client would ignore what others may not.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         for one in fields(self):

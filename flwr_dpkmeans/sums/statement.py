@@ -320,8 +320,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         )
     if n_classes := plan.task.n_classes(settings):
         sentences.append(
-            f"The number of label classes, {n_classes}, is public knowledge; a row's label is protected as "
-            "the row is."
+            f"The number of label classes, {n_classes}, is public knowledge; a row's label is protected as the row is."
         )
     if plan.dropout is Dropout.RECOVER:
         sentences.append(_recovery_sentence(plan))

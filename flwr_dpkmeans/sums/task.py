@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.slack import Closeness, joint_closeness
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, Array, ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 
 if TYPE_CHECKING:
@@ -210,6 +210,22 @@ class Found:
         return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
 
 
+@dataclass(frozen=True)
+class Result:
+    """What a run found.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        By name.
+    """
+
+    arrays: Mapping[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
@@ -357,9 +373,16 @@ class Task(Options, ABC):
     def require_bearable(self, plan: Plan) -> None:
         """Refuse a received plan whose work with the server's points would keep a client busy for hours."""
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: ClusterState) -> bool:
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
         return step is None or (set(state.extras) == set(step.reads) and (step.admits is None or step.admits(state)))
+
+    # -- what comes of it ---------------------------------------------------------------------------------------
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """What the last state says, for people: by default its arrays as they are, in scaled units."""
+        del plan
+        return Result(dict(state.arrays))
 
     # -- what is told -------------------------------------------------------------------------------------------
 

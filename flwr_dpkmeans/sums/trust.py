@@ -114,6 +114,26 @@ class TrustModel(ABC):
                 "guarantee() and proofs."
             )
 
+    def counted_shares(self, shares: Shares) -> int:
+        """How many noises add up to the planned one: 1 unless clients add it in shares."""
+        del shares
+        return 1
+
+    def drawn_factor(self, shares: Shares) -> float:
+        """Standard deviation of each noise that is drawn, over the planned one."""
+        del shares
+        return 1.0
+
+    def released_factor(self, shares: Shares) -> float:
+        """Standard deviation of all noise in a release, over the planned one: shares not counted on are there too."""
+        del shares
+        return 1.0
+
+    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
+        """Smallest cohort whose sum is asked for; `least` holds under every model."""
+        del n_clients, max_silent
+        return least
+
     def contribute(
         self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
     ) -> FixedPointVector:
@@ -223,6 +243,22 @@ class Distributed(TrustModel):
             f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
             f"clients: their shares are not counted on{_lost_too(shares)}."
         )
+
+    def counted_shares(self, shares: Shares) -> int:
+        """Those of clients that neither collude nor are lost."""
+        return shares.n_honest
+
+    def drawn_factor(self, shares: Shares) -> float:
+        """Of one share."""
+        return shares.factor
+
+    def released_factor(self, shares: Shares) -> float:
+        """Of all shares together."""
+        return shares.excess
+
+    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
+        """No more than those that the shares do not count on may be missing."""
+        return max(least, n_clients - max(1, max_silent))
 
     def check(self, blocks: Sequence[Block]) -> None:
         """Refuse Laplace noise, which is not a sum of independent Laplace shares."""

@@ -11,7 +11,7 @@ from flwr_dpkmeans.privacy.release import Block
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.draft import build_algorithm, redraft_plan
 from flwr_dpkmeans.sums.plan import PLAN_VERSION, Plan, PlannedRound
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.trust import trust_model
 
 _TOLERANCE = 1e-9
@@ -98,7 +98,7 @@ def _fixed(plan: Plan) -> tuple[object, ...]:
     return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.columns_digest)
 
 
-def require_server_state(plan: Plan, index: int, state: ClusterState) -> None:
+def require_server_state(plan: Plan, index: int, state: State) -> None:
     """Check a state that the server sent for one round; index T + 1 is the result.
 
     The task knows what its states are, and each round checks what its statistic reads (`PrivateSum.admits`); nothing

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.update import round_to_grid
@@ -27,7 +27,7 @@ from flwr_dpkmeans.privacy.totals import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 
 Array = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class Round:
 
     Parameters
     ----------
-    state : ClusterState
+    state : State
         What the statistic was taken at.
     index : int
         Of the round, from 1.
@@ -105,7 +105,7 @@ class Round:
         The noisy sum, the exact one (target included), and the noise's standard deviation.
     """
 
-    state: ClusterState
+    state: State
     index: int
     released: Array = field(repr=False)
     exact: Array = field(repr=False)
@@ -257,7 +257,7 @@ def contribution(plan: Plan, one: Round, row: Array) -> Array:
 
 def _round_of(seen: Seen, plan: Plan) -> Round:
     """Read one aggregation: the released words as a client does, the exact ones as nobody does."""
-    if not isinstance(seen.state, ClusterState):
+    if not isinstance(seen.state, State):
         raise ConfigurationError("a preliminary round was run, but games declare everything public: declare it.")
     blocks = plan.round_at(seen.round_index).blocks
     # Without noise a grid step stands for "exactly".

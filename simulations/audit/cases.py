@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import Dropout, Run, own_options, parse_run

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
-from flwr_dpkmeans.algorithms.units import plan_bounds
+from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
@@ -22,7 +22,7 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.privacy.totals import add_up
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
@@ -153,7 +153,7 @@ class Truth:
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
 
-    def part(self, plan: Plan, round_index: int, state: ClusterState | Found, members: Sequence[int]) -> Part:
+    def part(self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]) -> Part:
         """Take one aggregation apart.
 
         Parameters
@@ -161,7 +161,7 @@ class Truth:
         plan : Plan
             In force.
         round_index : int
-        state : ClusterState or Found
+        state : State or Found
             What the statistics were taken at.
         members : sequence of int
             Positions of the clients in the sum.
@@ -184,7 +184,7 @@ class Truth:
         return Part(planned.blocks, base, delta, scales, laplace, rate)
 
     @staticmethod
-    def _statistic(plan: Plan, index: int, state: ClusterState | Found, points: Array) -> Array:
+    def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
         if isinstance(state, Found):
             arrays = preliminary_statistic(plan, index, points, state.ranges)

@@ -38,7 +38,7 @@ from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
@@ -168,7 +168,7 @@ def _view(
                 own = recorder.memories[place][position].protocol
                 left -= vectors[position] - masks_of(own, place, len(left), blinded=trust.blinded)
             honest = tuple(position for position in members if position not in known)
-            state: ClusterState | Found = memory.found
+            state: State | Found = memory.found
             if place[0] > 0:
                 state = _clusters(memory).view(_reads(memory.plan, place[0]))
             sums.append(ReadableSum(memory.plan, *place, state, left, honest, len(vectors)))
@@ -205,7 +205,7 @@ def _latest(memories: dict[int, ClientMemory]) -> ClientMemory:
     return memories[max(memories)]
 
 
-def _clusters(memory: ClientMemory) -> ClusterState:
+def _clusters(memory: ClientMemory) -> State:
     """The clustering state, once the plan is final."""
     assert memory.clusters is not None
     return memory.clusters

@@ -27,7 +27,7 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.local import Seen
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 
@@ -51,7 +51,7 @@ class ReadableSum:
         In force.
     round_index, attempt : int
         Which aggregation.
-    state : ClusterState or Found
+    state : State or Found
         What the statistics were taken at.
     values : ndarray of uint64
         Ring elements.
@@ -64,7 +64,7 @@ class ReadableSum:
     plan: Plan = field(repr=False)
     round_index: int
     attempt: int
-    state: ClusterState | Found = field(repr=False)
+    state: State | Found = field(repr=False)
     values: Ring = field(repr=False)
     members: tuple[int, ...]
     cohort: int
@@ -158,7 +158,7 @@ def view_of(
     seen: Sequence[Seen],
     adversary: Adversary,
     final: Plan,
-    state: ClusterState | None,
+    state: State | None,
     attempts: tuple[tuple[int, int], ...],
     claimed: float = 0.0,
 ) -> View:
@@ -170,7 +170,7 @@ def view_of(
         In order.
     adversary : Adversary
     final : Plan
-    state : ClusterState or None
+    state : State or None
         After the last round, if the adversary looks that far.
     attempts : tuple of (round, attempt)
     claimed : float

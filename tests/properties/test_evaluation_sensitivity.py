@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import Evaluation, parse_run
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum
 from flwr_dpkmeans.sums.verify import require_server_state
 
 Floats = NDArray[np.float64]
@@ -72,7 +73,7 @@ def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
     plan = plan_of(d, k, n_classes, "record", radius)
     step = build_algorithm(plan).rounds[-1]
     centroids = round_to_grid(generator.uniform(-1, 1, (int(generator.integers(1, k + 1)), d)))
-    state = ClusterState(centroids, np.zeros(len(centroids)))
+    state = cluster_state(centroids, np.zeros(len(centroids)))
     require_server_state(plan, plan.last_round, state)
     rows, labels = rows_of(generator, int(generator.integers(1, 40)), d)
     every = step.arrays_of(rows, state, labels)
@@ -92,14 +93,14 @@ def test_no_centroids_make_a_unit_larger_than_1(unit: str, case: Any) -> None:
     scale = float(generator.choice([1.0, 1e3, 1e150, math.inf]))
     with np.errstate(all="ignore"):
         centroids = generator.normal(size=(int(generator.integers(1, 2 * k + 1)), d)) * scale
-        state = ClusterState(centroids, np.zeros(len(centroids)))
+        state = cluster_state(centroids, np.zeros(len(centroids)))
         rows, labels = rows_of(generator, 1 if unit == "record" else int(generator.integers(0, 40)), d)
         assert within(step, list(step.arrays_of(rows, state, labels)))
 
 
 def test_the_bounds_are_reached() -> None:
     """Otherwise they would cost noise for nothing."""
-    state = ClusterState(np.array([[1.0, 1.0]]), np.zeros(1))
+    state = cluster_state(np.array([[1.0, 1.0]]), np.zeros(1))
     for unit in ("record", "client"):
         step = build_algorithm(plan_of(2, 1, 2, unit, 0.5)).rounds[-1]
         arrays = step.arrays_of(np.full((1, 2), -1.0), state, np.array([1]))
@@ -111,6 +112,6 @@ def test_rounding_a_large_clients_shares_keeps_the_bound() -> None:
     step = build_algorithm(plan_of(1, 2, 0, "client", 0.5)).rounds[-1]
     rows = np.full((200_000, 1), -1.0)
     rows[0] = 1.0
-    arrays = step.arrays_of(rows, ClusterState(np.array([[-1.0], [1.0]]), np.zeros(2)))
+    arrays = step.arrays_of(rows, cluster_state(np.array([[-1.0], [1.0]]), np.zeros(2)))
     assert arrays[2][1, 0] == 0.0
     assert within(step, list(arrays))

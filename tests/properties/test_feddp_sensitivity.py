@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.kmeans.projected import outer_product_triangle
@@ -25,7 +26,7 @@ from flwr_dpkmeans.privacy.release import Block, Norm
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.verify import require_server_state, verify_plan
 
@@ -91,10 +92,10 @@ def hostile_state(plan: Plan, generator: np.random.Generator, scale: float, *, n
         "projected_centers": clip_rows(on_grid(generator.normal(0.0, scale, (rows, columns))), farthest),
     }
     centroids = on_grid(np.clip(generator.normal(0.0, scale, (rows, d)), -1.0, 1.0))
-    return ClusterState(centroids, np.zeros(rows), (), extras)
+    return cluster_state(centroids, np.zeros(rows), (), extras)
 
 
-def accepted(plan: Plan, state: ClusterState) -> bool:
+def accepted(plan: Plan, state: State) -> bool:
     """Whether a client takes this state from the server, for every round what its statistic reads."""
     try:
         for index, private_sum in enumerate(build_algorithm(plan).rounds, start=1):
@@ -104,7 +105,7 @@ def accepted(plan: Plan, state: ClusterState) -> bool:
     return True
 
 
-def sent(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[Steps]:
+def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
     """One client's vector block by block, as signed integers in the ring."""
     arrays = private_sum.statistic(points, state)
     assert [array.shape for array in arrays] == [block.shape for block in private_sum.blocks]
@@ -131,9 +132,7 @@ def changes(private_sum: PrivateSum, old: list[Steps], new: list[Steps]) -> Iter
         yield block, norm_over_bound(change, block), int(np.abs(change).max())
 
 
-def moved(
-    private_sum: PrivateSum, before: Floats, after: Floats, state: ClusterState
-) -> Iterator[tuple[Block, float, int]]:
+def moved(private_sum: PrivateSum, before: Floats, after: Floats, state: State) -> Iterator[tuple[Block, float, int]]:
     """The same from one table to another one."""
     return changes(private_sum, sent(private_sum, before, state), sent(private_sum, after, state))
 
@@ -355,7 +354,7 @@ def test_statistics_exactly_at_the_bound(kind: str, nudge: float) -> None:
         "projected_points": np.array([[0.75, 1.0], [-1.0, -1.0]]),
         "projected_centers": np.array([[0.75, 1.0], [-1.0, -1.0]]),
     }
-    state = ClusterState(extras["projected_centers"], np.zeros(2), (), extras)
+    state = cluster_state(extras["projected_centers"], np.zeros(2), (), extras)
     outer, weights, centers, lloyd = build_algorithm(plan).rounds
     row = np.array([[0.75, 1.0]])
     # Three rows near the first server point, four near the second one.
@@ -394,7 +393,7 @@ def test_an_empty_client_sends_exact_zeros(unit: str, kind: str, margin: float) 
 # -- what a server may not do -------------------------------------------------------------------------------------
 
 
-def near_tie_state(plan: Plan, n_points: int) -> tuple[ClusterState, Floats]:
+def near_tie_state(plan: Plan, n_points: int) -> tuple[State, Floats]:
     """An ordinary state on the grid, and a row whose two nearest server points differ by 2^-48 in their scores."""
     projection = np.array([[STEP], [1.0]])
     points = np.full((n_points, 1), 0.9)
@@ -402,7 +401,7 @@ def near_tie_state(plan: Plan, n_points: int) -> tuple[ClusterState, Floats]:
     centers = on_grid(points[: plan.config.n_clusters])
     extras = {"projection": projection, "projected_points": on_grid(points), "projected_centers": centers}
     row = np.array([[(2**15 + 1) / GRID, 0.0]])
-    return ClusterState(np.zeros((len(centers), 2)), np.zeros(len(centers)), (), extras), row
+    return cluster_state(np.zeros((len(centers), 2)), np.zeros(len(centers)), (), extras), row
 
 
 def test_one_row_never_moves_the_labels_of_others_when_a_table_grows_beyond_a_block() -> None:
@@ -433,7 +432,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels() -> N
             "projected_points": generator.normal(size=k) * (1.0 + generator.normal(size=(n_points, 1)) * 2e-16),
             "projected_centers": generator.normal(size=(k, k)),
         }
-        state = ClusterState(np.zeros((k, d)), np.zeros(k), (), extras)
+        state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
         if not accepted(plan, state):
             continue
         for n in (1, 3, 4, 7, 8, 15):

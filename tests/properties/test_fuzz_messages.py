@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower import packing, records, recovery_records
 from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
@@ -26,7 +27,7 @@ from flwr_dpkmeans.flower.records import Status, dump_plan, load_plan, parse_fai
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import pack_state, unpack_state
 
 FUZZ = settings(
     max_examples=100,
@@ -279,7 +280,7 @@ def real_blobs(field: str) -> list[bytes]:
     """What a field held in real messages, or something of that form."""
     found = [dict(content[RECORD]).get(field) for content in all_contents()]
     extras = {"a": np.eye(2), "b": np.zeros(1)}
-    made = {"state": pack_state(ClusterState(np.zeros((2, 2)), np.ones(2), (0.5,), extras)), "credentials": bytes(136)}
+    made = {"state": pack_state(cluster_state(np.zeros((2, 2)), np.ones(2), (0.5,), extras)), "credentials": bytes(136)}
     return [bytes(blob) for blob in found if blob] + [made.get(field, b"")]
 
 

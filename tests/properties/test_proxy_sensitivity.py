@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, SEED
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.clipping import clip_rows
 from flwr_dpkmeans.options import parse_config
@@ -27,7 +28,7 @@ from flwr_dpkmeans.privacy.release import Block, NoisedVector, Norm, PrivacyUnit
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.verify import require_server_state
 
@@ -79,7 +80,7 @@ def rounds_of(plan: Plan) -> list[PrivateSum]:
     return [private_sum for private_sum in build_algorithm(plan).rounds if private_sum.name not in alike]
 
 
-def sent(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[Steps]:
+def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
     """One client's vector block by block, as signed integers in the ring."""
     arrays = private_sum.statistic(points, state.view(private_sum.reads))
     assert [array.shape for array in arrays] == [block.shape for block in private_sum.blocks]
@@ -130,7 +131,7 @@ def tables(d: int, generator: np.random.Generator, many: int) -> list[Floats]:
     ]
 
 
-def reference_points(state: ClusterState, private_sum: PrivateSum, d: int) -> Floats:
+def reference_points(state: State, private_sum: PrivateSum, d: int) -> Floats:
     """What rows are compared with in this round, in the space of the data, as far as there is such a thing."""
     found = [np.zeros((1, d)), state.centroids[:3]]
     if CENTRE in private_sum.reads and CENTRE in state.extras:
@@ -140,9 +141,7 @@ def reference_points(state: ClusterState, private_sum: PrivateSum, d: int) -> Fl
     return np.concatenate(found)
 
 
-def adversarial_rows(
-    state: ClusterState, private_sum: PrivateSum, d: int, generator: np.random.Generator
-) -> list[Floats]:
+def adversarial_rows(state: State, private_sum: PrivateSum, d: int, generator: np.random.Generator) -> list[Floats]:
     """Corners, the middle, the reference points, rows at the radius from them, and one grid step on either side."""
     rows: list[Any] = [np.ones(d), -np.ones(d), np.eye(d)[0], np.full(d, STEP), generator.choice([-1.0, 1.0], d)]
     named = [name for name in (SPREAD, PROXY_RADIUS, RADIUS) if name in state.extras and name in private_sum.reads]
@@ -159,7 +158,7 @@ def adversarial_rows(
 
 
 def require_bounds(
-    private_sum: PrivateSum, state: ClusterState, d: int, generator: np.random.Generator, many: int
+    private_sum: PrivateSum, state: State, d: int, generator: np.random.Generator, many: int
 ) -> dict[str, float]:
     """Largest change of each block, over its bound, by one row more: next to every table, at any place of it."""
     largest: dict[str, float] = {}
@@ -220,7 +219,7 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: 
             assert ratio == 1.0
 
 
-def require_sound(state: ClusterState, k: int, d: int) -> None:
+def require_sound(state: State, k: int, d: int) -> None:
     """On the grid and in the ranges in which distances are exact."""
     for name, array in state.extras.items():
         assert np.isfinite(array).all(), name
@@ -242,7 +241,7 @@ def require_sound(state: ClusterState, k: int, d: int) -> None:
 # -- states that a server makes up --------------------------------------------------------------------------------
 
 
-def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kind: str) -> ClusterState:
+def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kind: str) -> State:
     """Arbitrary axes, proxies and centroids, on the grid and within the ranges that clients accept."""
     k, d = plan.config.n_clusters, plan.n_features
     assert d is not None
@@ -269,7 +268,7 @@ def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kin
     if width != d or not any(s.name.startswith("proxies") for s in algorithm.rounds):
         extras[AXES] = clip_rows(on_grid(generator.normal(0.0, 1.0, (width, d))), 1.0).T
     centroids = np.clip(points(k, d, farthest), -1.0, 1.0)
-    return ClusterState(centroids, np.zeros(k), (), extras | named)
+    return cluster_state(centroids, np.zeros(k), (), extras | named)
 
 
 @pytest.mark.parametrize("kind", ["usual", "tied", "far"])
@@ -423,7 +422,7 @@ def test_duplicates_move_a_vector_as_often_as_they_are_counted() -> None:
 def test_one_row_of_a_client_may_move_its_vector_by_two_bounds() -> None:
     """Client level is about a table or none: two tables are two bounds apart, and one row may be enough for that."""
     plan = plan_of(2, 1, 0, "client", 1000)
-    state = ClusterState(np.zeros((1, 2)), np.zeros(1), (), {RADIUS: np.array([1.0])})
+    state = cluster_state(np.zeros((1, 2)), np.zeros(1), (), {RADIUS: np.array([1.0])})
     private_sum = next(one for one in build_algorithm(plan).rounds if one.name == "refinement-1")
     before, after = (sent(private_sum, on_grid(rows), state) for rows in ([[0.5, 0.0]], [[0.5, 0.0], [-1.0, 0.0]]))
     ratios = [norm_over_bound(b - a, block) for block, a, b in zip(private_sum.blocks, before, after, strict=True)]
@@ -441,7 +440,7 @@ def test_an_empty_client_sends_exact_zeros(d: int, k: int, n: int) -> None:
 # -- states that do not fit the plan at all -----------------------------------------------------------------------
 
 
-def answers(private_sum: PrivateSum, state: ClusterState, all_tables: list[Floats]) -> list[list[Steps] | None]:
+def answers(private_sum: PrivateSum, state: State, all_tables: list[Floats]) -> list[list[Steps] | None]:
     found: list[list[Steps] | None] = []
     for table in all_tables:
         try:
@@ -462,15 +461,15 @@ def test_whether_a_client_can_answer_never_depends_on_its_rows(d: int, k: int, n
         extra = state.extras.get(which, state.centroids)
         wide = np.concatenate([extra, np.full((1, extra.shape[1]), 0.9)])
         if which == "centroids":
-            state = ClusterState(wide, np.zeros(len(wide)), (), state.extras)
+            state = cluster_state(wide, np.zeros(len(wide)), (), state.extras)
         else:
-            state = ClusterState(state.centroids, state.counts, (), {**state.extras, which: wide})
+            state = cluster_state(state.centroids, state.counts, (), {**state.extras, which: wide})
         rows = [np.empty((0, d)), np.zeros((3, d)), np.full((3, d), 0.9), random_rows(generator, 200, d)]
         found = answers(private_sum, state, rows)
         assert len({answer is None for answer in found}) == 1, (private_sum.name, which)
 
 
-def accepted(plan: Plan, private_sum: PrivateSum, state: ClusterState) -> bool:
+def accepted(plan: Plan, private_sum: PrivateSum, state: State) -> bool:
     """Whether a client takes this state from the server for this round."""
     index = next(
         i for i, planned in enumerate(build_algorithm(plan).rounds, start=1) if planned.name == private_sum.name
@@ -482,12 +481,12 @@ def accepted(plan: Plan, private_sum: PrivateSum, state: ClusterState) -> bool:
     return True
 
 
-def whole(private_sum: PrivateSum, points: Floats, state: ClusterState) -> list[Steps]:
+def whole(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
     """What is sent if a client hands the statistic everything that the server sent."""
     return [encode(np.ravel(array)).values.view(np.int64) for array in private_sum.statistic(points, state)]
 
 
-def worst_change(plan: Plan, private_sum: PrivateSum, state: ClusterState, generator: np.random.Generator) -> float:
+def worst_change(plan: Plan, private_sum: PrivateSum, state: State, generator: np.random.Generator) -> float:
     """Largest change by one row, over the bound; 0 where the state is refused before rows are looked at."""
     if not accepted(plan, private_sum, state):
         return 0.0
@@ -517,7 +516,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels(d: int
         extras = {**state.extras, PROXIES: nearly_equal(generator, n_proxies, width)}
         if AXES in extras:
             extras |= {AXES: generator.normal(size=(d, width)), CENTRE: generator.normal(size=d)}
-        state = ClusterState(state.centroids, state.counts, (), extras).view(private_sum.reads)
+        state = cluster_state(state.centroids, state.counts, (), extras).view(private_sum.reads)
         assert worst_change(plan, private_sum, state, generator) <= 1.0
 
 
@@ -536,8 +535,8 @@ def test_no_extra_that_is_not_asked_for_lets_a_row_move_other_rows_labels() -> N
         axes = generator.normal(size=(d, d)) * 1e9
         extras = {**state.extras, PROXIES: proxies, AXES: axes}
         for private_sum in rounds[2:4]:
-            smuggled = ClusterState(state.centroids, state.counts, (), extras)
-            plain = ClusterState(state.centroids, state.counts, (), {n: extras[n] for n in private_sum.reads})
+            smuggled = cluster_state(state.centroids, state.counts, (), extras)
+            plain = cluster_state(state.centroids, state.counts, (), {n: extras[n] for n in private_sum.reads})
             assert worst_change(plan, private_sum, smuggled, generator) <= 1.0
             assert accepted(plan, private_sum, plain)
             if accepted(plan, private_sum, smuggled):

@@ -6,7 +6,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from support.protocol_federation import (
     small_config,
     truth,
 )
+from support.states import with_extras
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import app_data
@@ -39,7 +39,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.plan import price
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]
@@ -122,16 +122,16 @@ def test_an_oblivious_server_reads_no_metric(truth: Truth) -> None:
     assert truth.released[index].tobytes() not in b"".join(map(all_bytes, running.grid.received))
 
 
-def too_many(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=np.zeros((4, 2)), counts=np.zeros(4))
+def too_many(state: State) -> State:
+    return state.changed(centroids=np.zeros((4, 2)), counts=np.zeros(4))
 
 
-def with_more(state: ClusterState) -> ClusterState:
-    return replace(state, extras={"seed": np.zeros(1)})
+def with_more(state: State) -> State:
+    return with_extras(state, {"seed": np.zeros(1)})
 
 
 @pytest.mark.parametrize("change", [off_grid, outside, too_many, with_more])
-def test_hostile_centroids_get_no_evaluation(change: Callable[[ClusterState], ClusterState]) -> None:
+def test_hostile_centroids_get_no_evaluation(change: Callable[[State], State]) -> None:
     running = federation()
 
     def tamper(message: Message) -> bool:
@@ -157,7 +157,7 @@ def test_a_result_without_its_evaluation_is_not_taken(name: str) -> None:
             record = message.content.config_records[RECORD]
             state = unpack_state(record["state"])
             extras = {key: value for key, value in state.extras.items() if key != name}
-            record["state"] = pack_state(replace(state, extras=extras))
+            record["state"] = pack_state(with_extras(state, extras))
         return True
 
     running.faults.on_request = tamper

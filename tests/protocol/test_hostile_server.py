@@ -251,8 +251,9 @@ def edited(plan: Plan, **values: Any) -> bytes:
     content = json.loads(dump_plan(plan))
     config = content["config"]
     for name, value in values.items():
-        place = next((part for part in (config["settings"], config["task"]) if name in part), config["task"]["options"])
-        place[name] = value
+        key = "name" if name == "algorithm" else name
+        place = next((part for part in (config["settings"], config["task"]) if key in part), config["task"]["options"])
+        place[key] = value
     return json.dumps(content).encode()
 
 

@@ -36,7 +36,7 @@ from flwr_dpkmeans.secagg import client as secagg_client
 from flwr_dpkmeans.secagg.recovery import client as recovery_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1
@@ -119,7 +119,7 @@ class Watch:
     printed: str = ""
     secrets: list[bytes] = field(default_factory=list)
     masks: list[NDArray[np.uint64]] = field(default_factory=list)
-    clusters: list[ClusterState] = field(default_factory=list)
+    clusters: list[State] = field(default_factory=list)
 
     def texts(self, *, server: bool = False) -> str:
         """All lines, or those of the server."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.protocol_federation import all_bytes, make_federation, received_vectors
+from support.states import with_extras
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
 from test_server_state import drawn
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.held import hold_points
+from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower import result_files
@@ -29,7 +29,7 @@ from flwr_dpkmeans.options import Run, parse_config
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.verify import verify_plan
 
@@ -162,14 +162,14 @@ def server_with_points(trust: str, **values: Any) -> Hostile:
     return Hostile(federation, run, parts)
 
 
-TAMPERED: dict[str, Callable[[ClusterState], ClusterState]] = {
-    "one extra more": lambda s: replace(s, extras=dict(s.extras) | {"axes": np.zeros((3, 3))}),
-    "another extra": lambda s: replace(s, extras=dict(s.extras) | {"projected_points": np.zeros((2, 3))}),
-    "no extras": lambda s: replace(s, extras={}),
-    "off the grid": lambda s: replace(s, extras={n: a + 2.0**-18 for n, a in s.extras.items()}),
-    "far away": lambda s: replace(s, extras={n: a + 100.0 for n, a in s.extras.items()}),
-    "other shapes": lambda s: replace(s, extras={n: np.concatenate([a, a]) for n, a in s.extras.items()}),
-    "more centroids": lambda s: replace(s, centroids=np.zeros((4, 3)), counts=np.zeros(4)),
+TAMPERED: dict[str, Callable[[State], State]] = {
+    "one extra more": lambda s: with_extras(s, dict(s.extras) | {"axes": np.zeros((3, 3))}),
+    "another extra": lambda s: with_extras(s, dict(s.extras) | {"projected_points": np.zeros((2, 3))}),
+    "no extras": lambda s: with_extras(s, {}),
+    "off the grid": lambda s: with_extras(s, {n: a + 2.0**-18 for n, a in s.extras.items()}),
+    "far away": lambda s: with_extras(s, {n: a + 100.0 for n, a in s.extras.items()}),
+    "other shapes": lambda s: with_extras(s, {n: np.concatenate([a, a]) for n, a in s.extras.items()}),
+    "more centroids": lambda s: s.changed(centroids=np.zeros((4, 3)), counts=np.zeros(4)),
 }
 
 
@@ -283,7 +283,7 @@ def test_a_client_of_any_size_keeps_the_bounds_of_its_means(n_rows: int, rows: s
     n_proxies = next(b.shape[0] for s in algorithm.rounds for b in s.blocks if b.name == "proxy_counts")
     extras = {"centre": np.zeros(3), "spread": np.array([2.0**-12]), "radius": np.array([-1.0])}
     extras |= {"proxies": np.zeros((n_proxies, 3)), "proxy_radius": np.array([2.0**-16])}
-    made_up = replace(state, extras=dict(state.extras) | extras)
+    made_up = with_extras(state, dict(state.extras) | extras)
     for step in algorithm.rounds:
         for array, block in zip(step.statistic(points, made_up), step.blocks, strict=True):
             words = encode(np.ravel(array)).values.view(np.int64).astype(object)

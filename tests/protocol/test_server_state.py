@@ -11,12 +11,14 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 from support.protocol_federation import Federation, make_federation, off_grid, outside, small_config
+from support.states import with_extras
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.records import RECORD, Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.verify import require_server_state
 
 CENTERS = np.array([[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [0.5, -0.5, 0.5]])
@@ -108,32 +110,32 @@ def test_no_sum_is_released_of_fewer_clients_than_the_shares_count_on(
     assert running.clients[2].cluster_centers_ is None
 
 
-def too_many(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=np.zeros((4, 3)), counts=np.zeros(4))
+def too_many(state: State) -> State:
+    return state.changed(centroids=np.zeros((4, 3)), counts=np.zeros(4))
 
 
-def another_width(state: ClusterState) -> ClusterState:
-    return replace(state, centroids=state.centroids[:, :2])
+def another_width(state: State) -> State:
+    return state.changed(centroids=state.centroids[:, :2])
 
 
-def stretched(state: ClusterState) -> ClusterState:
-    return replace(state, extras={**state.extras, "projection": state.extras["projection"] * 2.0})
+def stretched(state: State) -> State:
+    return with_extras(state, {**state.extras, "projection": state.extras["projection"] * 2.0})
 
 
-def without_projection(state: ClusterState) -> ClusterState:
-    return replace(state, extras={k: v for k, v in state.extras.items() if k != "projection"})
+def without_projection(state: State) -> State:
+    return with_extras(state, {k: v for k, v in state.extras.items() if k != "projection"})
 
 
-def more_points(state: ClusterState) -> ClusterState:
+def more_points(state: State) -> State:
     points = np.vstack([state.extras["projected_points"]] * 2)
-    return replace(state, extras={**state.extras, "projected_points": points})
+    return with_extras(state, {**state.extras, "projected_points": points})
 
 
-def far_points(state: ClusterState) -> ClusterState:
-    return replace(state, extras={**state.extras, "projected_points": state.extras["projected_points"] + 64.0})
+def far_points(state: State) -> State:
+    return with_extras(state, {**state.extras, "projected_points": state.extras["projected_points"] + 64.0})
 
 
-def more_movements(state: ClusterState) -> ClusterState:
+def more_movements(state: State) -> State:
     # Four rounds; a million more would keep every node busy for seconds.
     return replace(state, movements=(0.0,) * 5)
 
@@ -145,7 +147,7 @@ def more_movements(state: ClusterState) -> ClusterState:
         more_movements,
     ],
 )
-def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[ClusterState], ClusterState]) -> None:
+def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[State], State]) -> None:
     running = federation()
 
     def tamper(message: Message) -> bool:
@@ -181,7 +183,7 @@ def test_a_state_that_is_missing_or_torn_gets_no_answer() -> None:
 
 def test_clients_that_compute_their_own_state_take_none_from_the_server() -> None:
     running = federation()
-    state = pack_state(ClusterState(np.zeros((3, 3)), np.zeros(3)))
+    state = pack_state(cluster_state(np.zeros((3, 3)), np.zeros(3)))
 
     def tamper(message: Message) -> bool:
         if is_request(message, 1):
@@ -233,8 +235,8 @@ def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:
     assert all((2, 1) not in running.attempts_in_ledger(node) for node in running.clients)
 
 
-def one_extra_more(state: ClusterState) -> ClusterState:
-    return replace(state, extras={**state.extras, "seed": np.zeros(1)})
+def one_extra_more(state: State) -> State:
+    return with_extras(state, {**state.extras, "seed": np.zeros(1)})
 
 
 @pytest.mark.parametrize("round_index", [1, 2, 3, 4])
@@ -258,12 +260,12 @@ def test_the_result_may_come_with_the_cost_curve_only() -> None:
     running = federation()
     start(running)
     plan, last = running.plan, running.plan.last_round + 1
-    state = ClusterState(np.zeros((3, 3)), np.zeros(3))
-    require_server_state(plan, last, replace(state, extras={"cost_curve": np.zeros(3)}))
+    state = cluster_state(np.zeros((3, 3)), np.zeros(3))
+    require_server_state(plan, last, with_extras(state, {"cost_curve": np.zeros(3)}))
     for name in ("projection", "seed", "server_points"):
         with pytest.raises(ProtocolError, match="does not fit the plan"):
-            require_server_state(plan, last, replace(state, extras={name: np.zeros((3, 1))}))
+            require_server_state(plan, last, with_extras(state, {name: np.zeros((3, 1))}))
     # One entry for each number of clusters: millions were drawn into every node's picture.
     for curve in (np.zeros(4), np.zeros((3, 1)), np.full(3, 2.0**-17)):
         with pytest.raises(ProtocolError, match="does not fit the plan"):
-            require_server_state(plan, last, replace(state, extras={"cost_curve": curve}))
+            require_server_state(plan, last, with_extras(state, {"cost_curve": curve}))

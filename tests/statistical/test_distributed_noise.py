@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.protocol_federation import make_federation, record_truth
 
-from flwr_dpkmeans.algorithms.held import hold_points
+from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy

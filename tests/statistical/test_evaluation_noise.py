@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.secagg.ring import AggregateVector, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
-from flwr_dpkmeans.sums.state import ClusterState
 from flwr_dpkmeans.sums.trust import trust_model
 
 Floats = NDArray[np.float64]
@@ -164,7 +164,7 @@ def test_sampled_clients_are_in_the_stated_noise(epsilon: float) -> None:
     )
     planned, step = plan.rounds[-1], build_algorithm(plan).rounds[-1]
     generator = np.random.default_rng(8)
-    state = ClusterState(np.array([[-0.5, -0.5], [0.5, 0.5]]), np.zeros(2))
+    state = cluster_state(np.array([[-0.5, -0.5], [0.5, 0.5]]), np.zeros(2))
     vectors = []
     for client in range(n_clients):
         # Every client has one class, right for its cluster or not, and its own cost.
@@ -180,7 +180,7 @@ def test_sampled_clients_are_in_the_stated_noise(epsilon: float) -> None:
         took_part = generator.random(n_clients) < rate
         released = took_part @ np.array(vectors) + noise * generator.standard_normal(len(noise))
         extras = {"clipped_cost": released[:1], "rows_beyond": released[1:2], "cell_counts": released[2:].reshape(2, 3)}
-        found = read_evaluation(plan, ClusterState(state.centroids, state.counts, (), extras))
+        found = read_evaluation(plan, cluster_state(state.centroids, state.counts, (), extras))
         assert found is not None
         assert found.accuracy is not None
         values.append([found.cost.value, found.accuracy.value, *found.counts])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.held import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth, information_of
 from simulations.audit.runs import run_directly
@@ -72,7 +71,7 @@ def require_bounds(algorithm: str, unit: str = "record", *, stretched: float = 1
     seen: list[Seen] = []
     run_direct(plan, parts, server_points=None if held is None else held.kept, watch=seen.append)
     for one in seen:
-        assert isinstance(one.state, ClusterState)
+        assert isinstance(one.state, State)
         step = build_algorithm(one.plan).rounds[one.round_index - 1]
         state = _stretched(one.state, stretched)
         for absent, present in _neighbours(unit, plan.n_features or 1, state):
@@ -91,13 +90,13 @@ def _require_bound(block: Block, steps: NDArray[np.int64], place: str) -> None:
     assert size <= largest, f"{place}: a unit moves {block.name!r} by more than {block.sensitivity.bound:.6g}"
 
 
-def _stretched(state: ClusterState, factor: float) -> ClusterState:
+def _stretched(state: State, factor: float) -> State:
     """The state with other lengths in it."""
     lengths = {name: array * factor for name, array in state.extras.items() if array.shape == (1,) and name != "seed"}
-    return replace(state, extras=dict(state.extras) | lengths)
+    return state.changed(**lengths)
 
 
-def _neighbours(unit: str, d: int, state: ClusterState) -> Iterator[tuple[Array, Array]]:
+def _neighbours(unit: str, d: int, state: State) -> Iterator[tuple[Array, Array]]:
     """Tables without and with one unit: in corners, on a centroid's far side, anywhere, beside few rows and many."""
     generator = np.random.default_rng(2)
     anywhere = grid_parts([60], d, seed=4)[0]
@@ -124,7 +123,7 @@ def require_nothing_of_nobody(algorithm: str, unit: str = "record") -> None:
     seen: list[Seen] = []
     run_direct(plan, [one, other, one[:0]], server_points=None if held is None else held.kept, watch=seen.append)
     for passed in seen:
-        assert isinstance(passed.state, ClusterState)
+        assert isinstance(passed.state, State)
         step = build_algorithm(passed.plan).rounds[passed.round_index - 1]
         nothing, apart, more, both = (
             np.concatenate([np.ravel(array) for array in step.arrays_of(rows, passed.state)])

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 
 Words = NDArray[np.uint64]
 GRID = 2.0**16
@@ -263,11 +263,11 @@ def without_identities(report: PrivacyReport) -> dict[str, Any]:
     return values
 
 
-def off_grid(state: ClusterState) -> ClusterState:
+def off_grid(state: State) -> State:
     """A state that no release can have led to: between the grid's points."""
-    return replace(state, centroids=state.centroids + 2.0**-18)
+    return state.changed(centroids=state.centroids + 2.0**-18)
 
 
-def outside(state: ClusterState) -> ClusterState:
+def outside(state: State) -> State:
     """Likewise: beyond the box."""
-    return replace(state, centroids=state.centroids + 3.0)
+    return state.changed(centroids=state.centroids + 3.0)

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import cluster_radius, split_multiplier
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState
+from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.trust import as_released
 
 Floats = NDArray[np.float64]
@@ -45,16 +46,16 @@ def without_noise(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Released
     return as_released(encode(flat).values, blocks, 16)
 
 
-def state_of(centroids: Any, movements: tuple[float, ...] = ()) -> ClusterState:
+def state_of(centroids: Any, movements: tuple[float, ...] = ()) -> State:
     array = np.asarray(centroids, dtype=np.float64)
-    return ClusterState(array, np.zeros(len(array)), movements)
+    return cluster_state(array, np.zeros(len(array)), movements)
 
 
 def on_grid(value: float) -> float:
     return round(value * GRID) / GRID
 
 
-def one_round(algorithm: Algorithm, index: int, points: Any, state: ClusterState) -> ClusterState:
+def one_round(algorithm: Algorithm, index: int, points: Any, state: State) -> State:
     """Statistic, release without noise, advance."""
     private_sum = algorithm.rounds[index - 1]
     arrays = private_sum.statistic(np.asarray(points, dtype=np.float64), state)
@@ -300,7 +301,7 @@ def test_states_with_equal_values_have_equal_digests() -> None:
     assert state.digest() == state_of([[0.5, -0.25]]).digest()
     assert state.digest() != state_of([[0.5, -0.25 + 1 / GRID]]).digest()
     assert state.digest() != state_of([[0.5], [-0.25]]).digest()
-    assert state.digest() != ClusterState(state.centroids, np.array([1 / GRID])).digest()
+    assert state.digest() != cluster_state(state.centroids, np.array([1 / GRID])).digest()
 
 
 def test_unknown_algorithm_gets_the_nearest_name() -> None:

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.measure_round import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND
+from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
@@ -26,7 +26,6 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import ClusterState
 from flwr_dpkmeans.sums.statement import is_private_plan
 
 Floats = NDArray[np.float64]
@@ -56,7 +55,7 @@ def found(
 ) -> EvaluationResult:
     extras = {CLIPPED_COST: np.array([cost]), ROWS_BEYOND: np.array([beyond]), CELL_COUNTS: np.array(cells)}
     k = len(cells)
-    result = read_evaluation(plan, ClusterState(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients)
+    result = read_evaluation(plan, cluster_state(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients)
     assert result is not None
     return result
 
@@ -186,7 +185,7 @@ def test_only_a_private_runs_evaluation_is_called_private(values: dict[str, Any]
 def test_clusters_that_were_not_chosen_are_left_out() -> None:
     plan = plan_of()
     extras = {CLIPPED_COST: np.ones(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.array([[60.0], [38.0], [77.0]])}
-    result = read_evaluation(plan, ClusterState(np.zeros((2, 2)), np.zeros(2), (), extras))
+    result = read_evaluation(plan, cluster_state(np.zeros((2, 2)), np.zeros(2), (), extras))
     assert result is not None
     assert result.counts == (60.0, 38.0)
 
@@ -198,7 +197,7 @@ def test_all_shares_add_noise() -> None:
 
 
 def test_a_plan_without_evaluation_has_none_and_one_with_it_needs_its_state() -> None:
-    state = ClusterState(np.zeros((3, 2)), np.zeros(3))
+    state = cluster_state(np.zeros((3, 2)), np.zeros(3))
     assert read_evaluation(plan_of(**NO_EVALUATION), state) is None
     with pytest.raises(PlanError, match="the state has no evaluation"):
         read_evaluation(plan_of(), state)

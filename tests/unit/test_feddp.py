@@ -31,13 +31,14 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_part,
     weights_round,
 )
-from flwr_dpkmeans.algorithms.held import hold_points
 from flwr_dpkmeans.algorithms.noise_budget import allocate
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.algorithms.server_points import (
     ServerFacts,
     bounds_from_server,
     derive_server_facts,
     facts_without_server,
+    hold_points,
 )
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
@@ -57,7 +58,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import ClusterState
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
@@ -235,7 +236,7 @@ def exact(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Any:
     return as_released(encode(np.concatenate([np.ravel(a) for a in arrays])).values, blocks, 16)
 
 
-def one_round(private_sum: PrivateSum, points: Floats, state: ClusterState, copies: int = 1) -> ClusterState:
+def one_round(private_sum: PrivateSum, points: Floats, state: State, copies: int = 1) -> State:
     arrays = [copies * array for array in private_sum.statistic(points, state)]
     return private_sum.advance(state, exact(arrays, private_sum.blocks))
 
@@ -261,7 +262,7 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     empty = server_state(np.zeros((2, 3)), facts, 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}
-    ready = ClusterState(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
+    ready = cluster_state(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
 
     (blocks,) = allocate(public, [[outer_product_part(public, facts, 1.0)]])
     after = one_round(outer_product_round(public, facts, blocks), rows, empty, copies)
@@ -290,7 +291,7 @@ def cost(blocks: Sequence[Block]) -> float:
 def test_steps_say_what_they_miss() -> None:
     rows, _ = two_groups()
     algorithm = build_algorithm(plan_of())
-    nothing = ClusterState(np.zeros((4, 3)), np.zeros(4))
+    nothing = cluster_state(np.zeros((4, 3)), np.zeros(4))
     for private_sum in algorithm.rounds[1:]:
         with pytest.raises(PlanError, match="the state has no projection: run the step that makes it first"):
             private_sum.statistic(rows, nothing)
@@ -320,7 +321,7 @@ def test_a_cluster_lost_in_noise_keeps_its_place() -> None:
     rows, _ = two_groups()
     plan = plan_of(ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 1.0), n_clusters=3, max_iter=1)
     lloyd = build_algorithm(plan).rounds[3]
-    state = ClusterState(np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3))
+    state = cluster_state(np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3))
     after = one_round(lloyd, rows, state)
     assert after.centroids[2].tolist() == [0.0, 1.0, 1.0]
     assert after.counts.tolist() == [300.0, 200.0, 0.0]
@@ -599,7 +600,7 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
     change = (sums[1] - sums[0]).astype(np.float64)
     assert 0.999 * block.sensitivity.bound < np.linalg.norm(change) / GRID <= block.sensitivity.bound
     # The other rounds, from one state that both sides know.
-    state = ClusterState(server[:4], np.zeros(4), (), dict(three_extras(server)))
+    state = cluster_state(server[:4], np.zeros(4), (), dict(three_extras(server)))
     for private_sum in build_algorithm(plan).rounds:
         for block, array in zip(private_sum.blocks, private_sum.statistic(huge, state), strict=True):
             order = 1 if block.sensitivity.norm is Norm.L1 else 2

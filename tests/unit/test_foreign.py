@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.records import dump_plan, load_plan
@@ -22,12 +23,14 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.plausible import require_plausible
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, ClusterState, PrivateSum
-from flwr_dpkmeans.sums.settings import Options, real
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Options, real, whole
+from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS, Known, Task, register
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
@@ -69,20 +72,20 @@ class Votes(KMeansTask):
         pulls = Sensitivity(Norm.L2, float(d), PrivacyUnit.RECORD, PULL)
         parts = [ReleasePart("ballots", (k,), ballots, 1.0, 1.0), ReleasePart("pulls", (k, d), pulls, 2.0, 1.0)]
 
-        def statistic(points: Array, state: ClusterState) -> Sequence[Array]:
+        def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, _ = nearest_centroids(points, state.centroids)
             cast, pulled = np.zeros(k), np.zeros((k, d))
             np.add.at(cast, labels, 1.0)
             np.add.at(pulled, labels, np.sign(points - state.centroids[labels]))
             return [cast, pulled]
 
-        def advance(state: ClusterState, released: ReleasedSum) -> ClusterState:
+        def advance(state: State, released: ReleasedSum) -> State:
             steps = released["pulls"] / np.maximum(released["ballots"], 1.0)[:, None]
             moved = round_to_grid(np.clip(state.centroids + pull * np.clip(steps, -1.0, 1.0), -1.0, 1.0))
-            return ClusterState(moved, released["ballots"], (*state.movements, pull))
+            return cluster_state(moved, released["ballots"], (*state.movements, pull))
 
-        def start(seed: int, server_points: Array | None = None, /) -> ClusterState:
-            return ClusterState(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
+        def start(seed: int, server_points: Array | None = None, /) -> State:
+            return cluster_state(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
 
         rounds = tuple(
             PrivateSum(f"vote-{i}", blocks, statistic, advance)
@@ -169,7 +172,8 @@ def estimator(**values: Any) -> FederatedKMeans:
 
 def plan_of(**values: Any) -> Plan:
     settings: dict[str, Any] = {"n_clusters": 2, "algorithm": "votes", "epsilon": 5.0, "bounds": ((-1.0,), (1.0,))}
-    config = parse_run(**settings | {"n_examples": 900} | values)
+    given = settings | {"n_examples": 900} | values
+    config = parse_run(**{name: value for name, value in given.items() if name != "n_clusters" or value is not None})
     return draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
 
 
@@ -247,8 +251,85 @@ def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> 
         require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
 
 
-def step_state(plan: Plan) -> ClusterState:
+def step_state(plan: Plan) -> State:
     return build_algorithm(plan).initial_state(plan.seed, None)
+
+
+# -- a statistic that is no clustering ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HistogramOptions(Options):
+    n_bins: int = whole(4, 1, 4, "bins of the first column", most=1_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Task):
+    """Rows by the first column."""
+
+    name = "histogram"
+    options: HistogramOptions = HistogramOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        n = self.options.n_bins
+        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True)
+        (blocks,) = allocate(known, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
+
+        def statistic(points: Array, state: State) -> Sequence[Array]:
+            bins = np.minimum((points[:, 0] + 1.0) / 2.0 * n, n - 1).astype(int)
+            return [np.bincount(bins, minlength=n).astype(float)]
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            return state.changed(histogram=released["rows"])
+
+        def start(seed: int, server_points: Array | None = None, /) -> State:
+            return State({})
+
+        return Algorithm(self.name, (PrivateSum("histogram", blocks, statistic, advance),), start)
+
+
+@pytest.mark.parametrize("model", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("masking", [True, False])
+def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bool) -> None:
+    register(Histogram)
+    try:
+        config = parse_run(
+            algorithm="histogram", n_bins=2, bounds=((-1,), (1,)), epsilon=5.0, trust=model, masking=masking
+        )
+        plan = draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
+        verify_plan(load_plan(dump_plan(plan)))
+        found = run_direct(plan, [round_to_grid(part) for part in parts()])
+        assert found.result["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
+        report = build_report(found.plan, found.attempts)
+        assert report.is_private is masking
+        assert report.epsilon == pytest.approx(5.0, rel=1e-3)
+        assert "one row is in one bin" in report.releases[0].theorem
+        assert report.algorithm == "histogram"
+    finally:
+        TASKS.remove("histogram")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"private_bounds": True},
+            "bounds are 'private', or rows are to be counted, but 'histogram' does not",
+        ),
+        ({"evaluation": "private"}, "evaluation is 'private', but 'histogram' has none: leave evaluation out"),
+        (
+            {"n_clusters": 3},
+            "n_clusters is 3, but the algorithm is 'histogram', which has no such option",
+        ),
+    ],
+)
+def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence: str) -> None:
+    register(Histogram)
+    try:
+        with pytest.raises(ConfigurationError, match=sentence):
+            plan_of(**{"algorithm": "histogram", "trust": "central", "n_clusters": None} | values)
+    finally:
+        TASKS.remove("histogram")
 
 
 # -- its option ---------------------------------------------------------------------------------------------------

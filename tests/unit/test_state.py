@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.states import with_extras
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.sums.state import ClusterState, pack_state, unpack_state
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 
 
-def example() -> ClusterState:
+def example() -> State:
     extras = {"projection": np.eye(3, 2), "seed": np.array([5.0])}
-    return ClusterState(np.arange(6.0).reshape(2, 3) / 8, np.array([3.0, 4.0]), (0.5, 0.25), extras)
+    return cluster_state(np.arange(6.0).reshape(2, 3) / 8, np.array([3.0, 4.0]), (0.5, 0.25), extras)
 
 
 def test_a_state_survives_the_wire() -> None:
@@ -25,7 +27,7 @@ def test_a_state_survives_the_wire() -> None:
     assert list(again.extras) == ["projection", "seed"]
     assert np.array_equal(again.extras["projection"], np.eye(3, 2))
     assert again.digest() == state.digest()
-    empty = ClusterState(np.zeros((1, 1)), np.zeros(1))
+    empty = cluster_state(np.zeros((1, 1)), np.zeros(1))
     assert unpack_state(pack_state(empty)).digest() == empty.digest()
 
 
@@ -34,24 +36,32 @@ def test_what_came_over_the_wire_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         again.centroids[0, 0] = 1.0
     with pytest.raises(TypeError):
-        again.extras["other"] = np.zeros(1)  # type: ignore[index]
+        again.arrays["other"] = np.zeros(1)  # type: ignore[index]
 
 
 def test_every_value_name_and_shape_counts_in_the_digest() -> None:
     state = example()
     others = [
-        replace(state, centroids=state.centroids + 2.0**-16),
-        replace(state, counts=state.counts + 2.0**-16),
-        replace(state, centroids=state.centroids.reshape(3, 2)),
-        replace(state, extras={}),
-        replace(state, extras={"projection": np.eye(3, 2)}),
-        replace(state, extras={"projection": np.eye(3, 2).T.copy(), "seed": np.array([5.0])}),
-        replace(state, extras={"projected": np.eye(3, 2), "seed": np.array([5.0])}),
-        replace(state, extras={"projection": np.eye(3, 2), "seed": np.array([6.0])}),
+        state.changed(centroids=state.centroids + 2.0**-16),
+        state.changed(counts=state.counts + 2.0**-16),
+        state.changed(centroids=state.centroids.reshape(3, 2)),
+        with_extras(state, {}),
+        with_extras(state, {"projection": np.eye(3, 2)}),
+        with_extras(state, {"projection": np.eye(3, 2).T.copy(), "seed": np.array([5.0])}),
+        with_extras(state, {"projected": np.eye(3, 2), "seed": np.array([5.0])}),
+        with_extras(state, {"projection": np.eye(3, 2), "seed": np.array([6.0])}),
     ]
     assert len({other.digest() for other in (state, *others)}) == len(others) + 1
-    swapped = replace(state, extras=dict(reversed(list(state.extras.items()))))
+    swapped = replace(state, arrays=dict(reversed(list(state.arrays.items()))))
     assert swapped.digest() == state.digest()
+
+
+def test_a_state_needs_no_centroids() -> None:
+    state = State({"histogram": np.array([1.0, 2.0])})
+    again = unpack_state(pack_state(state))
+    assert again["histogram"].tolist() == [1.0, 2.0]
+    assert again.digest() == state.digest() != State({"histogram": np.array([1.0, 3.0])}).digest()
+    assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(("means",)).arrays.keys() == {"means"}
 
 
 def test_a_round_sees_what_it_reads() -> None:
@@ -61,7 +71,7 @@ def test_a_round_sees_what_it_reads() -> None:
 
 
 def header(**changes: object) -> bytes:
-    document = {"centroids": [2, 3], "movements": 0, "extras": {}} | changes
+    document = {"movements": 0, "arrays": {"centroids": [2, 3], "counts": [2]}} | changes
     return json.dumps(document).encode() + b"\n"
 
 
@@ -76,14 +86,14 @@ def header(**changes: object) -> bytes:
         header(),
         header() + bytes(8 * 7),
         header() + bytes(8 * 8 - 1),
-        header(centroids=[2]) + bytes(8 * 8),
-        header(centroids=[-2, 3]) + bytes(8 * 8),
-        header(centroids=[True, 3]) + bytes(8 * 4),
-        header(centroids=[2.0, 3]) + bytes(8 * 8),
+        header(arrays={"centroids": [2], "counts": [2]}) + bytes(8 * 8),
+        header(arrays={"centroids": [-2, 3], "counts": [2]}) + bytes(8 * 8),
+        header(arrays={"centroids": [True, 3], "counts": [2]}) + bytes(8 * 4),
+        header(arrays={"centroids": [2.0, 3], "counts": [2]}) + bytes(8 * 8),
         header(movements=2**40) + bytes(8 * 8),
-        header(extras={"p": [1, 1, 1]}) + bytes(8 * 9),
-        header(extras={"p": [2**31, 2**31]}) + bytes(8 * 9),
-        header(extras=[1]) + bytes(8 * 8),
+        header(arrays={"p": [1, 1, 1]}) + bytes(8),
+        header(arrays={"p": [2**31, 2**31]}) + bytes(8 * 9),
+        header(arrays=[1]) + bytes(8 * 8),
         header() + np.full(8, np.nan).tobytes(),
         header() + np.full(8, np.inf).tobytes(),
         pack_state(example())[:-1],

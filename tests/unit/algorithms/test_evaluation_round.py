@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.measure_round import (
+from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
@@ -17,14 +17,15 @@ from flwr_dpkmeans.algorithms.measure_round import (
     evaluation_blocks,
     result_extras,
 )
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.options import Run, parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum
 
 ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
 LABELS = np.array([0, 1, 0, 2, 7])
-STATE = ClusterState(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
+STATE = cluster_state(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
 
 
 def config_of(**values: Any) -> Run:
@@ -82,7 +83,7 @@ def test_without_labels_nothing_is_in_a_cell_of_classes() -> None:
 def test_an_exact_evaluation_clips_nothing(unit: str) -> None:
     step = last_round(evaluation="exact", evaluation_radius=None, unit=unit)
     corners = np.array([[-1.0, -1.0], [1.0, 1.0], [0.3, 0.0]])
-    cost, beyond, _ = step.arrays_of(np.rint(corners * 2**16) / 2**16, ClusterState(np.ones((1, 2)), np.zeros(1)))
+    cost, beyond, _ = step.arrays_of(np.rint(corners * 2**16) / 2**16, cluster_state(np.ones((1, 2)), np.zeros(1)))
     square = clip_distance(config_of(evaluation="exact", evaluation_radius=None), 2) ** 2
     assert not beyond.any()
     assert cost[0] * square == pytest.approx((8.0 + 0.49 + 1.0) / (3 if unit == "client" else 1), abs=2e-4)
@@ -96,7 +97,7 @@ def test_the_result_keeps_its_centroids_and_what_else_there_was() -> None:
     from flwr_dpkmeans.privacy.release import NoisedVector, release
 
     released = release(NoisedVector(np.arange(4, dtype=np.uint64) << np.uint64(16), ()), step.blocks, 16)
-    state = ClusterState(STATE.centroids, np.ones(2), (0.5,), {"seed": np.zeros(1)})
+    state = cluster_state(STATE.centroids, np.ones(2), (0.5,), {"seed": np.zeros(1)})
     after = step.advance(state, released)
     assert after.centroids is state.centroids
     assert (after.counts.tolist(), after.movements) == ([1.0, 1.0], (0.5,))
@@ -137,7 +138,7 @@ def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:
 
     def admitted(**changes: Any) -> bool:
         found = {name: array for name, array in (extras | changes).items() if array is not None}
-        return admits_evaluation(config, ClusterState(STATE.centroids, STATE.counts, (), found))
+        return admits_evaluation(config, cluster_state(STATE.centroids, STATE.counts, (), found))
 
     assert admitted()
     assert not admitted(cell_counts=np.zeros((2, 3)))

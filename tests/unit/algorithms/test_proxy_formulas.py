@@ -14,6 +14,7 @@ from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
 from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.gaussian import gaussian_noise_multiplier
@@ -28,7 +29,7 @@ from flwr_dpkmeans.privacy.release import (
     release,
 )
 from flwr_dpkmeans.privacy.slack import SAME
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
 
 Floats = NDArray[np.float64]
@@ -53,7 +54,7 @@ def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **va
 
 def quiet_pass(
     d: int, k: int, proxies: Floats, *, n_passes: int, radius: float = 1.0, clips: bool = True
-) -> tuple[PrivateSum, ClusterState, Setting]:
+) -> tuple[PrivateSum, State, Setting]:
     """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
     setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips))
@@ -70,7 +71,7 @@ def quiet_pass(
         PROXIES: proxies,
         PROXY_RADIUS: np.array([radius]),
     }
-    state = ClusterState(np.zeros((k, d)), np.zeros(k), (), extras)
+    state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
     return proxy_round(setting, blocks, 1), state, setting
 
 
@@ -178,7 +179,7 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(cover: boo
     n_proxies, d = 25, 2
     plan = ProxyPlan(n_proxies, 1, None, (0.5,), 0.35, cover_box=cover)
     setting = Setting(public_of(d, 3, 10_000), plan, ProxyOptions())
-    state = ClusterState(np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d)})
+    state = cluster_state(np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d)})
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
     # 1.2 sides of a cell, of which 25 fill a square.
     assert found.extras[PROXY_RADIUS].item() == pytest.approx(1.2 * reach / 5.0, abs=1e-4)

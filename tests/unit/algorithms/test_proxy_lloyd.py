@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoisedVector, NoiseShape, Norm, ReleasedSum, release
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import ClusterState, PrivateSum
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 
 Floats = NDArray[np.float64]
@@ -244,7 +245,7 @@ def released(private_sum: PrivateSum, values: Floats) -> ReleasedSum:
     return release(NoisedVector(words, ()), private_sum.blocks, 16)
 
 
-def exact(private_sum: PrivateSum, points: Floats, state: ClusterState) -> Floats:
+def exact(private_sum: PrivateSum, points: Floats, state: State) -> Floats:
     arrays = private_sum.statistic(points, state.view(private_sum.reads))
     return np.concatenate([np.ravel(array) for array in arrays])
 
@@ -257,7 +258,7 @@ def blobs(n: int, d: int, seed: int = 0) -> Floats:
     return found
 
 
-def states(plan: Plan, points: Floats, noise: float, seed: int = 0) -> list[ClusterState]:
+def states(plan: Plan, points: Floats, noise: float, seed: int = 0) -> list[State]:
     """A whole run on one table, with noise of so many times the planned size."""
     generator = np.random.default_rng(seed)
     algorithm = build_algorithm(plan)
@@ -327,7 +328,7 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
     plan = plan_of(2, 4, 4000)
     path = states(plan, blobs(4000, 2), 1.0)
     last = build_algorithm(plan).rounds[-1]
-    state = ClusterState(path[-2].centroids[:2], np.zeros(2), path[-2].movements, path[-2].extras)
+    state = cluster_state(path[-2].centroids[:2], np.zeros(2), path[-2].movements, path[-2].extras)
     sums, counts, squares = last.statistic(blobs(300, 2), state)
     assert sums.shape == (4, 2)
     assert not sums[2:].any()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.units import in_box
+from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.kmeans import blocks
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
@@ -25,7 +26,6 @@ from flwr_dpkmeans.planner.simulate import Excess, Simulator, draw_mixture, opti
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
-from flwr_dpkmeans.sums.state import ClusterState
 from flwr_dpkmeans.sums.trust import as_released
 
 SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
@@ -76,7 +76,7 @@ def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     data, plan = draw_mixture(request, 3, 4), request.draft(algorithm, noise="seeded")
     step, noise = build_algorithm(plan).rounds[-1], centroid_noise(plan)
     assert noise is not None
-    start = ClusterState(round_to_grid(data.centres), np.zeros(3))
+    start = cluster_state(round_to_grid(data.centres), np.zeros(3))
     exact = [np.ravel(array) for array in step.statistic(data.points, start)]
     moved = []
     for seed in range(200):
