@@ -12,6 +12,7 @@ from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED, needs_all_rows
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
+from flwr_dpkmeans.algorithms.outliers import Radii
 from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloyd
 from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlus, ServerLloyd, SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, nearest
@@ -22,7 +23,7 @@ __all__ = ["ALGORITHMS", "NOT_FEDERATED", "ServerData", "algorithm_entry"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
     *(FedDPKMeans, FedDPChooseK, ServerKMeansPlusPlus, ServerLloyd, SpherePacking),
-    *(NaiveBayes, Moments, Histograms),
+    *(NaiveBayes, Moments, Histograms, Radii),
 )
 for _kind in _OWN:
     register(_kind)

@@ -325,7 +325,7 @@ def _finish(
     identities = SIMULATED if settings.simulated else NOT_PINNED
     if memory.n_recognised:
         identities = pinned_identities(memory.n_recognised)
-    counts, unclear = None if memory.clusters is None else memory.clusters.counts, memory.found.unclear
+    counts, unclear = None if memory.clusters is None else memory.clusters.arrays.get("counts"), memory.found.unclear
     # Numbers of columns are those of the agreed order, which need not be that of the own table.
     names = agreed_names(memory.plan, describe(message, context, call_next)[1]) if unclear else ()
     report = replace(

@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation
+from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation, task_kind
 
 _STRATEGY_KEYS = (
     "algorithm",
@@ -124,7 +124,8 @@ def strategy_from_run_config(
     for key in run_config:
         if key not in RUN_CONFIG_KEYS:
             raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
-    if "n-clusters" not in run_config:
+    makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+    if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     _require_source("data", str(run_config.get("data", "")))
     _require_source("server-data", str(run_config.get("server-data", "")))
@@ -144,7 +145,7 @@ def strategy_from_run_config(
         run=run_config.get("run-timeout", 86_400.0),
     )
     return PrivateKMeans(
-        run_config["n-clusters"],
+        run_config["n-clusters"] if makes_clusters else None,
         bounds=_bounds(run_config, has_server_points=server_data is not None),
         server_data=server_data,
         max_clusters=run_config.get("max-clusters", DEFAULT_MAX_CLUSTERS),

@@ -145,7 +145,7 @@ class ServerRun:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), self._n_nodes)
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
-        counts = self._clusters.counts if ended and self._clusters is not None else None
+        counts = self._clusters.arrays.get("counts") if ended and self._clusters is not None else None
         told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
         return replace(told, provenance=self._provenance)
 

@@ -125,7 +125,7 @@ class PrivateKMeans(Strategy):
 
     def __init__(
         self,
-        n_clusters: int | str,
+        n_clusters: int | str | None = None,
         *,
         bounds: Any = None,
         bounds_domain: Any = None,
@@ -151,7 +151,7 @@ class PrivateKMeans(Strategy):
         options.setdefault("private_bounds", is_private(bounds))
         self.config = parse_run(
             has_server_data=server_data is not None,
-            **resolve_n_clusters(n_clusters, max_clusters),
+            **({} if n_clusters is None else resolve_n_clusters(n_clusters, max_clusters)),
             bounds=(parsed.lower, parsed.upper),
             n_features=n_features,
             epsilon=epsilon,
@@ -189,7 +189,7 @@ class PrivateKMeans(Strategy):
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls(
-            config.n_clusters,
+            getattr(config.task, "n_clusters", None),
             bounds=config.bounds,
             timeouts=timeouts,
             on_step=on_step,
@@ -214,9 +214,9 @@ class PrivateKMeans(Strategy):
         counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
-            "%s: k = %s, N = %s, %d clients, trust %r, %s noise",
+            "%s: %sN = %s, %d clients, trust %r, %s noise",
             config.algorithm,
-            f"'auto', at most {config.n_clusters}" if config.choose_n_clusters else config.n_clusters,
+            _k_words(config),
             n,
             plan.n_clients,
             config.trust,
@@ -440,16 +440,26 @@ class PrivateKMeans(Strategy):
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids in the caller's units, where the server may know them."""
+        """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
         clusters, plan = self.run.clusters, self.run.plan
         if clusters is None:
             return None
+        if "centroids" not in clusters.arrays:
+            arrays = plan.task.result(plan, clusters).arrays
+            return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
         return ArrayRecord(
             {
                 "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
                 "counts": Array(np.ascontiguousarray(clusters.counts)),
             }
         )
+
+
+def _k_words(config: Run) -> str:
+    """The number of clusters, where there are some."""
+    if "n_clusters" not in config.task.own_fields():
+        return ""
+    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
 
 
 class ProxyLloyd(PrivateKMeans):
