@@ -113,10 +113,11 @@ def federate(
     box, order, _ = resolve_bounds(bounds, None, None, names=names)
     if order != names:
         raise DataError("the bounds file names columns, but the tables have no names: give data frames.")
-    values = {**_options_of(task), **options, "bounds": (box.lower, box.upper), "feature_names": names}
+    values: dict[str, Any] = {**_options_of(task), **options, "bounds": (box.lower, box.upper), "feature_names": names}
     values |= {"n_features": tables[0].shape[1], "n_clients": len(tables)}
     values["n_examples"] = sum(map(len, tables)) if n_examples is None else n_examples
-    run = parse_run(**{name: None if value == "private" else value for name, value in values.items()})
+    values["n_examples"] = None if n_examples == "private" else values["n_examples"]
+    run = parse_run(**values)
     classes = _classes(labels, tables, run.task.n_classes(run.settings))
     if engine == "direct":
         played, report = play_directly(run, tables, None, classes)
@@ -221,9 +222,8 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         FederatedNaiveBayes
             Itself.
         """
-        options = NaiveBayesOptions.parse(
-            {"classes": self.n_classes, "categories": self.categories or (), "smoothing": self.smoothing}
-        )
+        coded = () if self.categories is None else tuple(self.categories)
+        options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
         found = federate(
@@ -296,11 +296,8 @@ def _options_of(task: str | Task) -> dict[str, Any]:
     if not isinstance(task, Task):
         raise ConfigurationError(f"task is {task!r}, but it must be a registered name or a Task: give 'moments'.")
     own = {name: getattr(task, name) for name in task.own_fields()}
-    return {
-        "algorithm": task.name,
-        **own,
-        **{one.name: getattr(task.options, one.name) for one in fields(task.options)},
-    }
+    own |= {one.name: getattr(task.options, one.name) for one in fields(task.options)}
+    return {"algorithm": task.name, **own}
 
 
 def _tables(parts: Sequence[ArrayLike]) -> tuple[list[Array], tuple[str, ...]]:

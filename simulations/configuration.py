@@ -25,7 +25,7 @@ from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.options import Evaluation, Run, parse_run
+from flwr_dpkmeans.options import EvaluationKind, Run, algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points
@@ -174,11 +174,11 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
     ConfigurationError
         As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
     """
-    exact = run_config.get("evaluation") == Evaluation.EXACT.value
+    exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     # Outside Flower's own simulation that is refused; here all rows are the caller's.
-    asked = {**run_config, "evaluation": Evaluation.PRIVATE.value} if exact else run_config
+    asked = {**run_config, "evaluation": EvaluationKind.PRIVATE.value} if exact else run_config
     config = strategy_from_run_config(asked, server_points=server_points).config
-    return config.changed(evaluation=Evaluation.EXACT) if exact else config
+    return config.changed(evaluation=EvaluationKind.EXACT) if exact else config
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:
@@ -229,7 +229,8 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit")}
     options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
     require_central(parse_run(**options))
-    return options
+    own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
+    return options | {"algorithm": algorithm_value(options["algorithm"], own)}
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:

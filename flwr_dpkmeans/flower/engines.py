@@ -30,7 +30,7 @@ from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import Dropout, Evaluation, Run
+from flwr_dpkmeans.options import Dropout, EvaluationKind, Run
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.sums.defaults import resolve_delta
@@ -228,7 +228,7 @@ def fit_in_one_place(
 ) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
     del server_points, labels
-    if config.evaluation is not Evaluation.NONE:
+    if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
             f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
             "without rounds: leave evaluation out and measure the result there."

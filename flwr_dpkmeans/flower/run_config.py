@@ -22,7 +22,7 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, Evaluation, task_kind
+from flwr_dpkmeans.options import CLIP_BOUNDS, DEFAULT_ALGORITHM, DEFAULT_MAX_CLUSTERS, EvaluationKind, task_kind
 
 _STRATEGY_KEYS = (
     "algorithm",
@@ -121,8 +121,9 @@ def strategy_from_run_config(
     >>> strategy_from_run_config(run_config).config.trust
     'oblivious'
     """
+    own = _task_options(run_config)
     for key in run_config:
-        if key not in RUN_CONFIG_KEYS:
+        if key not in RUN_CONFIG_KEYS and "." not in key:
             raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
     makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
     if makes_clusters and "n-clusters" not in run_config:
@@ -131,14 +132,14 @@ def strategy_from_run_config(
     _require_source("server-data", str(run_config.get("server-data", "")))
     _require_partition(run_config)
     _require_output_files(run_config.get("output-files", OutputFiles.ALL.value))
-    if run_config.get("evaluation") == Evaluation.EXACT.value and not is_simulated_server():
+    if run_config.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
         )
     server_data = _server_data(run_config) if server_points is None else server_points
     values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
-    options = {key.replace("-", "_"): value for key, value in (_known_schema(run_config) | values).items()}
+    options = own | {key.replace("-", "_"): value for key, value in (_known_schema(run_config) | values).items()}
     timeouts = Timeouts(
         joining=run_config.get("join-timeout", 120.0),
         round=run_config.get("round-timeout", 600.0),
@@ -152,6 +153,23 @@ def strategy_from_run_config(
         timeouts=timeouts,
         **options,
     )
+
+
+def _task_options(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of tasks from other packages, whose keys begin with the task's name: ``signs.pull``."""
+    found, chosen = {}, run_config.get("algorithm", DEFAULT_ALGORITHM)
+    for key, value in run_config.items():
+        name, dot, option = key.replace("-", "_").partition(".")
+        if not dot:
+            continue
+        defaults = task_kind(name).option_class().defaults()
+        if option not in defaults:
+            raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(option, defaults)}")
+        if name == chosen:
+            found[option] = value
+        elif value != defaults[option]:
+            raise ConfigurationError(f"{key} is {value!r}, but the algorithm is {chosen!r}: leave it out.")
+    return found
 
 
 def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:

@@ -104,8 +104,8 @@ def _log_lines(text: object) -> None:
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
     """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
     client = folder / f"client-{node}"
-    names = (CENTROIDS_FILE, ARRAYS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE, CURVE_FILE)
-    names = tuple(name for name in names if (client / name).is_file())
+    kinds = (CENTROIDS_FILE, ARRAYS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE, CURVE_FILE)
+    names = [name for name in kinds if (client / name).is_file()]
     if not confirmed:
         logger.info("client %d did not confirm its result: look at its log", node)
     elif (client / REPORT_FILE).is_file():

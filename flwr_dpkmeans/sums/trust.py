@@ -305,6 +305,7 @@ def trust_model(name: str) -> TrustModel:
     >>> trust_model("central").server_reads
     True
     """
-    if name not in TRUST_MODELS:
+    model = TRUST_MODELS.get(name)
+    if model is None:
         raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}")
-    return TRUST_MODELS[name]
+    return model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.local_superlink import LocalSuperLink
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import Evaluation, FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixtures import MixtureClients
 from flwr_dpkmeans.data.partition import partition_indices
@@ -113,8 +113,7 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
         random_state=7,
         trust="oblivious",
         bounds=(0.0, 16.0),
-        evaluation="private",
-        n_classes=10,
+        evaluation=Evaluation(n_classes=10),
     ).fit([points[part] for part in rows], [labels[part] for part in rows])
     on_ray = np.load(run_folder(tmp_path / "out") / "server" / "centroids.npz")["centroids"]
     np.testing.assert_array_equal(on_ray, own.cluster_centers_)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.data.mixtures import MixtureClients
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
@@ -43,16 +43,13 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     mixture = MixtureClients(4, 20)
     own = FederatedKMeans(
         3,
-        algorithm="feddp_kmeans",
-        unit="client",
-        n_init=2,
-        client_sampling_rate=0.5,
-        max_silent=1,
+        algorithm=FedDPKMeansOptions(n_init=2),
+        unit=ClientLevel(examples_per_client=20, sampling_rate=0.5),
+        cohort=Cohort(max_silent=1),
         trust="distributed",
         noise="seeded",
         random_state=1,
         epsilon=8.0,
-        examples_per_client=20,
         bounds=None,
         server_data=mixture.server_points(),
         engine="direct",

@@ -358,9 +358,9 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
 
 def test_the_default_follows_the_cohort_and_the_transport() -> None:
     config = small_config()
-    assert config.dropout_of(100) is Dropout.RETRY
-    assert config.dropout_of(101) is Dropout.RECOVER
-    assert small_config(dropout="retry").dropout_of(1000) is Dropout.RETRY
+    assert config.settings.dropout_of(100) is Dropout.RETRY
+    assert config.settings.dropout_of(101) is Dropout.RECOVER
+    assert small_config(dropout="retry").settings.dropout_of(1000) is Dropout.RETRY
     given = {"algorithm": "lloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"}
     assert strategy_from_run_config(given).config.dropout is None
     assert strategy_from_run_config(given | {"dropout": "recover"}).config.dropout is Dropout.RECOVER

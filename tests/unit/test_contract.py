@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
@@ -93,7 +94,7 @@ def estimator(case: Case, **values: Any) -> FederatedKMeans:
         "random_state": 1,
         "n_init": 3,
     }
-    return FederatedKMeans(**(own_options(settings, algorithm, ALGORITHMS) | values))
+    return flat_estimator(**(own_options(settings, algorithm, ALGORITHMS) | values))
 
 
 def fitted(case: Case, **values: Any) -> FederatedKMeans:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.server_points import MAX_SERVER_POINTS, ServerFacts
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, ServerFacts
 from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 
 POINTS = np.linspace(-0.5, 0.5, 40).reshape(20, 2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.received import cluster_state
@@ -47,7 +48,7 @@ def test_a_simulated_run_is_that_of_the_direct_engine(algorithm: str, trust: str
     request = request_of(trust=trust)
     points = draw_mixture(request, 3, 0).points
     state = run_plan(request.draft(algorithm, noise="seeded", seed=7), (points,))
-    model = FederatedKMeans(
+    model = flat_estimator(
         3,
         algorithm=algorithm,
         trust=trust,
