@@ -20,7 +20,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"options", "results", "baselines"}),
     frozenset({"planner"}),
     frozenset({"flower"}),
-    frozenset({"estimator", "tasks"}),
+    frozenset({"estimator"}),
+    frozenset({"tasks"}),
     frozenset({"__main__", "__init__"}),
 )
 """Imports point to lower layers or stay in their room; nothing points up or sideways."""
