@@ -24,7 +24,7 @@ from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
 from flwr_dpkmeans.options import EvaluationKind, Run, algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from simulations.datasets import RANGE
@@ -93,7 +93,10 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     4
     """
     algorithm = dict(settings["algorithm"])
-    values: dict[str, Any] = {"algorithm": algorithm.pop("name"), **algorithm, **settings["privacy"]}
+    name = algorithm.pop("name")
+    # Options of other packages' algorithms have keys that begin with the algorithm's name.
+    own = {f"{name}.{key}": algorithm.pop(key) for key in [*algorithm] if key.replace("_", "-") not in RUN_CONFIG_KEYS}
+    values: dict[str, Any] = {"algorithm": name, **algorithm, **own, **settings["privacy"]}
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
