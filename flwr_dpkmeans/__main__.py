@@ -1,4 +1,4 @@
-"""All commands: ``python -m flwr_dpkmeans plan | ledger | identity | node``."""
+"""All commands: ``python -m flwr_dpkmeans plan | ledger | identity | node | options``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ COMMANDS = {
     "ledger": "flwr_dpkmeans.node.ledger_command",
     "identity": "flwr_dpkmeans.node.identity_command",
     "node": "flwr_dpkmeans.flower.node_command",
+    "options": "flwr_dpkmeans.flower.run_config",
 }
 
 

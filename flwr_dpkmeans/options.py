@@ -24,6 +24,7 @@ from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 __all__ = [
+    "AUTO",
     "CLIP_BOUNDS",
     "DEFAULT_ALGORITHM",
     "DEFAULT_MAX_CLUSTERS",
@@ -43,6 +44,7 @@ __all__ = [
     "Schedule",
     "algorithm_value",
     "flat_options",
+    "foreign_table",
     "member",
     "moved",
     "object_of",
@@ -57,6 +59,8 @@ __all__ = [
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""
+AUTO = "auto"
+"""What a file or a command line says where an option is left to the run."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", "weights_bound", "means_bound", "indicators_bound")
@@ -527,6 +531,16 @@ def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"{name} is {_shown(values[name])}, but the algorithm is {run.algorithm!r}, which has no such option: "
             "leave it out."
+        )
+
+
+def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: str) -> None:
+    """Refuse an option of an algorithm's own table if another one was chosen, unless it is the default."""
+    value = getattr(owner.option_class()(**{option: given}), option)
+    if value != getattr(owner.option_class(), option):
+        raise ConfigurationError(
+            f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or choose algorithm="
+            f"{owner.name!r}."
         )
 
 

@@ -222,7 +222,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         FederatedNaiveBayes
             Itself.
         """
-        coded = () if self.categories is None else tuple(self.categories)
+        coded = None if self.categories is None else tuple(self.categories)
         options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
@@ -277,13 +277,14 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _bounds(self, options: NaiveBayesOptions) -> Any:
         """Bounds as given, with those that follow from the categories."""
-        if not any(options.categories):
+        categories = options.categories or ()
+        if not any(categories):
             return self.bounds
-        given = (0.0, 1.0) if self.bounds is None and all(options.categories) else self.bounds
-        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(options.categories)) for side in given]
+        given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
+        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
         lower, upper = (
-            [float(other if n else value) for n, value, other in zip(options.categories, side, coded, strict=True)]
-            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in options.categories]), strict=True)
+            [float(other if n else value) for n, value, other in zip(categories, side, coded, strict=True)]
+            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in categories]), strict=True)
         )
         return lower, upper
 

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import EvaluationKind, Run, algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from simulations.datasets import RANGE
@@ -94,9 +94,10 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     """
     algorithm = dict(settings["algorithm"])
     name = algorithm.pop("name")
-    # Options of other packages' algorithms have keys that begin with the algorithm's name.
-    own = {f"{name}.{key}": algorithm.pop(key) for key in [*algorithm] if key.replace("_", "-") not in RUN_CONFIG_KEYS}
-    values: dict[str, Any] = {"algorithm": name, **algorithm, **own, **settings["privacy"]}
+    values: dict[str, Any] = {"algorithm": name, **settings["privacy"]}
+    # What needs all rows in one place is never run by Flower.
+    own = {} if name in NOT_FEDERATED else algorithm
+    values |= {_key_of(name, option): value for option, value in own.items()}
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
@@ -106,7 +107,13 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     values["partition"] = settings["partition"]["kind"]
     if settings.get("evaluation", "none") != "none":
         values |= {"evaluation": settings["evaluation"], "evaluation_share": settings["evaluation_share"]}
-    return {name.replace("_", "-"): _scalar(value) for name, value in values.items() if value is not None}
+    return {_hyphenated(name): _scalar(value) for name, value in values.items() if value is not None}
+
+
+def _key_of(algorithm: str, option: str) -> str:
+    """Where an option of the group ``algorithm`` stands in a run configuration: in its own table, or beside it."""
+    own = algorithm in ALGORITHMS and option in ALGORITHMS[algorithm].option_class().defaults()
+    return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
 
 
 def require_valid(settings: Mapping[str, Any]) -> None:
@@ -291,6 +298,12 @@ def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + name, " ".join(str(one) for one in inner)
         else:
             yield prefix + name, inner
+
+
+def _hyphenated(name: str) -> str:
+    """A key as run configurations spell it; names of tables keep their underscores."""
+    table, dot, option = name.rpartition(".")
+    return table + dot + option.replace("_", "-")
 
 
 def _scalar(value: Any) -> Scalar:

@@ -62,10 +62,10 @@ class NaiveBayesOptions(Options):
     """Options of naive Bayes."""
 
     classes: int = whole(2, 2, 3, "public number of classes; labels are 0 to one less", most=1_000)
-    categories: tuple[int, ...] = option(
-        (),
+    categories: tuple[int, ...] | None = option(
+        None,
         _require_categories,
-        "for each column how many categories it has, 0 for numbers; empty: numbers only",
+        "for each column how many categories it has, 0 for numbers, such as '0,0,2'; automatic: numbers only",
         _as_categories,
     )
     smoothing: float = real(1.0, 0.0, 1e6, "1.0", "Laplace smoothing: rows added to each class and category")
@@ -94,7 +94,7 @@ class NaiveBayes(Task):
     def check(self, settings: Settings) -> None:
         """Refuse tables of too many cells, and columns of categories without their bounds."""
         super().check(settings)
-        categories, n_cells = self.options.categories, self.options.classes * sum(self.options.categories)
+        categories, n_cells = self.options.categories or (), self.options.classes * sum(self.options.categories or ())
         if n_cells > _MOST_CELLS:
             raise ConfigurationError(
                 f"classes and categories make a table of {n_cells} cells, but it may have at most {_MOST_CELLS}: leave "

@@ -29,7 +29,9 @@ _MOST_CENTERS = 10_000
 
 
 def _as_centers(value: object) -> object:
-    """Tuples of numbers from an array or lists."""
+    """Tuples of numbers from an array, from lists, or from text such as ``"0.1,2;0.3,4"``."""
+    if isinstance(value, str):
+        value = [text.split(",") for text in value.split(";")]
     return tuple(tuple(float(one) for one in row) for row in value) if isinstance(value, list | np.ndarray) else value
 
 
@@ -46,8 +48,11 @@ def _require_centers(name: str, value: object) -> None:
 class RadiiOptions(Options):
     """Options of clusters' radii."""
 
-    centers: tuple[tuple[float, ...], ...] = option(
-        ((0.0,),), _require_centers, "public centers, such as those of a private clustering", _as_centers
+    centers: tuple[tuple[float, ...], ...] | None = option(
+        None,
+        _require_centers,
+        "public centers in the units of the data, such as those of a private clustering: '0.1,2;0.3,4'",
+        _as_centers,
     )
     reach: float = real(1.0, 2.0**-16, 1e3, "1.0", "distance, in the box, at which a row's own is cut off")
 
@@ -84,7 +89,7 @@ class Radii(Task):
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Nothing is known before; then a radius and a count for each center."""
-        shape = (len(self.options.centers),)
+        shape = (len(self.options.centers or ()),)
         return fits(state, {} if step is not None else {"rows": shape, "radii": shape})
 
     def result(self, plan: Plan, state: State) -> Result:
@@ -93,6 +98,8 @@ class Radii(Task):
 
     def _scaled(self, box: tuple[tuple[float, ...], tuple[float, ...]], width: int) -> Array:
         """The centers in the box, on the grid."""
+        if self.options.centers is None:
+            raise ConfigurationError("centers are not given: give a fitted model's cluster_centers_.")
         centers = np.array(self.options.centers, dtype=float)
         if centers.shape[1] != width:
             raise ConfigurationError(f"centers have {centers.shape[1]} columns, but the table has {width}.")

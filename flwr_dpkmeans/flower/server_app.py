@@ -14,7 +14,7 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
 from flwr_dpkmeans.flower.pace import is_deployed
 from flwr_dpkmeans.flower.result_files import ARRAYS_FILE, CURVE_FILE, write_arrays, write_run
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, server_log_options, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.results.writer import (
@@ -27,7 +27,7 @@ from flwr_dpkmeans.results.writer import (
     write_report,
 )
 
-__all__ = ["RUN_CONFIG_KEYS", "app", "main", "report_result", "strategy_from_run_config"]
+__all__ = ["app", "main", "report_result", "strategy_from_run_config"]
 
 logger = placed_logger("flwr_dpkmeans.server")
 

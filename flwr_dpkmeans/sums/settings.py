@@ -93,7 +93,8 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
 
 def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
     """Declare an option that is a member of an enumeration; optional if its default is None."""
-    return _declared(default, lambda name, value: member(name, value, kind), lambda *_: None, about)
+    names = ", ".join(str(one.value) for one in kind)
+    return _declared(default, lambda name, value: member(name, value, kind), lambda *_: None, f"{about} ({names})")
 
 
 def flag(default: bool, about: str) -> Any:
@@ -196,8 +197,12 @@ class Settings(Options):
         "of the guarantee; automatic: 1/(N ln N) if N is declared, else 1e-6, which a private count may lower",
     )
     unit: PrivacyUnit = choice(PrivacyUnit, PrivacyUnit.RECORD, "what is protected: one row, or all rows of one client")
-    trust: str = option("oblivious", _require_name, "name of a registered trust model")
-    noise: NoiseKind = choice(NoiseKind, NoiseKind.SECURE, "secure, or seeded for simulations")
+    trust: str = option(
+        "oblivious", _require_name, "who sees what: oblivious, central, distributed, or another registered model"
+    )
+    noise: NoiseKind = choice(
+        NoiseKind, NoiseKind.SECURE, "where noise comes from; seeded is for simulations and protects nobody"
+    )
     n_examples: int | None = whole(
         None, 1, 1000, "number of rows in all, if it is public; automatic: estimated privately", most=10**15
     )

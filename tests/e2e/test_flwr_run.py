@@ -125,7 +125,7 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
 
 def test_feddp_kmeans_chooses_k_on_the_generated_mixture(superlink: LocalSuperLink, tmp_path: Path) -> None:
     config = "algorithm='feddp_kmeans' data='mixture' mixture-rows-per-client=4000 partition-seed=5 epsilon=4.0"
-    config += f" n-clusters='auto' max-clusters=12 n-init=3 output='{tmp_path / 'out'}'"
+    config += f" n-clusters='auto' max-clusters=12 feddp_kmeans.n-init=3 output='{tmp_path / 'out'}'"
     completed = superlink.run(config, nodes=3)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     root = run_folder(tmp_path / "out")

@@ -36,8 +36,14 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     superlink: RaySuperLink, tmp_path: Path
 ) -> None:
     # Shares of noise and coins of sampling are the clients' own, so both engines must number their streams alike.
-    config = {"data": "mixture", "algorithm": "feddp_kmeans", "n-clusters": 3, "unit": "client", "n-init": 2}
-    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "max-silent": 1}
+    config = {
+        "data": "mixture",
+        "algorithm": "feddp_kmeans",
+        "n-clusters": 3,
+        "unit": "client",
+        "feddp_kmeans.n-init": 2,
+    }
+    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "cohort.max-silent": 1}
     config |= {"trust": "distributed", "noise": "seeded", "random-state": 1, "epsilon": 8.0, "examples-per-client": 20}
     found = run_on_ray(config, n_nodes=6, folder=tmp_path, superlink=superlink)
     mixture = MixtureClients(4, 20)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.flower.run_config import run_keys, table_of
 from flwr_dpkmeans.options import DEFAULT_ALGORITHM, GROUPS, algorithm_value, object_of
 
 _DEFAULTS = {"n_clusters": 8, "unit": "record", "n_examples": "private"}
@@ -36,3 +37,14 @@ def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     if own:
         given["algorithm"] = algorithm_value(given.get("algorithm", DEFAULT_ALGORITHM), own)
     return given
+
+
+def run_config(**values: Any) -> dict[str, Any]:
+    """A run configuration from flat names or keys; an algorithm's own options go into its table, or their owner's."""
+    table = table_of(values.get("algorithm", DEFAULT_ALGORITHM))
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        keys = [key.name for key in run_keys() if key.option == name.replace("-", "_")]
+        own = [key for key in keys if key.startswith((f"{table}.", "cohort.")) or "." not in key]
+        found[(own or keys or [name.replace("_", "-")])[0]] = value
+    return found

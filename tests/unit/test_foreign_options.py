@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.flat import flat_estimator
+from support.flat import flat_estimator, run_config
 
 from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
@@ -68,9 +68,8 @@ def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
 
 
 def of_flwr_run(algorithm: str, **values: Any) -> Run:
-    keys = {name.replace("_", "-"): value for name, value in values.items()}
-    if "budget-shares" in keys:
-        keys["budget-shares"] = ",".join(map(str, keys["budget-shares"]))
+    keys = run_config(algorithm=algorithm, **values)
+    keys = {key: ",".join(map(str, value)) if isinstance(value, tuple) else value for key, value in keys.items()}
     given = {"algorithm": algorithm, "n-clusters": 3, "num-clients": 3, "bounds": "0,1"}
     points = SERVER if algorithm in WITH_SERVER else None
     return strategy_from_run_config(given | keys, server_points=points).config
@@ -89,8 +88,13 @@ def test_options_of_other_algorithms_are_refused(algorithm: str, option: str) ->
         told.add(sentence_of(lambda: estimator(algorithm, **given).fit(PARTS)))
     if algorithm in STRATEGIES:
         told.add(sentence_of(lambda: STRATEGIES[algorithm](3, bounds=BOUNDS, **given)))
-    if algorithm in ALGORITHMS:
+    if algorithm in ALGORITHMS and "." not in next(iter(run_config(**given))):
         told.add(sentence_of(lambda: of_flwr_run(algorithm, **given)))
+    elif algorithm in ALGORITHMS and option not in ("max_silent", "masking"):
+        text = sentence_of(lambda: of_flwr_run(algorithm, **given))
+        (key,) = run_config(**given)
+        assert text.startswith(f"{key} is ")
+        assert f", but the algorithm is {algorithm!r}: leave it out, or choose algorithm=" in text
     (text,) = told
     assert text.startswith(f"{option} is ")
     assert f", but the algorithm is {algorithm!r}, which has no such option: leave it out, or choose " in text
