@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.options import PrivateCount as PrivateCount
     from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
     from flwr_dpkmeans.sums.task import register as register
+    from flwr_dpkmeans.tasks import FederatedNaiveBayes as FederatedNaiveBayes
+    from flwr_dpkmeans.tasks import federate as federate
 
 __version__ = "0.1.0"
 
@@ -100,6 +102,8 @@ _HOMES = {
     "OptimalOptions": "flwr_dpkmeans.algorithms.in_one_place",
     "register": "flwr_dpkmeans.sums.task",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",
+    "FederatedNaiveBayes": "flwr_dpkmeans.tasks",
+    "federate": "flwr_dpkmeans.tasks",
 }
 
 __all__ = [*_HOMES, "__version__"]

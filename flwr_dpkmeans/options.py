@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, member, require_integer, whole
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, Task
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 __all__ = [
     "AUTO",
@@ -477,7 +477,7 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 
 def _kinds() -> Iterator[type[Task]]:
     """All algorithms, federated or not."""
-    yield from ALGORITHMS.values()
+    yield from TASKS.values()
     yield from NOT_FEDERATED.values()
 
 

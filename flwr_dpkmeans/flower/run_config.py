@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
@@ -31,9 +31,9 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, EvaluationKind, foreign_table
+from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, EvaluationKind, foreign_table, task_kind
 from flwr_dpkmeans.sums.settings import Settings, rule_of
-from flwr_dpkmeans.sums.task import Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 COHORT = "cohort"
 """Table of the cohort's options."""
@@ -140,7 +140,7 @@ def _own_keys() -> tuple[RunKey, ...]:
 
 def run_keys() -> tuple[RunKey, ...]:
     """Every key that a run configuration may have, those of other packages' algorithms included."""
-    return (*_own_keys(), *(key for kind in ALGORITHMS.values() for key in _keys_of(kind)))
+    return (*_own_keys(), *(key for kind in TASKS.values() for key in _keys_of(kind)))
 
 
 def _keys_of(kind: type[Task]) -> Iterator[RunKey]:
@@ -234,7 +234,8 @@ def strategy_from_run_config(
     'oblivious'
     """
     require_known(run_config)
-    if "n-clusters" not in run_config:
+    makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+    if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     _require_source("data", str(run_config.get("data", "")))
     _require_source("server-data", str(run_config.get("server-data", "")))
@@ -253,7 +254,7 @@ def strategy_from_run_config(
         run=run_config.get("run-timeout", 86_400.0),
     )
     return PrivateKMeans(
-        run_config["n-clusters"],
+        run_config["n-clusters"] if makes_clusters else None,
         bounds=_bounds(run_config, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(run_config, "bounds-domain"),
         server_data=server_data,
@@ -292,7 +293,7 @@ def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
 def _given_options(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are given and not automatic, by their flat names."""
     kind = algorithm_entry(run_config.get("algorithm", DEFAULT_ALGORITHM))
-    for other in ALGORITHMS.values():
+    for other in TASKS.values():
         for key in _keys_of(other) if other is not kind else ():
             given = _unless_auto(run_config, key.name)
             if given is not None:

@@ -130,7 +130,7 @@ class PrivateKMeans(Strategy):
 
     def __init__(
         self,
-        n_clusters: int | str | Auto,
+        n_clusters: int | str | Auto | None = None,
         *,
         bounds: Any = None,
         bounds_domain: Any = None,
@@ -156,7 +156,8 @@ class PrivateKMeans(Strategy):
         box, names, self._server_points = resolve_bounds(
             stated, server_data, domain, names=columns, allow_unnamed=mixed
         )
-        given |= resolve_n_clusters(given.pop("n_clusters"), given.pop("max_clusters"))
+        stated_k, most = given.pop("n_clusters"), given.pop("max_clusters")
+        given |= {} if stated_k is None else resolve_n_clusters(stated_k, most)
         given |= {"n_examples": None if is_private(given["n_examples"]) else given["n_examples"]}
         given.setdefault("private_bounds", is_private(stated))
         self.config = parse_run(
@@ -197,7 +198,7 @@ class PrivateKMeans(Strategy):
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls(
-            config.n_clusters,
+            getattr(config.task, "n_clusters", None),
             bounds=config.bounds,
             timeouts=timeouts,
             on_step=on_step,
@@ -222,9 +223,9 @@ class PrivateKMeans(Strategy):
         counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
-            "%s: k = %s, N = %s, %d clients, trust %r, %s noise",
+            "%s: %sN = %s, %d clients, trust %r, %s noise",
             config.algorithm,
-            f"'auto', at most {config.n_clusters}" if config.choose_n_clusters else config.n_clusters,
+            _k_words(config),
             n,
             plan.n_clients,
             config.trust,
@@ -442,16 +443,26 @@ class PrivateKMeans(Strategy):
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids in the caller's units, where the server may know them."""
+        """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
         clusters, plan = self.run.clusters, self.run.plan
         if clusters is None:
             return None
+        if "centroids" not in clusters.arrays:
+            arrays = plan.task.result(plan, clusters).arrays
+            return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
         return ArrayRecord(
             {
                 "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
                 "counts": Array(np.ascontiguousarray(clusters.counts)),
             }
         )
+
+
+def _k_words(config: Run) -> str:
+    """The number of clusters, where there are some."""
+    if "n_clusters" not in config.task.own_fields():
+        return ""
+    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
 
 
 class ProxyLloyd(PrivateKMeans):
