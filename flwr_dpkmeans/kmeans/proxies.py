@@ -82,8 +82,8 @@ def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid
 
     The noise has a standard deviation of `noise` on the diagonal and noise / sqrt(2) off it. The diagonal is pulled
     toward the average `variance` by how much of its scatter noise explains. Of the rest, an eigenvalue e of noise alone
-    is at most about s sqrt(d / 2) in size (a quarter of the semicircle's width), so one of size l is kept as sqrt(l^2 -
-    e^2) or dropped. Rows were clipped, so only proportions count: the trace becomes n_features * variance.
+    is at most about s sqrt(d / 2) in size (a quarter of the semicircle's width, s = `noise`), so one of size l is kept
+    as sqrt(l^2 - e^2) or dropped. Rows were clipped, so only proportions count: the trace becomes d times `variance`.
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
