@@ -42,7 +42,7 @@ def public_members(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def test_all_packages_are_walked() -> None:
-    expected = ("config", "estimator", "flower.strategy", "secagg.client", "node.ledger", "kmeans.update")
+    expected = ("options", "estimator", "flower.strategy", "secagg.client", "node.ledger", "kmeans.update")
     assert {f"flwr_dpkmeans.{name}" for name in expected} <= set(MODULES)
 
 
