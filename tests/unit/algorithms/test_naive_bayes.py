@@ -75,7 +75,8 @@ def test_without_noise_it_is_gaussian_naive_bayes() -> None:
     np.testing.assert_allclose(own.var_, theirs.var_, rtol=0.05)
     np.testing.assert_allclose(own.class_prior_, theirs.class_prior_, atol=1e-3)
     assert np.mean(own.predict(points) == theirs.predict(points)) > 0.99
-    np.testing.assert_allclose(own.predict_proba(points), theirs.predict_proba(points), atol=0.05)
+    # Rows beyond the bounds are clipped here and not there, so single ones may differ.
+    assert np.quantile(np.abs(own.predict_proba(points) - theirs.predict_proba(points)), 0.99) < 0.02
 
 
 def test_without_noise_tables_are_those_of_categorical_naive_bayes() -> None:
