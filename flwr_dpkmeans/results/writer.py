@@ -43,7 +43,7 @@ class RunResult:
     """Draw centroids as images of this shape."""
     feature_names: tuple[str, ...] = ()
     scaled: NDArray[np.float64] | None = field(default=None, repr=False)
-    """Centroids in the box [-1, 1]^d, where no feature outweighs the others by its unit."""
+    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
     evaluation: EvaluationResult | None = None
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """The box that was scaled to [-1, 1]^d."""
