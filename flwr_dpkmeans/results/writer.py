@@ -85,11 +85,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         **arrays,
     )
     metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
-    return {
-        CENTROIDS_FILE: archive.getvalue(),
-        **report_files(report, metrics),
-        PICTURE_FILE: draw_summary(result),
-    }
+    return {CENTROIDS_FILE: archive.getvalue(), **report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
 
 
 def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
