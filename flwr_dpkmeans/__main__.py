@@ -1,4 +1,4 @@
-"""All commands: ``flwr-dpkmeans plan | ledger | identity | node``, or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans plan | ledger | identity | node | options``, or ``python -m flwr_dpkmeans ...``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ COMMANDS = {
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
     "node": ("flwr_dpkmeans.flower.node_command", "node"),
+    "options": ("flwr_dpkmeans.flower.run_config", "main"),
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 

@@ -145,3 +145,10 @@ def require_delta(value: object) -> float:
     if not 0.0 < number < 1.0:
         raise LocalMisuseError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
     return number
+
+
+def require_whole(name: str, value: object, least: int, mend: str) -> int:
+    """Return `value` as an int, or raise `LocalMisuseError` if it is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise LocalMisuseError(f"{name} is {value!r}, but it must be a whole number of at least {least}: {mend}.")
+    return int(value)

@@ -15,7 +15,8 @@ from flwr_dpkmeans.baselines.max_cover import (
     cluster_statistics,
     noisy_averages,
 )
-from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.noise import SeededNoise
 
 

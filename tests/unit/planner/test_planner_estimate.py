@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
-from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
@@ -222,7 +222,7 @@ def test_traffic_is_that_of_a_run(
     monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
     common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
-    model = FederatedKMeans(10, algorithm=algorithm, **(common | values))
+    model = flat_estimator(10, algorithm=algorithm, **(common | values))
     model.fit(np.array_split(points, 5))
     options = common | {name: value for name, value in values.items() if name == "bounds"}
     counted = model.privacy_.n_examples_source == "private count"
