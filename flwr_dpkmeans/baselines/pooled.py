@@ -81,12 +81,7 @@ def combine_centres(sent: Sequence[FloatArray], n_clusters: int) -> FloatArray:
 
 
 def run_kmeans(
-    points: FloatArray,
-    n_clusters: int,
-    *,
-    n_init: int,
-    random_state: int | None,
-    weights: FloatArray | None = None,
+    points: FloatArray, n_clusters: int, *, n_init: int, random_state: int | None, weights: FloatArray | None = None
 ) -> FloatArray:
     """The (n_clusters, n_features) centres of scikit-learn's k-means."""
     from sklearn.cluster import KMeans

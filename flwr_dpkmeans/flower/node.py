@@ -15,7 +15,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.log import LogOptions, show_logs
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings as NodeSettings
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 

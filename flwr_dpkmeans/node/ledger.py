@@ -87,6 +87,7 @@ class LedgerEntry:
     """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
+    """Within the run, from 0; see `SHARES_GIVEN`."""
     release: str
     """Name of what is released."""
     epsilon: float

@@ -43,7 +43,7 @@ class RunResult:
     """Draw centroids as images of this shape."""
     feature_names: tuple[str, ...] = ()
     scaled: NDArray[np.float64] | None = field(default=None, repr=False)
-    """Centroids in the box [-1, 1]^d, where no feature outweighs the others by its unit."""
+    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
     evaluation: EvaluationResult | None = None
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """The box that was scaled to [-1, 1]^d."""
@@ -85,11 +85,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         **arrays,
     )
     metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
-    return {
-        CENTROIDS_FILE: archive.getvalue(),
-        **report_files(report, metrics),
-        PICTURE_FILE: draw_summary(result),
-    }
+    return {CENTROIDS_FILE: archive.getvalue(), **report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
 
 
 def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
