@@ -73,7 +73,7 @@ def test_without_noise_it_is_gaussian_naive_bayes() -> None:
     theirs = GaussianNB().fit(points, labels)
     np.testing.assert_allclose(own.theta_, theirs.theta_, atol=0.02)
     np.testing.assert_allclose(own.var_, theirs.var_, rtol=0.05)
-    np.testing.assert_allclose(own.class_prior_, theirs.class_prior_, atol=1e-3)
+    np.testing.assert_allclose(own.class_prior_, theirs.class_prior_, atol=5e-3)
     assert np.mean(own.predict(points) == theirs.predict(points)) > 0.99
     # Rows beyond the bounds are clipped here and not there, so single ones may differ.
     assert np.quantile(np.abs(own.predict_proba(points) - theirs.predict_proba(points)), 0.99) < 0.02
@@ -88,9 +88,9 @@ def test_without_noise_tables_are_those_of_categorical_naive_bayes() -> None:
     theirs = CategoricalNB(alpha=1.0, min_categories=3).fit(codes, labels)
     chances = np.exp(np.concatenate(theirs.feature_log_prob_, axis=1))
     assert own.chances_ is not None
-    np.testing.assert_allclose(own.chances_, chances, atol=1e-3)
+    np.testing.assert_allclose(own.chances_, chances, atol=0.01)
     assert own.theta_ is None
-    np.testing.assert_allclose(own.predict_proba(codes.astype(float)), theirs.predict_proba(codes), atol=2e-3)
+    np.testing.assert_allclose(own.predict_proba(codes.astype(float)), theirs.predict_proba(codes), atol=0.02)
 
 
 # -- by hand ------------------------------------------------------------------------------------------------------
