@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
     from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
+    from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.client_app import client_app as client_app
+    from flwr_dpkmeans.flower.engines import federate as federate
     from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
     from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
@@ -62,8 +64,6 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.options import PrivateCount as PrivateCount
     from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
     from flwr_dpkmeans.sums.task import register as register
-    from flwr_dpkmeans.tasks import FederatedNaiveBayes as FederatedNaiveBayes
-    from flwr_dpkmeans.tasks import federate as federate
 
 __version__ = "0.1.0"
 
@@ -102,8 +102,8 @@ _HOMES = {
     "OptimalOptions": "flwr_dpkmeans.algorithms.in_one_place",
     "register": "flwr_dpkmeans.sums.task",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",
-    "FederatedNaiveBayes": "flwr_dpkmeans.tasks",
-    "federate": "flwr_dpkmeans.tasks",
+    "FederatedNaiveBayes": "flwr_dpkmeans.estimator",
+    "federate": "flwr_dpkmeans.flower.engines",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
+from flwr_dpkmeans.flower.engines import (
+    FittedFederation,
+    federate,
+    fit_direct,
+    fit_in_one_place,
+    fit_inprocess,
+)
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import (
@@ -674,3 +681,160 @@ def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[n
         return validate_columns(part, names)
     except DataError as error:
         raise DataError(f"X[{index}]: {error}") from error
+
+
+class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Differentially private naive Bayes over several parties' labelled rows.
+
+    Numbers are Gaussian in each class; columns of categories have a table. One masked and noised sum is all that is
+    released: rows, sums and squares by class, and rows by class and category.
+
+    Parameters
+    ----------
+    n_classes : int
+        Public number of classes; labels are 0 to one less.
+    epsilon, delta : float
+        Total of the run; None: delta is 1/(N ln N).
+    bounds : pair
+        Public bounds of the columns; not looked at for columns of categories.
+    categories : sequence of int, optional
+        For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
+    smoothing : float
+        Laplace smoothing: rows added to each class and category.
+    trust, noise : str
+        As in `FederatedKMeans`.
+    random_state : int, optional
+        Seed of seeded noise.
+    engine : str
+        ``"inprocess"`` or ``"direct"``.
+    n_examples : int or "private", optional
+        Public number of rows; None: the total of the parts.
+
+    Attributes
+    ----------
+    classes_ : ndarray of int, (n_classes,)
+    class_prior_ : ndarray, (n_classes,)
+    theta_, var_ : ndarray, (n_classes, n_numbers)
+        Means and variances of the columns of numbers, in the caller's units; None without such columns.
+    chances_ : ndarray, (n_classes, n_categories in all), or None
+        Of the columns of categories, one after the other.
+    privacy_ : PrivacyReport
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> generator = np.random.default_rng(0)
+    >>> labels = [generator.integers(0, 2, 500) for _ in range(3)]
+    >>> parts = [generator.normal(2.0 * own[:, None] - 1.0, 0.5, (500, 2)) for own in labels]
+    >>> model = FederatedNaiveBayes(2, epsilon=2.0, bounds=(-4, 4)).fit(parts, labels)
+    >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        n_classes: int = 2,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        bounds: Any = None,
+        categories: Sequence[int] | None = None,
+        smoothing: float = 1.0,
+        trust: str | None = None,
+        noise: str = "secure",
+        random_state: int | None = None,
+        engine: str = "inprocess",
+        n_examples: int | str | None = None,
+    ) -> None:
+        self.n_classes = n_classes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.categories = categories
+        self.smoothing = smoothing
+        self.trust = trust
+        self.noise = noise
+        self.random_state = random_state
+        self.engine = engine
+        self.n_examples = n_examples
+
+    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
+        """Learn from the parties' rows together.
+
+        Parameters
+        ----------
+        X : sequence of array-like, (n_i, n_features)
+            One table for each party.
+        y : sequence of array-like of int, (n_i,)
+            Their labels, from 0 to ``n_classes - 1``.
+
+        Returns
+        -------
+        FederatedNaiveBayes
+            Itself.
+        """
+        coded = None if self.categories is None else tuple(self.categories)
+        options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
+        if y is None:
+            raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
+        found = federate(
+            NaiveBayes(options=options),
+            X,
+            bounds=self._bounds(options),
+            labels=y,
+            engine=self.engine,
+            n_examples=self.n_examples,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            trust=self.trust,
+            noise=self.noise,
+            random_state=self.random_state,
+        )
+        arrays = found.result.arrays
+        self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
+        self.class_prior_ = arrays["class_prior"]
+        self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
+        self.n_features_in_ = found.plan.n_features
+        if found.columns:
+            self.feature_names_in_ = np.array(found.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """The likeliest class of each row; local, costs no privacy."""
+        return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithm of `predict_proba`."""
+        joint = self._log_joint(X)
+        joint -= joint.max(axis=1, keepdims=True)
+        return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probability of each class, (n_rows, n_classes); local, costs no privacy."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def _log_joint(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
+        check_is_fitted(self, "classes_")
+        points = validate_columns(X, self._found.columns)
+        if points.shape[1] != self.n_features_in_:
+            raise DataError(f"X has {points.shape[1]} features, but the model was fitted to {self.n_features_in_}.")
+        task = self._found.plan.task
+        assert isinstance(task, NaiveBayes)
+        bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
+        return task.log_joint(self._found.state, round_to_grid(bounds.scale(points)))
+
+    def _bounds(self, options: NaiveBayesOptions) -> Any:
+        """Bounds as given, with those that follow from the categories."""
+        categories = options.categories or ()
+        if not any(categories):
+            return self.bounds
+        given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
+        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
+        lower, upper = (
+            [float(other if n else value) for n, value, other in zip(categories, side, coded, strict=True)]
+            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in categories]), strict=True)
+        )
+        return lower, upper
