@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import fastlloyd, lloyd_family
+from flwr_dpkmeans.algorithms import fastlloyd
 from flwr_dpkmeans.flower import server_run
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.privacy import calibration
@@ -18,6 +18,7 @@ from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums import task
 from flwr_dpkmeans.sums.plan import Plan
 
 Array = NDArray[np.float64]
@@ -70,11 +71,11 @@ def count_not_charged(patch: pytest.MonkeyPatch) -> None:
 def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
     """Calibration and price each look for the epsilon at twice the delta that is stated."""
     calibrate, compose, compose_too = (
-        lloyd_family.calibrate_gaussian,
+        task.calibrate_gaussian,
         plan_module.compose_epsilon,
-        (calibration.compose_epsilon),
+        calibration.compose_epsilon,
     )
-    patch.setattr(lloyd_family, "calibrate_gaussian", lambda e, delta, *rest: calibrate(e, 2 * delta, *rest))
+    patch.setattr(task, "calibrate_gaussian", lambda e, delta, *rest: calibrate(e, 2 * delta, *rest))
     patch.setattr(plan_module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta))
     patch.setattr(calibration, "compose_epsilon", lambda events, delta: compose_too(events, 2 * delta))
 
