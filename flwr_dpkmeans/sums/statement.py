@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.privacy.discreteness import joint_closeness
 from flwr_dpkmeans.privacy.events import (
     Event,
-    ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     SampledGaussianRelease,
@@ -151,11 +150,8 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
 
 
 def is_private_plan(plan: Plan) -> bool:
-    """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
-    exact = plan.task.noise is NoiseShape.NONE
-    exact = exact or plan.settings.evaluation is Evaluation.EXACT
-    exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
-    return plan.settings.noise is NoiseKind.SECURE and plan.settings.masking and not exact
+    """Whether every release of a plan is private; see `Plan.is_private`."""
+    return plan.is_private
 
 
 def build_report(
@@ -191,7 +187,7 @@ def build_report(
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
     report = PrivacyReport(
-        is_private=is_private_plan(plan),
+        is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),
         delta=plan.delta,
         epsilon_requested=settings.epsilon,
@@ -222,7 +218,7 @@ def discreteness_cost(events: Sequence[Event]) -> float:
 
 def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
-    if not is_private_plan(plan):
+    if not plan.is_private:
         return "None: this run is not private, see the warnings."
     model = trust_model(plan.settings.trust)
     sentence = model.guarantee(plan.shares)
@@ -314,7 +310,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
             f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
             f"{plan.n_examples} rows [C15]."
         )
-    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
+    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and plan.is_private:
         sentences.append(
             f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
         )

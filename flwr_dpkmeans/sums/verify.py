@@ -125,7 +125,8 @@ def _same_block(a: Block, b: Block) -> bool:
     # Reasons too: a report prints the server's only where they are this client's own.
     return (
         same
-        and replace(mine, bound=1.0) == replace(theirs, bound=1.0)
+        and (mine.norm, mine.unit, mine.because, mine.nonnegative)
+        == (theirs.norm, theirs.unit, theirs.because, theirs.nonnegative)
         and _close(mine.bound, theirs.bound)
         and _close(a.noise_multiplier, b.noise_multiplier)
         and _close(a.entry_bound, b.entry_bound)
