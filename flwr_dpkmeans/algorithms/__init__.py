@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.fastlloyd import FastLloyd
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans
-from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED, needs_all_rows
+from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, needs_all_rows
 from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloyd
 from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlus, ServerLloyd, SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, nearest

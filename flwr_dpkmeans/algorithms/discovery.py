@@ -24,7 +24,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     range_histogram,
 )
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.defaults import whole_multiplier
+from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Found, Run

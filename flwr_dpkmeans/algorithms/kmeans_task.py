@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
@@ -17,11 +19,11 @@ from flwr_dpkmeans.algorithms.measure import (
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Array, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings, flag, whole
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found, Known, Run, Task
 
@@ -216,3 +218,60 @@ def _counts_std(plan: Plan) -> float:
             if block.name in _COUNTS:
                 return plan.released_std(planned, block)
     return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InOnePlace(KMeansTask):
+    """A baseline that `FederatedKMeans` runs in this process, never in a federation."""
+
+    trust = "central"
+    noise = NoiseShape.NONE
+
+    def build(self, known: Known) -> Algorithm:
+        """Refuse: there are no rounds."""
+        del known
+        raise needs_all_rows(self.name)
+
+
+@dataclass(frozen=True)
+class OptimalOptions(Options):
+    """Options of central k-means."""
+
+    n_init: int = whole(20, 1, 20, "restarts of k-means", most=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KFed(InOnePlace):
+    """One-shot federated k-means."""
+
+    name = "k_fed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimal(InOnePlace):
+    """Central k-means."""
+
+    name = "optimal"
+    options: OptimalOptions = OptimalOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxCover(InOnePlace):
+    """Central differentially private k-means."""
+
+    name = "max_cover"
+    noise = NoiseShape.GAUSSIAN
+
+
+NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(
+    {kind.name: kind for kind in (KFed, Optimal, MaxCover)}
+)
+"""Baselines that `FederatedKMeans` runs in one process, by name."""
+
+
+def needs_all_rows(name: str) -> ConfigurationError:
+    """Say why a federation cannot run a baseline."""
+    return ConfigurationError(
+        f"algorithm is {name!r}, which needs all rows in one place: run it as FederatedKMeans(algorithm={name!r}), "
+        "or use 'feddp_kmeans' in a federation."
+    )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import allocate
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, derive_plan, options_for
-from flwr_dpkmeans.algorithms.proxy_refinement import refinement_parts, refinement_round
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, Setting, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_rounds import (
     covariance_parts,
     covariance_round,
@@ -19,8 +18,9 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     location_round,
     proxy_parts,
     proxy_round,
+    refinement_parts,
+    refinement_round,
 )
-from flwr_dpkmeans.algorithms.proxy_setting import Setting
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm

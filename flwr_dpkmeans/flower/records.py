@@ -45,7 +45,7 @@ from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.ring import MaskedVector
-from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 
 __all__ = ["RECORD", "VECTOR_LAYOUT", "VECTOR_RECORD", "unpack_boxes"]

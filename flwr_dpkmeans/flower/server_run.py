@@ -45,12 +45,12 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, redraft_plan
 from flwr_dpkmeans.sums.plan import COUNT, Plan, make_noise_source
-from flwr_dpkmeans.sums.plausible import require_plausible
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.state import State, pack_state
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found, Run
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.verify import require_plausible
 
 logger = placed_logger("flwr_dpkmeans.server")
 

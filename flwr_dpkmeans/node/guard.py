@@ -21,8 +21,7 @@ from flwr_dpkmeans.secagg.protocols import AnyState, announced_roster
 from flwr_dpkmeans.secagg.recovery.messages import ShareRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.columns import agreed_names, columns_digest
-from flwr_dpkmeans.sums.defaults import resolve_delta
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.statement import is_private_plan

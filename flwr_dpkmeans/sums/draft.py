@@ -14,23 +14,83 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
+from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events, vector_length
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.secagg.ring import require_no_wrap
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent, whole_multiplier
-from flwr_dpkmeans.sums.limits import check_budget, check_plan
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
+
+UNDECLARED_DELTA = 1e-6
+_SPARSE_MAX_SILENT = 20
+_RECOVERED_PART = 8
+
+
+def resolve_max_silent(config: Run, n_clients: int) -> int:
+    """t: as given, else by `dropout`, as its documentation in `Run` says."""
+    settings = config.settings
+    if settings.max_silent is not None:
+        if settings.max_silent > n_clients - 2:
+            raise ConfigurationError(
+                f"max_silent is {settings.max_silent}, but with {n_clients} clients at most {n_clients - 2} may be "
+                "silent or collude: lower max_silent or start more clients."
+            )
+        return settings.max_silent
+    if settings.dropout_of(n_clients) is Dropout.RECOVER:
+        return max(1, n_clients // _RECOVERED_PART)
+    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
+
+
+def resolve_delta(config: Run, n_clients: int) -> float:
+    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6; at client level also at most 1/(M ln M)."""
+    settings = config.settings
+    if settings.delta is not None:
+        return settings.delta
+    if settings.unit is PrivacyUnit.CLIENT:
+        return UNDECLARED_DELTA if n_clients < 3 else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
+    if settings.n_examples is None:
+        return UNDECLARED_DELTA
+    n = settings.n_examples
+    if n < 3:
+        raise ConfigurationError(f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add data.")
+    return 1.0 / (n * math.log(n))
+
+
+def whole_multiplier(config: Run, delta: float) -> float:
+    """Return the Gaussian noise multiplier of a release that takes the whole budget.
+
+    A release with a share s of it gets the multiplier over sqrt(s), beside the task's own ones. Beside Laplace noise
+    all that is not the task's own shares one part of epsilon, so the multiplier depends on how large that is.
+
+    Parameters
+    ----------
+    config : Run
+    delta : float
+        Of the total guarantee.
+
+    Returns
+    -------
+    float
+    """
+    settings = config.settings
+    if config.task.noise is not NoiseShape.LAPLACE:
+        return gaussian_noise_multiplier(settings.epsilon, delta)
+    total = settings.reserved_share(counts=config.task.counts(settings.unit))
+    # A millionth of both is kept for what the discrete noise costs.
+    return gaussian_noise_multiplier(settings.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)) * math.sqrt(total)
+
 
 _MOST_PURE = 1.05
 """Of epsilon, for Laplace rounds beside a count, which together are priced at less than the sum of their epsilons."""
@@ -453,3 +513,105 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     if refused is not None and not continued:
         raise refused
     return tuple(continued)
+
+
+MAX_ROWS_PER_CLIENT = 2**28
+"""Rows that one client may hold, for the proof that sums cannot wrap."""
+MAX_UNCOUNTED_DELTA = 1e-5
+"""Largest delta of a record-level plan that does not know the number of rows."""
+MAX_VECTOR_LENGTH = 2**24
+"""Entries of one round's vector."""
+_TOLERANCE = 1e-9
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
+    settings = plan.settings
+    if plan.dropout is Dropout.RECOVER:
+        # Both refuse numbers that sums cannot be recovered with.
+        recovery_graph(plan.n_clients, plan.max_silent)
+        _ = plan.slots
+    if plan.seed < 0:
+        raise PlanError(
+            f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."
+        )
+    if settings.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "
+            "smaller delta."
+        )
+    declared = settings.n_examples if settings.unit is PrivacyUnit.RECORD else None
+    if declared is not None and plan.delta >= 1.0 / declared:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / declared:g}: give a smaller delta."
+        )
+    uncounted = plan.is_final and plan.n_examples is None and settings.unit is PrivacyUnit.RECORD
+    noisy = any(block.noise is not NoiseShape.NONE for planned in plan.rounds for block in planned.blocks)
+    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
+            " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
+        )
+    check_stated(plan)
+    for planned in (*plan.preliminary, *plan.rounds):
+        trust_model(planned.trust).check(planned.blocks)
+        if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
+            raise PlanError(
+                f"round {planned.name!r} has {vector_length(planned.blocks)} entries, but at most {MAX_VECTOR_LENGTH} "
+                "can be aggregated: use fewer clusters or features."
+            )
+        for block in planned.blocks:
+            per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+            largest = block.entry_bound * per_client * plan.n_clients
+            require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
+            share = trust_model(planned.trust).drawn_factor(plan.shares)
+            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
+                raise PlanError(
+                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
+                    f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {settings.epsilon:g})."
+                )
+
+
+def check_stated(plan: Plan) -> None:
+    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
+    trust_model(plan.settings.trust).require_stated(plan.shares)
+    for planned in (*plan.preliminary, *plan.rounds):
+        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+            raise PlanError(
+                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+                "give them names of their own."
+            )
+        for block in planned.blocks:
+            block.sensitivity.require_reason(block.name)
+
+
+def check_budget(plan: Plan, charged: float) -> None:
+    """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon`` or what is charged.
+
+    Parameters
+    ----------
+    plan : Plan
+        With all its rounds.
+    charged : float
+        What ledgers were charged before this plan was known; infinite if it is the first.
+    """
+    settings = plan.settings
+    is_private = not any(isinstance(event, ExactRelease) for event in plan.events())
+    if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
+        cost, budget = told_apart(plan.epsilon, settings.epsilon)
+        raise BudgetError(
+            f"the plan costs epsilon {cost}, but the budget is {budget}: raise epsilon or use fewer rounds."
+        )
+    retries = f"when all {settings.max_retries} retries are used"
+    if settings.max_epsilon is not None and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE):
+        cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}: lower epsilon or max_retries, or "
+            "raise max_epsilon."
+        )
+    if charged < math.inf and is_private and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE):
+        cost, paid = told_apart(plan.epsilon_worst_case, charged)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before the rows were counted: declare "
+            "n_examples, or lower max_retries."
+        )

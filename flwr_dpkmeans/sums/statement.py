@@ -21,8 +21,7 @@ from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyRe
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
 from flwr_dpkmeans.sums.columns import by_position
-from flwr_dpkmeans.sums.defaults import resolve_delta
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.trust import trust_model

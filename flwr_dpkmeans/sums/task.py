@@ -9,23 +9,68 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
-from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+
+ItemT = TypeVar("ItemT")
+
+
+class Registry(Mapping[str, ItemT]):
+    """Things by name: those that were added, and those that installed packages offer by an entry point.
+
+    Parameters
+    ----------
+    group : str
+        Of entry points, which are loaded when somebody asks for a name that was not added, or for all.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group, self._items, self._complete = group, dict[str, ItemT](), False
+
+    def add(self, name: str, item: ItemT) -> None:
+        """Make an item known; another one of the same name is refused, since plans name it."""
+        if self._items.setdefault(name, item) is not item:
+            raise ConfigurationError(f"{name!r} is registered already: choose another name.")
+
+    def remove(self, name: str) -> None:
+        """Forget an item, as tests do."""
+        del self._items[name]
+
+    def __getitem__(self, name: str) -> ItemT:
+        if name not in self._items:
+            self._load()
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(tuple(self._items))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._items)
+
+    def _load(self) -> None:
+        """Ask the installed packages, once."""
+        if not self._complete:
+            self._complete = True
+            for point in entry_points(group=self._group):
+                self._items.setdefault(point.name, point.load())
+
 
 CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")
 """Names of the norms that statistics can be clipped to."""

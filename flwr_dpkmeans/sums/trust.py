@@ -12,7 +12,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoisedVector, NoiseShape, ReleasedSum, draw_noise, release
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.sums.registry import Registry
+from flwr_dpkmeans.sums.task import Registry
 
 
 @dataclass(frozen=True)
