@@ -26,6 +26,7 @@ from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+from flwr_dpkmeans.sums.trust import TrustModel
 
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
@@ -116,7 +117,7 @@ class KMeansTask(Task):
                 f"n_examples is {n}, but {k} clusters need at least as many rows: choose fewer clusters or add data."
             )
 
-    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
@@ -127,16 +128,16 @@ class KMeansTask(Task):
                 "Lloyd rounds can be priced in reasonable time: give fewer."
             )
 
-    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
         paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
-        if paper and shared_noise and self.trust == "distributed":
+        if paper and not trust.can_add(NoiseShape.LAPLACE) and self.trust == "distributed":
             other = "" if self.choose_n_clusters else ", or trust='central'"
             raise ConfigurationError(
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (shared_noise and self.chooses):
+        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
             raise ConfigurationError(
                 f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
                 "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "

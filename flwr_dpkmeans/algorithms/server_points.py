@@ -286,7 +286,8 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
-    public = None if trust_model(config.settings.trust).server_reads else PublicPoints.of(scaled)
+    shown = trust_model(config.settings.trust).clients_need_points()
+    public = PublicPoints.of(scaled) if shown else None
     return HeldPoints(scaled, facts, public)
 
 

@@ -154,9 +154,8 @@ def draft_plan(
     (8, True)
     """
     settings, task = config.settings, config.task
-    trust_model(settings.trust)
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
+    if public_points is not None and (server is None or not trust_model(settings.trust).clients_need_points()):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -307,7 +306,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only: choose unit={units}, or the "
             f"algorithm {others[0]!r} for {settings.unit.value!r}."
         )
-    task.require_supported(settings, shared_noise=trust.shared_noise)
+    task.require_supported(settings, trust)
     if settings.client_sampling_rate < 1.0 and settings.n_examples is None and task.counts(settings.unit):
         # What follows from a count has no price over samples that holds for all its outcomes.
         raise ConfigurationError(
@@ -320,7 +319,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
             "cost: leave bounds out."
         )
-    task.require_choice(settings, shared_noise=trust.shared_noise)
+    task.require_choice(settings, trust)
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
@@ -375,7 +374,7 @@ def _known(plan: Plan) -> Known:
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
-        config=plan.config.changed(random_state=None),
+        config=replace(plan.config, settings=replace(plan.settings, random_state=None)),
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -554,7 +553,9 @@ def check_plan(plan: Plan) -> None:
         )
     check_stated(plan)
     for planned in (*plan.preliminary, *plan.rounds):
-        trust_model(planned.trust).check(planned.blocks)
+        trust = trust_model(planned.trust)
+        trust.check(planned.blocks)
+        share = trust.drawn_factor(plan.shares)
         if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
             raise PlanError(
                 f"round {planned.name!r} has {vector_length(planned.blocks)} entries, but at most {MAX_VECTOR_LENGTH} "
@@ -564,7 +565,6 @@ def check_plan(plan: Plan) -> None:
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
-            share = trust_model(planned.trust).drawn_factor(plan.shares)
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -131,21 +132,18 @@ class Options:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            rule, value = rule_of(one), getattr(self, one.name)
-            if rule is not None and not (value is None and rule.optional):
-                rule.check(one.name, value)
+        for name, rule in _rules(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if not (value is None and rule.optional):
+                rule.check(name, value)
 
     @classmethod
     def parse(cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
         """Build from plain values: strings for choices, whole floats for integers, any real for a float."""
-        rules = {one.name: rule_of(one) for one in fields(cls)}
-        read = {
-            name: value
-            if (rule := rules[name]) is None or (value is None and rule.optional)
-            else rule.read(name, value)
-            for name, value in values.items()
-        }
+        read = dict(values)
+        for name, rule in _rules(cls):  # type: ignore[arg-type]
+            if name in read and not (read[name] is None and rule.optional):
+                read[name] = rule.read(name, read[name])
         return cls(**read)
 
     @classmethod
@@ -157,6 +155,12 @@ class Options:
 def rule_of(one: Field[Any]) -> Rule | None:
     """The rule of an option's field."""
     return one.metadata.get("rule")
+
+
+@lru_cache(maxsize=256)
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule], ...]:
+    """Every option of a class that has a rule: runs are made from the same few classes again and again."""
+    return tuple((one.name, rule) for one in fields(kind) if (rule := rule_of(one)) is not None)
 
 
 # -- what every run has -------------------------------------------------------------------------------------------

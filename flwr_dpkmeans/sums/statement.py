@@ -16,7 +16,7 @@ from flwr_dpkmeans.privacy.events import (
     SampledGaussianRelease,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind
-from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit, theorem
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
@@ -241,6 +241,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
     rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
+        model = trust_model(planned.trust)
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(
@@ -254,11 +255,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=theorem(
-                    block,
-                    shared_noise=trust_model(planned.trust).shared_noise,
-                    sampling_rate=rate if index > 0 else 1.0,
-                ),
+                theorem=model.theorem(block, rate if index > 0 else 1.0),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -397,6 +394,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if plan.settings.evaluation is Evaluation.EXACT:
         sentences.append("The evaluation is exact: sums over all rows are released without noise.")
-    if any(block.noise is NoiseShape.NONE and r.name != EVALUATION_ROUND for r in plan.rounds for block in r.blocks):
+    own = [block.noise for planned in plan.rounds if planned.name != EVALUATION_ROUND for block in planned.blocks]
+    if NoiseShape.NONE in own:
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
     return tuple(sentences)

@@ -26,6 +26,7 @@ from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+    from flwr_dpkmeans.sums.trust import TrustModel
 
 ItemT = TypeVar("ItemT")
 
@@ -399,10 +400,10 @@ class Task(Options, ABC):
                 f"n_examples is {n}, but {self.name!r} needs at least {self.least_rows}: add data."
             )
 
-    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what this task cannot do under a trust model."""
 
-    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what would become public under a trust model that does not protect it."""
 
     def counted_examples(self, released_count: float) -> int:

@@ -44,7 +44,7 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
-    if hidden and not trust_model(plan.settings.trust).server_reads:
+    if hidden and trust_model(plan.settings.trust).clients_need_points():
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."
