@@ -48,21 +48,9 @@ MAGNITUDES_PART = 0.5
 
 
 def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
-    """Plan the releases that come before round 1.
+    """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
-    Parameters
-    ----------
-    config : Run
-        Says what is not declared, and the shares of the budget.
-    delta : float
-        Of the total guarantee.
-    n_features : int or None
-        Width; without it the histograms are missing from their rounds.
-
-    Returns
-    -------
-    tuple of PlannedRound
-        None, or a private count, or two histograms, the first together with the count.
+    Without a width the histograms are missing from their rounds.
 
     Examples
     --------
@@ -93,28 +81,10 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
 
 
 def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges | None) -> list[Array]:
-    """Compute one client's exact part of a preliminary release.
+    """One client's exact part of a preliminary release, from its rows, (n_points, n_features), in the data's units.
 
-    Parameters
-    ----------
-    plan : Plan
-        With its width.
-    index : int
-        Of the round, at most 0.
-    points : ndarray, (n_points, n_features)
-        In the units of the data.
-    ranges : Ranges or None
-        Coarse ranges, once they are released.
-
-    Returns
-    -------
-    list of ndarray
-        One for each block, on the grid, within its sensitivity whatever the ranges are.
-
-    Raises
-    ------
-    ProtocolError
-        If the ranges are asked for before the magnitudes.
+    On the grid, and within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if the second
+    histogram is asked for before these are released.
     """
     settings, arrays = plan.settings, list[Array]()
     for block in plan.round_at(index).blocks:
@@ -135,28 +105,9 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
 
 
 def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what a preliminary release tells to what was known before.
+    """Add what a preliminary release tells to what was known before: the same on the server and on every client.
 
-    Parameters
-    ----------
-    plan : Plan
-        Preliminary.
-    index : int
-        Of the round, at most 0.
-    released : ReleasedSum
-        Of that round.
-    found : Found
-        From the rounds before.
-
-    Returns
-    -------
-    Found
-        The same on the server and on every client.
-
-    Raises
-    ------
-    PlanError
-        If the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
+    A `PlanError` if the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
     """
     if COUNT in released.arrays:
         found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
@@ -199,19 +150,9 @@ def _domain(config: Run, n_features: int) -> Ranges:
 
 
 def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
-    """Refuse a box that no release can have led to.
+    """Refuse a box that no release can have led to, by a `PlanError`.
 
-    Parameters
-    ----------
-    config : Run
-    box : pair of tuples of float, or None
-    n_features : int or None
-        Width of the tables.
-
-    Raises
-    ------
-    PlanError
-        If bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
+    Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
     """
     if box is None:
         return

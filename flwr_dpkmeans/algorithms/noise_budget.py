@@ -23,50 +23,26 @@ class NoiseFamily(Enum):
 
 @dataclass(frozen=True)
 class ReleasePart:
-    """One array of one round before its noise is known.
-
-    Parameters
-    ----------
-    name : str
-        Of the block.
-    shape : tuple of int
-        Of the array.
-    sensitivity : Sensitivity
-        Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise.
-    share : float
-        Share s_i of epsilon in the paper; only ratios within a plan matter.
-    entry_bound : float
-        Largest magnitude that one unit adds to one entry.
-    """
+    """One array of one round before its noise is known."""
 
     name: str
     shape: tuple[int, ...]
     sensitivity: Sensitivity
+    """Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise."""
     share: float
+    """Share s_i of epsilon in the paper; only ratios within a plan matter."""
     entry_bound: float
+    """Largest magnitude that one unit adds to one entry."""
 
 
 def allocate(
     public: Known, rounds: Sequence[Sequence[ReleasePart]], kind: NoiseFamily = NoiseFamily.GAUSSIAN
 ) -> tuple[tuple[Block, ...], ...]:
-    """Find the least noise with which all rounds together cost the configuration's epsilon.
+    """Find the least noise with which all rounds, each some arrays that are released together, cost the run's epsilon.
 
-    Parameters
-    ----------
-    public : Known
-        Epsilon, delta, unit, kind of noise and sampling rate.
-    rounds : sequence of sequences of ReleasePart
-        Arrays that are released together, in order. Under joint Gaussian accounting release i gets the multiplier
-        sigma / sqrt(w_i), its squared-GDP weight w_i being s_i^2; with the paper's mixture each release is
-        (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows. What was
-        released before (a private count, histograms) is part of the composition.
-    kind : NoiseFamily
-        Whether arrays of an L2 sensitivity share one Gaussian accounting, or have their own epsilons as in the paper.
-
-    Returns
-    -------
-    tuple of tuples of Block
-        One tuple for each round.
+    Under joint Gaussian accounting release i gets the multiplier sigma / sqrt(w_i), its squared-GDP weight w_i being
+    s_i^2; with the paper's mixture each release is (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the
+    composition by PLD allows. What was released before (a private count, histograms) is part of the composition.
     """
     settings = public.settings
     before = public.released_events()

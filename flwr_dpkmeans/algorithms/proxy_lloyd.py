@@ -66,20 +66,10 @@ class ProxyLloyd(KMeansTask):
 
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
-    """ProxyLloyd as a list of 2 + L + T private sums.
+    """ProxyLloyd as a list of 2 + L + T private sums; N must be known. A plan stands for the default constants.
 
-    Parameters
-    ----------
-    public : Known
-        Public parameters; N must be known.
-    options : ProxyOptions, optional
-        Constants, for experiments; a plan stands for the defaults.
-
-    Returns
-    -------
-    Algorithm
-        All statistics are sums of vectors of length at most 1 per row, so every L2 sensitivity is 1 (the outer
-        product's has the rounding of its sum added).
+    All statistics are sums of vectors of length at most 1 per row, so every L2 sensitivity is 1 (the outer product's
+    has the rounding of its sum added).
     """
     options = options_for(public, options)
     plan = derive_plan(public, options)

@@ -1,6 +1,8 @@
-"""What ProxyLloyd decides before anything is released: numbers of proxies, passes and rounds, and budget shares.
+"""What ProxyLloyd decides before anything is released, and what all its rounds share.
 
-Everything follows from public values.
+Numbers of proxies, passes and rounds, and budget shares follow from public values. Record level: every row adds vectors
+of length at most 1, and N rows are summed. Client level: every client adds the mean over its rows of the same vectors,
+clipped, and M clients are summed; a client of 10 rows weighs as much as one of 1,000.
 """
 
 from __future__ import annotations
@@ -26,107 +28,76 @@ from flwr_dpkmeans.sums.task import Known, Run
 
 @dataclass(frozen=True)
 class ProxyOptions:
-    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time.
-
-    Parameters
-    ----------
-    location_share : float
-        Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean.
-    squares_share : float
-        For the mean squared length, one number that the first radii hang on.
-    covariance_share : float
-        For the outer product.
-    seeding_share : float
-        For all passes over proxies together; between a quarter and nearly a half no difference is measurable.
-    proxy_counts_share : float
-        Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells.
-    counts_share : float
-        Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end.
-    residual_share : float
-        Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius.
-    growth : float
-        Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept.
-    rows_per_proxy : float
-        In standard deviations of the noise on a count: fewer rows would not be told from none.
-    most_proxies, least_most_proxies, proxies_per_cluster : int
-        k' is at most ``min(most, max(least_most, per_cluster * k))``.
-    worth_seeding : float
-        With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements.
-    most_direct_features : int
-        Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough.
-    most_components : int
-        Directions of the private covariance that the proxies of wider tables live in.
-    subspace_passes : int
-        One pass finds the neighbourhoods, the second and the third look more closely where rows are.
-    server_location_share, server_seeding_share, server_passes : float, float, int
-        The same with server points, which say where to look first.
-    refinements, most_rounds : int
-        T, and the largest number of rounds in all.
-    location_clip : float
-        Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it.
-    covariance_clip : float
-        In root mean square lengths of a centred row: in many dimensions nearly all rows have that length.
-    proxy_clip : float
-        In sides of a proxy's cell, spread * k'^(-1/r).
-    cluster_clip : float
-        In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha.
-    residual_width : float
-        Next radius in root mean squares of the last residuals.
-    residual_prior_variance : float
-        How far the mean square may be from what the radius was chosen for, in squared radii.
-    pass_shrinking : float
-        Radius of a pass over that of the one before.
-    split_width : float
-        Standard deviation of new proxies around an old one, in radii along all axes together.
-    weight_threshold : float
-        Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing.
-    first_least_tau, least_tau_falls : float
-        Smallest variance of a step that the first refinement considers, and its factor from one to the next.
-    audible_noise : float
-        Noise on a centroid, in radii, below which radii are widened with the cube root of what it falls short of this:
-        clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most
-        of the error.
-    most_widening : float
-        Where widening ends.
-    clips : bool
-        Clip residuals beyond the radius; False drops them, as FastLloyd does.
-    """
+    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time."""
 
     location_share: float = 0.05
+    """Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean."""
     squares_share: float = 0.01
+    """For the mean squared length, one number that the first radii hang on."""
     covariance_share: float = 0.05
+    """For the outer product."""
     seeding_share: float = 0.35
+    """For all passes over proxies together; between a quarter and nearly a half no difference is measurable."""
     proxy_counts_share: float = 0.6
+    """Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells."""
     counts_share: float = 0.1
+    """Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end."""
     residual_share: float = 0.03
+    """Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius."""
     growth: float = 0.2
+    """Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept."""
     rows_per_proxy: float = 3.5
+    """In standard deviations of the noise on a count: fewer rows would not be told from none."""
     most_proxies: int = 1000
     least_most_proxies: int = 200
     proxies_per_cluster: int = 8
+    """k' is at most ``min(most, max(least_most, per_cluster * k))``."""
     worth_seeding: float = 1.3
+    """With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements."""
     most_direct_features: int = 8
+    """Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough."""
     most_components: int = 12
+    """Directions of the private covariance that the proxies of wider tables live in."""
     subspace_passes: int = 3
+    """One pass finds the neighbourhoods, the second and the third look more closely where rows are."""
     server_location_share: float = 0.03
     server_seeding_share: float = 0.12
     server_passes: int = 2
+    """The same with server points, which say where to look first."""
     refinements: int = 5
     most_rounds: int = 9
+    """T, and the largest number of rounds in all."""
     location_clip: float = 0.6
+    """Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it."""
     covariance_clip: float = 1.2
+    """In root mean square lengths of a centred row: in many dimensions nearly all rows have that length."""
     proxy_clip: float = 1.2
+    """In sides of a proxy's cell, spread * k'^(-1/r)."""
     cluster_clip: float = 0.8
+    """In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha."""
     residual_width: float = 1.3
+    """Next radius in root mean squares of the last residuals."""
     residual_prior_variance: float = 0.06
+    """How far the mean square may be from what the radius was chosen for, in squared radii."""
     pass_shrinking: float = 0.8
+    """Radius of a pass over that of the one before."""
     split_width: float = 0.75
+    """Standard deviation of new proxies around an old one, in radii along all axes together."""
     weight_threshold: float = 0.8
+    """Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing."""
     first_least_tau: float = 0.25
     least_tau_falls: float = 0.0625
+    """Smallest variance of a step that the first refinement considers, and its factor from one to the next."""
     audible_noise: float = 0.02
+    """Noise on a centroid, in radii: radii are widened with the cube root of what it falls short of this.
+
+    Clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most of the
+    error.
+    """
     most_widening: float = 3.0
+    """Where widening ends."""
     clips: bool = True
+    """Clip residuals beyond the radius; False drops them, as FastLloyd does."""
 
 
 def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
@@ -142,22 +113,12 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
 
 
 def client_bounds(config: Run) -> dict[str, float]:
-    """Clip bounds of one client's means of vectors of length at most 1, by name of the array.
+    """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
 
-    The mean of n vectors of length 1 has a length between 1 / sqrt(n), where they point anywhere, and 1, where they all
-    agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells are equally likely; residuals from nearest
-    centers are without a common direction once these lie well. A client beyond a bound is scaled down: its direction
-    is kept.
-
-    Parameters
-    ----------
-    config : Run
-        n is its declared ``examples_per_client``.
-
-    Returns
-    -------
-    dict of str to float
-        From above 0 to 1, of twelve digits.
+    The mean of n vectors of length 1 (n: the declared ``examples_per_client``) has a length between 1 / sqrt(n), where
+    they point anywhere, and 1, where they all agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells
+    are equally likely; residuals from nearest centers are without a common direction once these lie well. A client
+    beyond a bound is scaled down: its direction is kept.
 
     Examples
     --------
@@ -184,52 +145,26 @@ def client_bounds(config: Run) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ProxyPlan:
-    """Public numbers of a run.
-
-    Parameters
-    ----------
-    n_proxies : int
-        k'; 0 where proxies are skipped.
-    n_passes : int
-        Releases over proxies; 0 where proxies are skipped.
-    n_components : int or None
-        Dimension of the subspace that proxies live in; None: the whole space.
-    refinement_shares : tuple of float
-        Share of the squared-GDP budget of each refinement.
-    pass_share : float
-        Share of one pass.
-    cover_box : bool
-        Whether some proxies are spread over the whole box.
-    widening : float
-        Factor on the refinements' radii, at least 1.
-    """
+    """Public numbers of a run."""
 
     n_proxies: int
+    """k'; 0 where proxies are skipped."""
     n_passes: int
+    """Releases over proxies; 0 where proxies are skipped."""
     n_components: int | None
+    """Dimension of the subspace that proxies live in; None: the whole space."""
     refinement_shares: tuple[float, ...]
+    """Share of the squared-GDP budget of each refinement."""
     pass_share: float
+    """Share of one pass."""
     cover_box: bool
+    """Whether some proxies are spread over the whole box."""
     widening: float = 1.0
+    """Factor on the refinements' radii, at least 1."""
 
 
 def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
-    """Derive the numbers of a run from N, d, k, epsilon and delta.
-
-    Parameters
-    ----------
-    public : Known
-    options : ProxyOptions
-
-    Returns
-    -------
-    ProxyPlan
-
-    Raises
-    ------
-    PlanError
-        If there are too few proxies to choose k from.
-    """
+    """Derive a run's numbers from N, d, k, epsilon and delta; too few proxies to choose k from are a `PlanError`."""
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes = 1 if n_components is None else options.subspace_passes
@@ -284,14 +219,7 @@ _MEANS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rounds of one run need to know.
-
-    Parameters
-    ----------
-    public : Known
-    plan : ProxyPlan
-    options : ProxyOptions
-    """
+    """What all rounds of one run need to know."""
 
     public: Known
     plan: ProxyPlan

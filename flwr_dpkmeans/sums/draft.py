@@ -1,4 +1,4 @@
-"""From a configuration to the public plan, priced before any data are touched.
+"""From a configuration to the public plan, priced before any data are touched; and what no plan may contain.
 
 The server drafts the plan and sends it; each client drafts it again (`flwr_dpkmeans.sums.verify`) and refuses one whose
 numbers do not follow from the configuration inside.
@@ -69,20 +69,10 @@ def resolve_delta(config: Run, n_clients: int) -> float:
 
 
 def whole_multiplier(config: Run, delta: float) -> float:
-    """Return the Gaussian noise multiplier of a release that takes the whole budget.
+    """Gaussian noise multiplier of a release that takes the whole budget; a share s of it gets this over sqrt(s).
 
-    A release with a share s of it gets the multiplier over sqrt(s), beside the task's own ones. Beside Laplace noise
-    all that is not the task's own shares one part of epsilon, so the multiplier depends on how large that is.
-
-    Parameters
-    ----------
-    config : Run
-    delta : float
-        Of the total guarantee.
-
-    Returns
-    -------
-    float
+    Beside Laplace noise all that is not the task's own shares one part of epsilon, so the multiplier depends on how
+    large that is.
     """
     settings = config.settings
     if config.task.noise is not NoiseShape.LAPLACE:
@@ -114,36 +104,12 @@ def draft_plan(
     box: Box | None = None,
     columns: str = "",
 ) -> Plan:
-    """Build the plan, as far as the public values that are known allow.
+    """Build the plan of a run, as far as the public values that are known allow.
 
-    Parameters
-    ----------
-    config : Run
-        Validated configuration.
-    run_id, n_clients, seed : int
-        Of this run.
-    n_features : int or None
-        Width of the table; None while unknown.
-    n_examples : int or None
-        The released private count; None if N is declared, or not counted yet.
-    server : ServerFacts or None
-        What follows from the server's own points, if it has any.
-    public_points : PublicPoints or None
-        Those points themselves, where clients need them.
-    box : pair of tuples of float, or None
-        The released private bounds; None if bounds are declared, or not found yet.
-    columns : str
-        Digest of the columns' names that the clients answered; that of the configuration's own names wins.
-
-    Returns
-    -------
-    Plan
-        Preliminary (no rounds but those that steer it) while N, d or the box is missing.
-
-    Raises
-    ------
-    ConfigurationError, PlanError, BudgetError
-        If no sound plan follows; nothing was sent and nothing was spent.
+    It is preliminary (no rounds but those that steer it) while N, the width d or the private box is missing.
+    `n_examples` and `box` are released ones: None where they are declared, or not found yet. `columns` is the digest of
+    the columns' names that the clients answered; that of the configuration's own names wins. Raises
+    `ConfigurationError`, `PlanError` or `BudgetError` if no sound plan follows; nothing was sent and nothing was spent.
 
     Examples
     --------
@@ -202,27 +168,11 @@ def draft_plan(
 
 @lru_cache(maxsize=64)
 def worst_case(plan: Plan) -> float:
-    """Return what a run can cost in all, from its first release on: what ledgers are charged with that release.
+    """What a run can cost in all, from its first release on: what ledgers are charged with that release.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final or preliminary: where rounds follow from a private count, the number is the same before and after it.
-
-    Returns
-    -------
-    float
-        Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later
-        plan of the run costs more, or it is refused. An estimate while neither N nor the width is known.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), epsilon=1.0, max_retries=1)
-    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
-    >>> counted = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2, n_examples=1000)
-    >>> plan.is_final, worst_case(plan) == worst_case(counted) >= counted.epsilon_worst_case
-    (False, True)
+    Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later plan of
+    the run costs more, or it is refused. Where rounds follow from a private count, the number is the same before and
+    after it. An estimate while neither N nor the width is known.
     """
     config = plan.config
     if config.task.noise is NoiseShape.NONE or config.settings.evaluation is Evaluation.EXACT:
@@ -286,18 +236,7 @@ def redraft_plan(
 
 
 def require_supported(config: Run, *, has_server_data: bool) -> None:
-    """Refuse combinations of task, unit, trust model and server data that do not exist, with the nearest one.
-
-    Parameters
-    ----------
-    config : Run
-    has_server_data : bool
-
-    Raises
-    ------
-    ConfigurationError
-        With the nearest supported combination.
-    """
+    """Refuse combinations of task, unit, trust model and server data that do not exist, with the nearest that does."""
     settings, task, trust = config.settings, config.task, trust_model(config.settings.trust)
     if settings.unit not in task.units:
         units = ", ".join(repr(unit.value) for unit in task.units)
@@ -342,18 +281,10 @@ def build_algorithm(plan: Plan) -> Algorithm:
 
 
 def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
-    """Return the start of a final plan, from public randomness and the server's points.
+    """The start of a final plan, from public randomness and the server's points.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final.
-    server_points : ndarray, (n_server, n_features), optional
-        In the scaled box, where the server alone holds them; those of the plan itself are used otherwise.
-
-    Returns
-    -------
-    State
+    `server_points`, (n_server, n_features) in the scaled box, are given where the server alone holds them; those of the
+    plan itself are used otherwise.
     """
     if server_points is not None:
         return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
@@ -448,17 +379,9 @@ def _counted_delta(plan: Plan) -> float:
     """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
 
     Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
-    The plan before it has the largest of them, so that a policy's limit holds for all [C15].
-
-    Parameters
-    ----------
-    plan : Plan
-        With its preliminary rounds, whose noise is that of the first delta; no step is taken that would leave the
-        algorithm next to nothing of epsilon beside them.
-
-    Returns
-    -------
-    float
+    The plan before it has the largest of them, so that a policy's limit holds for all [C15]. No step is taken that
+    would leave the algorithm next to nothing of epsilon beside the preliminary rounds, whose noise is that of the first
+    delta.
     """
     config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
     counting = plan.count
@@ -482,15 +405,10 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
 
 @lru_cache(maxsize=64)
 def _continuations(plan: Plan) -> tuple[Plan, ...]:
-    """Final plans that a preliminary one may lead to, such that no other undercuts them all.
+    """Final plans that a preliminary one may lead to, such that no other undercuts them all; raises if there is none.
 
     A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the
     smallest and the largest are both looked at.
-
-    Raises
-    ------
-    LocalMisuseError
-        If there is none.
     """
     config = plan.config
     known = plan.n_features or (len(config.settings.bounds[0]) if len(config.settings.bounds[0]) > 1 else None)
@@ -588,12 +506,7 @@ def check_stated(plan: Plan) -> None:
 def check_budget(plan: Plan, charged: float) -> None:
     """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon`` or what is charged.
 
-    Parameters
-    ----------
-    plan : Plan
-        With all its rounds.
-    charged : float
-        What ledgers were charged before this plan was known; infinite if it is the first.
+    `charged` is what ledgers were charged before this plan was known; infinite if it is the first.
     """
     settings = plan.settings
     is_private = not any(isinstance(event, ExactRelease) for event in plan.events())

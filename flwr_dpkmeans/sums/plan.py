@@ -47,19 +47,12 @@ _OTHER_ROUNDS = 8
 
 @dataclass(frozen=True)
 class PublicPoints:
-    """Server points that every client may see (trust model ``oblivious``).
-
-    Parameters
-    ----------
-    n_points, n_features : int
-        Shape of the table.
-    grid_values : str
-        Base64 of its values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers.
-    """
+    """Server points that every client may see (trust model ``oblivious``)."""
 
     n_points: int
     n_features: int
     grid_values: str
+    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers."""
 
     @classmethod
     def of(cls, points: NDArray[np.float64]) -> PublicPoints:
@@ -68,13 +61,7 @@ class PublicPoints:
         return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
 
     def table(self) -> NDArray[np.float64]:
-        """Read the table again.
-
-        Raises
-        ------
-        ProtocolError
-            If the text is not base64 of so many values, or one is outside the box.
-        """
+        """Read the table again; text that is not base64 of so many values, all inside the box, is a `ProtocolError`."""
         return _decoded(self.n_points, self.n_features, self.grid_values)
 
 
@@ -97,19 +84,7 @@ def _decoded(n_points: int, n_features: int, text: str) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """One round as it stands in the plan.
-
-    Parameters
-    ----------
-    name : str
-        For reports.
-    trust : str
-        Trust model of this round's release.
-    blocks : tuple of Block
-        Arrays, sensitivities and noise.
-    radius : float or None
-        In scaled units.
-    """
+    """One round as it stands in the plan: its release's trust model, its arrays, and the radius in scaled units."""
 
     name: str
     trust: str
@@ -119,60 +94,38 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class Plan:
-    """What everybody agrees on before anything is released.
-
-    Parameters
-    ----------
-    run_id : int
-        Flower's run id.
-    config : Run
-        Settings and task, as given.
-    n_clients : int
-        Cohort at the start.
-    max_silent : int
-        t.
-    seed : int
-        Of the public randomness (sphere packing).
-    delta : float
-        Of the total guarantee.
-    n_examples : int or None
-        Declared or released; None while unknown.
-    n_features : int or None
-        None while unknown.
-    preliminary : tuple of PlannedRound
-        Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
-        Histograms are missing while the width is unknown.
-    rounds : tuple of PlannedRound
-        Rounds 1..T; empty while the plan is preliminary.
-    server : ServerFacts or None
-        What follows from the server's own points, if the run uses any.
-    public_points : PublicPoints or None
-        Those points themselves, where clients need them (trust model ``oblivious``).
-    box : pair of tuples of float, or None
-        Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared.
-    columns_digest : str
-        Of the names of the columns in the agreed order (`sums.columns`); empty while unknown, or if the tables
-        have none.
-    version : int
-        Of this format.
-    fraction_bits : int
-        Grid of the ring.
-    """
+    """What everybody agrees on before anything is released."""
 
     run_id: int
     config: Run
+    """Settings and task, as given."""
     n_clients: int
+    """Cohort at the start, M."""
     max_silent: int
+    """t."""
     seed: int
+    """Of the public randomness (sphere packing)."""
     delta: float
+    """Of the total guarantee."""
     n_examples: int | None
+    """N, declared or released; None while unknown."""
     n_features: int | None
+    """d; None while unknown."""
     preliminary: tuple[PlannedRound, ...]
+    """Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
+
+    Histograms are missing while the width is unknown.
+    """
     rounds: tuple[PlannedRound, ...]
+    """Rounds 1..T; empty while the plan is preliminary."""
     server: ServerFacts | None = None
+    """What follows from the server's own points, if the run uses any."""
     public_points: PublicPoints | None = None
+    """Those points themselves, where clients need them (trust model ``oblivious``)."""
     box: Box | None = None
+    """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
     columns_digest: str = ""
+    """Of the columns' names in the agreed order (`sums.columns`); empty while unknown, or if the tables have none."""
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 

@@ -76,16 +76,9 @@ class InitialState(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An ordered list of private-sum rounds and the data-independent state they start from.
+    """An ordered list of private-sum rounds, and the state they start from.
 
-    Parameters
-    ----------
-    name : str
-        Registered name.
-    rounds : tuple of PrivateSum
-        In order.
-    initial_state : callable
-        ``initial_state(seed, server_points=None) -> State`` from public randomness and server data only.
+    ``initial_state(seed, server_points=None)`` follows from public randomness and the server's own points only.
     """
 
     name: str

@@ -29,35 +29,20 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 @dataclass(frozen=True)
 class Step:
-    """What the server may say of one aggregation.
-
-    Parameters
-    ----------
-    round_index, n_rounds, attempt : int
-        Where the run stands.
-    name : str
-        Of the round.
-    n_clients : int
-        In the sum.
-    epsilon : float
-        Cost so far.
-    noise_scales : tuple of (array name, scale)
-        In scaled units.
-    radius : float or None
-        In scaled units.
-    movement : float or None
-        Largest step of a centroid, where the server may know it.
-    """
+    """What the server may say of one aggregation; noise scales by array, and the radius, are in scaled units."""
 
     round_index: int
     n_rounds: int
     attempt: int
     name: str
     n_clients: int
+    """In the sum."""
     epsilon: float
+    """Cost so far."""
     noise_scales: tuple[tuple[str, float], ...]
     radius: float | None
     movement: float | None
+    """Largest step of a centroid, where the server may know it."""
 
 
 NEIGHBOURS = {
@@ -70,20 +55,7 @@ UNNAMED_COLUMNS = "The tables' columns have no names and were matched by positio
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
-    """Cost of the given (round, attempt) pairs together, at the plan's delta.
-
-    Parameters
-    ----------
-    plan : Plan
-        Final, or preliminary if only the private count took place.
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for, repeated ones included.
-
-    Returns
-    -------
-    float
-        ``inf`` if any of them released an exact sum.
-    """
+    """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
     evaluated = plan.is_final and plan.settings.evaluation is Evaluation.PRIVATE
@@ -95,19 +67,10 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 
 
 def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
-    """What a run is said to cost.
+    """What a run with these (round, attempt) pairs is said to cost.
 
-    Parameters
-    ----------
-    plan : Plan
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for.
-
-    Returns
-    -------
-    float
-        The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they
-        told. The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
+    The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they told.
+    The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
     """
     repeated = len({index for index, _ in attempts}) < len(attempts)
     if attempts and (repeated or not plan.is_final):
@@ -116,22 +79,7 @@ def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 
 
 def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
-    """Describe the last of some aggregations.
-
-    Parameters
-    ----------
-    plan : Plan
-    attempts : sequence of (round, attempt)
-        Every aggregation so far, at least one.
-    n_clients : int
-        In the last sum.
-    movement : float or None
-        Largest step of a centroid, where it may be known.
-
-    Returns
-    -------
-    Step
-    """
+    """Describe the last of some aggregations; `movement` is the largest step of a centroid, where it may be known."""
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     return Step(
@@ -162,26 +110,11 @@ def build_report(
     unclear: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> PrivacyReport:
-    """Write the report of a run.
+    """Write the report of a run with these (round, attempt) pairs, in order.
 
-    Parameters
-    ----------
-    plan : Plan
-        The final plan.
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for, in order.
-    identities : str
-        What is known of who the clients are: a sentence of `privacy.report`.
-    counts : ndarray, (n_clusters,), optional
-        Noisy counts of the last release, where they may be known: the warnings speak of them.
-    unclear : sequence of int
-        Columns that private bounds did not find.
-    names : sequence of str
-        Of the columns, where they are known; else the plan's.
-
-    Returns
-    -------
-    PrivacyReport
+    `counts`, (n_clusters,), are noisy ones of the last release, where they may be known: the warnings speak of them, as
+    of the columns that private bounds did not find (`unclear`). `identities` is a sentence of `privacy.report` on who
+    the clients are; `names` those of the columns, where they are known, else the plan's.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])

@@ -32,12 +32,9 @@ ItemT = TypeVar("ItemT")
 
 
 class Registry(Mapping[str, ItemT]):
-    """Things by name: those that were added, and those that installed packages offer by an entry point.
+    """Things by name: those that were added, and those that installed packages offer by an entry point of a group.
 
-    Parameters
-    ----------
-    group : str
-        Of entry points, which are loaded when somebody asks for a name that was not added, or for all.
+    The entry points are loaded when somebody asks for a name that was not added, or for all.
     """
 
     def __init__(self, group: str) -> None:
@@ -90,27 +87,17 @@ class ServerData(Enum):
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Public numbers that follow from the server's points; all in the scaled box [-1, 1]^d.
-
-    Parameters
-    ----------
-    n_points : int
-        Number of server points.
-    centre : tuple of float, (n_features,)
-        Their mean, on the grid; rows are taken relative to it.
-    data_radius : float
-        Rows are clipped to this distance from the centre.
-    outer_product_bound : float
-        Frobenius norm that one unit adds to the outer product.
-    weights_bound, means_bound, indicators_bound : float
-        Norms of a client's histogram, group means and indicators (client level).
-    """
+    """Public numbers that follow from the server's points; all in the scaled box [-1, 1]^d."""
 
     n_points: int
     centre: tuple[float, ...]
+    """The points' mean, (n_features,), on the grid; rows are taken relative to it."""
     data_radius: float
+    """Rows are clipped to this distance from the centre."""
     outer_product_bound: float
+    """Frobenius norm that one unit adds to the outer product."""
     weights_bound: float = 1.0
+    """Client level: norm of a client's histogram; below, of its group means and of its indicators."""
     means_bound: float = 1.0
     indicators_bound: float = 1.0
 
@@ -231,21 +218,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What preliminary releases have told so far.
-
-    Parameters
-    ----------
-    n_examples : int or None
-        The private count.
-    ranges : Box or None
-        Coarse ranges after the first histogram; the box after the second.
-    unclear : tuple of int
-        Columns in none of whose histograms so far anything stood out of the noise.
-    """
+    """What preliminary releases have told so far."""
 
     n_examples: int | None = None
-    ranges: Any = None  # Of the task's own kind, with `lower` and `upper`.
+    """The private count."""
+    ranges: Any = None
+    """Coarse after the first histogram, the box after the second; of the task's own kind, with `lower` and `upper`."""
     unclear: tuple[int, ...] = ()
+    """Columns in none of whose histograms so far anything stood out of the noise."""
 
     @property
     def box(self) -> Box | None:

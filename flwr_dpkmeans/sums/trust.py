@@ -26,23 +26,21 @@ from flwr_dpkmeans.sums.task import Registry
 
 @dataclass(frozen=True)
 class Shares:
-    """How many clients add noise shares, and how many of them may be silent or collude.
-
-    Parameters
-    ----------
-    n_clients : int
-        Clients in the attempt's roster, M.
-    max_silent : int
-        t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
-        t = 0 one share hides nothing from the client that drew it.
-    max_lost: int
-        Where sums are recovered: how many may be missing from the sum after they drew their shares. A server could
-        claim so many, and work with t others as well, so they are not counted on either.
-    """
+    """How many clients add noise shares, and how many of them may be silent or collude."""
 
     n_clients: int
+    """Clients in the attempt's roster, M."""
     max_silent: int
+    """t. The guarantee counts on M - max(1, t) shares.
+
+    Whoever looks at the sum knows its own share, so even with t = 0 one share hides nothing from the client that drew
+    it.
+    """
     max_lost: int = 0
+    """Where sums are recovered: how many may be missing from the sum after they drew their shares.
+
+    A server could claim so many, and work with t others as well, so they are not counted on either.
+    """
 
     @property
     def n_honest(self) -> int:
@@ -71,15 +69,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends on, and what it learnt itself.
-
-    Parameters
-    ----------
-    values : ndarray of uint64
-        Ring elements for the clients.
-    released : ReleasedSum or None
-        None where the server cannot read the sum.
-    """
+    """What the server sends on, as ring elements, and what it learnt itself: None where it cannot read the sum."""
 
     values: Ring = field(repr=False)
     released: ReleasedSum | None = field(repr=False)

@@ -1,4 +1,4 @@
-"""How a client checks a plan that it received: it drafts the plan again and compares."""
+"""How what arrives is checked: a client drafts a plan again and compares; a server holds sums against public bounds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ _TOLERANCE = 1e-9
 def verify_plan(plan: Plan) -> None:
     """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
 
-    Parameters
-    ----------
-    plan : Plan
-        From the server. Differences in the last digits (another machine's pow) are accepted; the plan's own numbers
-        are then used by everybody.
+    Differences in the last digits (another machine's pow) are accepted; the plan's own numbers are then used by
+    everybody.
     """
     if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
         raise ProtocolError(
@@ -150,35 +147,16 @@ _DECLARED_ROOM = 2.0
 def require_plausible(
     plan: Plan, index: int, released: ReleasedSum, n_clients: int, n_sharers: int | None = None
 ) -> None:
-    """Refuse a released sum with an entry that rows within the plan's bounds cannot add up to.
+    """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the plan's bounds cannot add up to.
 
-    Parameters
-    ----------
-    plan : Plan
-        In force in that round.
-    index : int
-        Of the round.
-    released : ReleasedSum
-        As the server reads it.
-    n_clients : int
-        How many clients' vectors are in it.
-    n_sharers : int, optional
-        How many shared keys before, where sums are recovered; all clients of the plan if left out.
+    Under masks nobody sees one client's vector, and a client can add anything modulo 2^64. The sum, where the server
+    reads it, is held against public bounds only, with room for its noise: post-processing of the release that stops no
+    honest run, so that stopping tells nothing beyond the release, and the sentence names array and bound, not the
+    entry. Where only clients read the sum nobody may do this: a server that shifts a sum it cannot read would learn
+    from a refusal whether the sum passes a bound.
 
-    Raises
-    ------
-    ProtocolError
-        If an entry is out of range; the sentence names the array and the bound, not the entry.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> from flwr_dpkmeans.sums.draft import draft_plan
-    >>> from flwr_dpkmeans.sums.trust import as_released
-    >>> config = parse_config(algorithm="lloyd", n_clusters=1, bounds=((-1,), (1,)), n_examples=10, trust="central")
-    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=1)
-    >>> sums_and_counts = np.array([3, 10], dtype=np.uint64) << np.uint64(16)
-    >>> require_plausible(plan, 1, as_released(sums_and_counts, plan.rounds[0].blocks, 16), n_clients=2)
+    `n_clients` is how many clients' vectors are in it; `n_sharers` how many shared keys before, where sums are
+    recovered (None: all of the plan).
     """
     planned = plan.round_at(index)
     rows = _most_rows(plan, index, n_clients)
