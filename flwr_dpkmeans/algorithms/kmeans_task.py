@@ -39,15 +39,7 @@ _COUNTS = ("counts", "indicators")
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansTask(Task):
-    """A clustering into at most k groups.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Number of clusters, k >= 1; the largest one if it is to be chosen.
-    choose_n_clusters : bool
-        Let the algorithm choose the number of clusters, up to `n_clusters`.
-    """
+    """A clustering into at most k groups."""
 
     n_clusters: int = whole(MISSING, 1, 10, "number of clusters", most=100_000)
     choose_n_clusters: bool = flag(False, "let the algorithm choose the number of clusters, up to n_clusters")

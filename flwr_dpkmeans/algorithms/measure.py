@@ -19,6 +19,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.received import cluster_state
+from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
@@ -30,7 +31,6 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.statement import is_private_plan
 from flwr_dpkmeans.sums.task import Known, Run
 
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
@@ -262,30 +262,13 @@ def _lists(value: Any) -> Any:
 
 _FAR = 5.0
 """A known number of units is not used if the table's own total is so many deviations away from it."""
-_SAME_WIDTH = 1.0 + 1e-6
 
 
 def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:
-    """Compute the metrics of a run that is over.
+    """Metrics of a run that is over, from its final plan and last state; None if the plan has no evaluation.
 
-    Parameters
-    ----------
-    plan : Plan
-        The final one.
-    state : State
-        After its last round.
-    n_clients : int, optional
-        In the last sum, which everybody knows; None: all of the plan's.
-
-    Returns
-    -------
-    EvaluationResult or None
-        None if the plan has no evaluation.
-
-    Raises
-    ------
-    PlanError
-        If the state does not have what the plan's evaluation released.
+    `n_clients` is how many are in the last sum, which everybody knows (None: all of the plan's). A `PlanError` if the
+    state does not have what the plan's evaluation released.
     """
     config = plan.config
     if config.settings.evaluation is Evaluation.NONE:
@@ -302,7 +285,7 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     square = clip_distance(config, plan.n_features) ** 2
     in_clips = quotient(float(state.extras[CLIPPED_COST][0]), noise[CLIPPED_COST], units, sampled_out=left_out)
     cost = Measured(in_clips.value * square, in_clips.noise * square)
-    in_units = _squared_unit(plan)
+    in_units = squared_unit(plan.bounds)
     labelled = config.settings.n_classes > 0
     # The last column is of rows without a class, which no cluster can be matched with.
     classes = cells[:, :-1] if labelled else cells
@@ -340,7 +323,7 @@ def _kind(plan: Plan) -> str:
     """What the run makes of the evaluation: noise alone is not privacy, as with a seed or after exact releases."""
     if plan.settings.evaluation is Evaluation.EXACT:
         return EXACT
-    return PRIVATE if is_private_plan(plan) else NOISY
+    return PRIVATE if plan.is_private else NOISY
 
 
 def _sum_noise(noise: float, sums: Array, sampled_out: float) -> float:
@@ -385,9 +368,3 @@ def _matching(cells: Array) -> tuple[tuple[int, int], ...]:
 
     rows, columns = linear_sum_assignment(cells, maximize=True)
     return tuple((int(row), int(column)) for row, column in zip(rows, columns, strict=True))
-
-
-def _squared_unit(plan: Plan) -> float | None:
-    """The caller's squared units in a squared scaled one, where it is the same for all features."""
-    widths = [high - low for low, high in zip(*plan.bounds, strict=True)]
-    return (widths[0] / 2.0) ** 2 if max(widths) <= min(widths) * _SAME_WIDTH else None

@@ -11,7 +11,7 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import Known, Run
 
 
 class NoiseFamily(Enum):
@@ -67,6 +67,16 @@ def allocate(
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
+
+
+def count_norm(config: Run) -> Norm:
+    """Norm of histograms, counts and indicators: that of their noise, which is Laplace in the paper's mixture."""
+    return Norm.L1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else Norm.L2
+
+
+def count_order(config: Run) -> int:
+    """The same as a number."""
+    return 1 if count_norm(config) is Norm.L1 else 2
 
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
+from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.tables import Table
@@ -27,6 +27,7 @@ from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
@@ -107,7 +108,7 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
         "outer_product_bound": given.get("outer_product_bound", radius**2),
         "weights_bound": given.get("weights_bound", float(config.settings.examples_per_client)),
         "means_bound": given.get("means_bound", radius * clusters),
-        "indicators_bound": given.get("indicators_bound", clusters if _order(config) == 2 else clusters**2),
+        "indicators_bound": given.get("indicators_bound", clusters if count_order(config) == 2 else clusters**2),
     }
     return ServerFacts(0, (0.0,) * n_features, **_rounded(bounds))
 
@@ -144,7 +145,7 @@ def _client_bounds(config: Run, points: Array, norms: Array, given: dict[str, fl
     centers, _ = weighted_kmeans(clipped, np.ones(len(points)), config.n_clusters, n_init=3, seed=_SIMULATION_SEED)
     size = config.settings.examples_per_client
     samples = [clipped[generator.integers(0, len(points), size)] for _ in range(SIMULATED_CLIENTS)]
-    order = _order(config)
+    order = count_order(config)
 
     def quantile(norm: Callable[[Array], float]) -> float:
         return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
@@ -167,11 +168,6 @@ def _client_bounds(config: Run, points: Array, norms: Array, given: dict[str, fl
         "indicators_bound": lambda: float(most_clusters) ** (1.0 / order),
     }
     return {name: given[name] if name in given else default() for name, default in defaults.items()}
-
-
-def _order(config: Run) -> int:
-    """Norm of histograms and indicators: that of their noise."""
-    return 1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else 2
 
 
 def _rounded(bounds: dict[str, float]) -> dict[str, float]:
@@ -306,7 +302,11 @@ def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.f
 
 def in_squared_units(costs: NDArray[np.float64], config: Run) -> NDArray[np.float64]:
     """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
-    lower, upper = config.settings.bounds
-    widths = [high - low for low, high in zip(lower, upper, strict=True)]
-    same = max(widths) <= min(widths) * (1.0 + 1e-6)
-    return np.asarray(costs * (widths[0] / 2.0) ** 2 if same else costs)
+    unit = squared_unit(config.settings.bounds)
+    return np.asarray(costs if unit is None else costs * unit)
+
+
+def squared_unit(box: Box) -> float | None:
+    """The caller's squared units in a squared scaled one, where it is the same for all features."""
+    widths = [high - low for low, high in zip(*box, strict=True)]
+    return (widths[0] / 2.0) ** 2 if max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE) else None

@@ -144,8 +144,8 @@ def build_report(
 
 def discreteness_cost(events: Sequence[Event]) -> float:
     """Part of epsilon that pays for discrete instead of continuous noise."""
-    gaussians = (event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease))
-    return joint_closeness(event.closeness for event in gaussians).log_ratio
+    gaussians = [event.closeness for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
+    return joint_closeness(gaussians).log_ratio
 
 
 def _guarantee(plan: Plan) -> str:
