@@ -185,6 +185,7 @@ def _count_block(config: Run, multiplier: float) -> Block:
 
 def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
+    # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
     bound = math.nextafter(math.sqrt(shape[0]), math.inf)
     because = _ONE_BIN[name] if config.settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
     sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)

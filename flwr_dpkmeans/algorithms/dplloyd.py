@@ -192,6 +192,7 @@ def _build(
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
+    # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
     blocks = (
         Block("sums", (k, d), _box_sensitivity(norm, d), noise, sums_multiplier, 1.0),
         Block("counts", (k,), counts_sensitivity(norm), noise, counts_multiplier, 1.0),

@@ -147,9 +147,11 @@ def _iteration(public: Known, parameters: FastLloydParameters, index: int, radiu
         Block(
             "relative_sums",
             (k, d),
+            # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
             Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within),
             NoiseShape.GAUSSIAN,
             parameters.sums_multiplier * spread,
+            # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
             min(radius, 2.0 * BOX_BOUND),
         ),
         Block(

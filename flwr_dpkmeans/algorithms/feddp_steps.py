@@ -74,6 +74,7 @@ def outer_product_part(public: Known, facts: ServerFacts, share: float) -> Relea
     if public.settings.unit is PrivacyUnit.CLIENT:
         sensitivity = _clipped("S6: ", "outer product, in Frobenius norm,", Norm.L2, facts.outer_product_bound)
     else:
+        # Each party rounds its own sum, so two neighbours' sums may also differ by a grid step in each entry.
         bound = facts.outer_product_bound + outer_product_rounding(size)
         sensitivity = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, _ONE_OUTER_PRODUCT)
     return ReleasePart("outer_product", (size,), sensitivity, share, sensitivity.bound)
@@ -159,6 +160,7 @@ def centers_parts(public: Known, facts: ServerFacts, sums_share: float, counts_s
     k, d = public.config.n_clusters, public.n_features
     norm = count_norm(public.config)
     if public.settings.unit is PrivacyUnit.RECORD:
+        # The centre is public, so the row's distance from it is all that one row adds.
         sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, _ONE_CLIPPED_ROW)
         return [
             ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
@@ -168,6 +170,7 @@ def centers_parts(public: Known, facts: ServerFacts, sums_share: float, counts_s
     indicators = _clipped("S10: ", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
         ReleasePart("means", (k, d), means, sums_share, means.bound),
+        # An indicator is 0 or 1 before the list is scaled down.
         ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
     ]
 

@@ -85,6 +85,7 @@ def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     blocks = []
     for name, part in _PARTS.items():
         shape = (config.n_clusters, config.settings.n_classes + 1) if name == CELL_COUNTS else (1,)
+        # One row adds 1 at most to one entry; a client's means, whose entries add up to 1, have a norm of 1 at most.
         sensitivity = Sensitivity(Norm.L2, 1.0, unit, _BECAUSE[name, unit], nonnegative=True)
         blocks.append(Block(name, shape, sensitivity, noise, 0.0 if exact else multiplier / math.sqrt(part), 1.0))
     return tuple(blocks)

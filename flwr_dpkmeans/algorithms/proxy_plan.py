@@ -288,6 +288,7 @@ class Setting:
         if self.per_client:
             bound, because = client_bounds(self.public.config)[name], _MEANS.format(means)
         else:
+            # Divided by its radius before it is summed: 1, whatever an earlier release made the radius (S11 to S14).
             bound, because = 1.0 + rounding, one_row
         sensitivity = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, nonnegative)
         return ReleasePart(name, shape, sensitivity, math.sqrt(weight), bound)

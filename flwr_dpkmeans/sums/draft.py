@@ -480,9 +480,11 @@ def check_plan(plan: Plan) -> None:
                 "can be aggregated: use fewer clusters or features."
             )
         for block in planned.blocks:
+            # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
             require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
+            # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
                     f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "

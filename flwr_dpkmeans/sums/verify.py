@@ -30,6 +30,7 @@ def verify_plan(plan: Plan) -> None:
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
+    # It is printed, and compared with own digests: nothing but a digest may come this way.
     if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
         raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
     if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
@@ -41,11 +42,13 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
+    # Without the points clients would stand still after a release that the server cannot read.
     if hidden and trust_model(plan.settings.trust).clients_need_points():
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."
         )
+    # Before anything is computed from the points: a hostile plan must not cost hours of work.
     plan.task.require_bearable(plan)
     if plan.public_points is not None:
         table = plan.public_points.table()
@@ -57,6 +60,7 @@ def verify_plan(plan: Plan) -> None:
     rounds, theirs = (*own.preliminary, *own.rounds), (*plan.preliminary, *plan.rounds)
     if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
         raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
+    # A server that announces less noise, or a smaller sensitivity, than it uses would make reports and ledgers lie.
     for mine, other in zip(rounds, theirs, strict=True):
         if not _same_round(mine, other):
             raise ProtocolError(
