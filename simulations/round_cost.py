@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FastLloyd, KMeansClient, client_app
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.content import VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.records import VECTOR_RECORD
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy

@@ -29,17 +29,6 @@ NEVER = {("sums", "kmeans"), ("sums", "data")}
 """Downwards, but private sums are of anything."""
 MOVING = {
     "__version__": "errors",
-    "flower.server_run": "sums",
-    "flower.recovery_run": "sums",
-    "flower.mod": "sums",
-    "flower.recovery_mod": "sums",
-    "flower.memory": "sums",
-    "flower.protocol_memory": "sums",
-    "flower.records": "sums",
-    "flower.content": "sums",
-    "flower.packing": "sums",
-    "flower.recovery_records": "sums",
-    "flower.versions": "sums",
     "flower.run_config": "options",
     "flower.engines": "estimator",
 }

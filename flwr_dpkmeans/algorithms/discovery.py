@@ -80,7 +80,7 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
     )
 
 
-def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges | None) -> list[Array]:
+def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
     """One client's exact part of a preliminary release, from its rows, (n_points, n_features), in the data's units.
 
     On the grid, and within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if the second
@@ -96,10 +96,10 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, ranges: Ranges 
             continue
         if block.name == MAGNITUDES:
             histogram = magnitude_histogram(points, _domain_of(plan))
-        elif ranges is None:
+        elif found.box is None:
             raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
         else:
-            histogram = range_histogram(points, ranges)
+            histogram = range_histogram(points, Ranges(*found.box))
         arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
     return arrays
 
@@ -121,8 +121,8 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
         std = plan.released_std(planned, block)
         if block.name == MAGNITUDES:
             result = find_coarse_ranges(released[block.name], _domain_of(plan), std)
-        elif block.name == RANGES and found.ranges is not None:
-            result = find_ranges(released[block.name], found.ranges, _domain_of(plan), std)
+        elif block.name == RANGES and found.box is not None:
+            result = find_ranges(released[block.name], Ranges(*found.box), _domain_of(plan), std)
         else:
             continue
         if result.unbounded:
@@ -134,7 +134,7 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
             )
         first = block.name == MAGNITUDES
         unclear = tuple(column for column in result.unclear if first or column in found.unclear)
-        found = replace(found, ranges=result.ranges, unclear=unclear)
+        found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
     return found
 
 

@@ -69,7 +69,7 @@ class KMeansTask(Task):
 
     def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
         """One client's count and histograms."""
-        return preliminary_statistic(plan, index, points, found.ranges)
+        return preliminary_statistic(plan, index, points, found)
 
     def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
         """N and the box, from noisy count and histograms."""
@@ -156,6 +156,10 @@ class KMeansTask(Task):
                 f"the plan asks every client for {work} distances in each step of k-means, but at most "
                 f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
             )
+
+    def result_arrays(self, config: Run) -> tuple[str, ...]:
+        """The cost curve if k was chosen, and an evaluation's arrays."""
+        return result_extras(config)
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state has centroids of the plan's shape that are exact, and beside them just what is read."""

@@ -12,7 +12,6 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
@@ -20,8 +19,6 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.labels import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.records import load_plan
-from flwr_dpkmeans.kmeans.ranges import Ranges
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.cautions import local_cautions
@@ -31,6 +28,8 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -159,7 +158,8 @@ class KMeansClient(NumPyClient):
             return [], 0, schema
         plan = _plan(config)
         if task is Task.PRELIMINARY:
-            return preliminary_statistic(plan, int(config["round"]), self._ordered(plan), _ranges(parameters)), 0, {}
+            found = _found(parameters)
+            return plan.task.preliminary_statistic(plan, int(config["round"]), self._ordered(plan), found), 0, {}
         algorithm = build_algorithm(plan)
         state = _state(parameters, config)
         step = algorithm.rounds[int(config["round"]) - 1]
@@ -263,12 +263,12 @@ def _plan(config: dict[str, Scalar]) -> Plan:
     return load_plan(blob)
 
 
-def _ranges(parameters: Sequence[Array]) -> Ranges | None:
-    """The coarse ranges in a task's parameters, if there are any yet."""
+def _found(parameters: Sequence[Array]) -> Found:
+    """What earlier releases found, in a task's parameters: the coarse ranges, if there are any yet."""
     if not parameters:
-        return None
+        return Found()
     lower, upper = parameters
-    return Ranges(tuple(float(value) for value in lower), tuple(float(value) for value in upper))
+    return Found(box=(tuple(float(value) for value in lower), tuple(float(value) for value in upper)))
 
 
 def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.client import KMeansClient, Task
-from flwr_dpkmeans.flower.memory import ClientMemory
+from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.state import State
 
 NextCall = Callable[[Message, Context], Message]
@@ -21,42 +23,39 @@ _EMPTY_TENSOR = "_empty"
 _OK = 0
 
 
-def describe(message: Message, context: Context, call_next: NextCall) -> tuple[int, tuple[str, ...], bool]:
-    """Ask the wrapped client for its table's width, its columns' names if it knows them, and whether it has labels."""
-    reply = _call(message, context, call_next, "fit", [], {"task": Task.DESCRIBE.value})
-    metrics: Any = reply.get("fitres.metrics") or {}
-    width = metrics.get("n_features")
-    if not isinstance(width, int):
-        raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
-    names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
-    return width, names, bool(metrics.get("has_labels", False))
+class Wrapped:
+    """The wrapped client as what computes the statistic of one message; see `flwr_dpkmeans.sums.client.Statistic`."""
 
+    def __init__(self, message: Message, context: Context, call_next: NextCall) -> None:
+        self._call = partial(_call, message, context, call_next)
 
-def ask_statistic(
-    message: Message, context: Context, call_next: NextCall, memory: ClientMemory, index: int
-) -> list[NDArray[np.float64]]:
-    """Ask the wrapped client for the exact statistic of one round."""
-    config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
-    if index <= 0:
-        box = memory.found.box or ()
-        config["task"] = Task.PRELIMINARY.value
-        reply = _call(message, context, call_next, "fit", [np.array(side) for side in box], config)
-    else:
-        reply = _call(
-            message, context, call_next, "fit", _parameters(memory.clusters), config | _extra_names(memory.clusters)
-        )
-    record: Any = reply.get("fitres.parameters") or {}
-    return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
+    def describe(self) -> tuple[int, tuple[str, ...], bool]:
+        """Width of the table, its columns' names if the client knows them, and whether it has labels."""
+        reply = self._call("fit", [], {"task": Task.DESCRIBE.value})
+        metrics: Any = reply.get("fitres.metrics") or {}
+        width = metrics.get("n_features")
+        if not isinstance(width, int):
+            raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
+        names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
+        return width, names, bool(metrics.get("has_labels", False))
 
+    def compute(self, memory: Memory, index: int) -> list[NDArray[np.float64]]:
+        """The exact statistic of one round."""
+        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        with client_log.timed("the statistic"):
+            if index <= 0:
+                config["task"] = Task.PRELIMINARY.value
+                reply = self._call("fit", [np.array(side) for side in memory.found.box or ()], config)
+            else:
+                reply = self._call("fit", _parameters(memory.clusters), config | _extra_names(memory.clusters))
+        record: Any = reply.get("fitres.parameters") or {}
+        return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 
-def deliver_result(
-    message: Message, context: Context, call_next: NextCall, memory: ClientMemory, report: PrivacyReport
-) -> None:
-    """Hand the final centroids and the report to the wrapped client."""
-    config: dict[str, Any] = {"plan": memory.plan_blob, "report": json.dumps(report.to_dict())}
-    config["n_clients"] = len(memory.protocol.cohort.members)
-    config |= _extra_names(memory.clusters)
-    _call(message, context, call_next, "evaluate", _parameters(memory.clusters), config)
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+        """Hand the final centroids and the report to the wrapped client."""
+        config: dict[str, Any] = {"plan": memory.plan_blob, "report": json.dumps(report().to_dict())}
+        config["n_clients"] = len(memory.protocol.cohort.members)
+        self._call("evaluate", _parameters(memory.clusters), config | _extra_names(memory.clusters))
 
 
 def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:

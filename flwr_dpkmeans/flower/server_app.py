@@ -11,8 +11,8 @@ from flwr.supercore.exit import ExitCode, flwr_exit
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.flower.exchange import is_deployed
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
-from flwr_dpkmeans.flower.pace import is_deployed
 from flwr_dpkmeans.flower.result_files import CURVE_FILE, write_run
 from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 
-from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.records import Status, parse_failure
+from flwr_dpkmeans.flower.exchange import trips_per_aggregation
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.node.client_log import n_bytes
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import Plan, trips_per_aggregation
+from flwr_dpkmeans.sums.plan import Plan
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -95,17 +93,6 @@ def received(replies: Sequence[Message], seconds: float) -> None:
         logger.debug("%d replies with %d bytes came after %.2f s", len(replies), size, seconds)
 
 
-def refusals(contents: Iterable[tuple[int, RecordDict]]) -> None:
-    """Log every client's refusal of the plan; the run stops with the first one alone."""
-    for node, content in contents:
-        # A reply that cannot be parsed is logged where its content is taken in.
-        with suppress(ProtocolError):
-            status, code, sentence = parse_failure(content)
-            if status is not Status.OK:
-                details = event("refused", by=str(node), kind=code)
-                logger.warning("node %d refused (%s): %s", node, code, sentence, extra=details)
-
-
 def starting(plan: Plan, nodes: Sequence[int]) -> None:
     """Say which nodes take part."""
     more = ", ..." if len(nodes) > _NODES_SHOWN else ""
@@ -116,30 +103,6 @@ def starting(plan: Plan, nodes: Sequence[int]) -> None:
         ", ".join(str(node) for node in nodes[:_NODES_SHOWN]),
         more,
         extra=event("start", nodes=[str(node) for node in nodes]),
-    )
-
-
-def missing(nodes: Sequence[int], attempt: int, n_left: int) -> None:
-    """Log who did not answer, and that the aggregation is repeated without them."""
-    logger.warning(
-        "nodes %s did not answer: attempt %d without them, with the %d that did",
-        list(nodes),
-        attempt,
-        n_left,
-        extra=event("retry", missing=[str(node) for node in nodes], next_attempt=attempt, n_left=n_left),
-    )
-
-
-def left_out(nodes: Sequence[int], why: str) -> None:
-    """Log who fell silent where the sum is recovered without them."""
-    shown, more = list(nodes[:_NODES_SHOWN]), ", ..." if len(nodes) > _NODES_SHOWN else ""
-    logger.warning(
-        "%d node(s) %s and are left out: %s%s",
-        len(nodes),
-        why,
-        ", ".join(map(str, shown)),
-        more,
-        extra=event("left out", missing=[str(node) for node in nodes]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -21,15 +21,15 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, is_private, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.content import set_wait
-from flwr_dpkmeans.flower.pace import announce, is_deployed
-from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.waiting import wait_for_nodes
-from flwr_dpkmeans.flower.waves import exchange
+from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_for_nodes
+from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
 from flwr_dpkmeans.options import parse_run, require_server_data, resolve_n_clusters
+from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.draft import require_supported, worst_case
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.draft import draft_plan, require_supported, worst_case
+from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
 from flwr_dpkmeans.sums.task import Run
@@ -175,9 +175,9 @@ class PrivateKMeans(Strategy):
         self._on_step = on_step or log_step
         self._on_warning: Callable[[str], None] = log_warning
         self._warned: list[str] = []
-        self._run: ServerRun | None = None
+        self._run: Server | None = None
         self._steps: list[Step] = []
-        self._confirmed: tuple[int, ...] = ()
+        self._wait: float | None = None
         self._progress = server_log.Progress()
 
     @classmethod
@@ -205,7 +205,7 @@ class PrivateKMeans(Strategy):
         return strategy
 
     @property
-    def run(self) -> ServerRun:
+    def run(self) -> Server:
         """The run in progress, or the last one."""
         if self._run is None:
             raise ConfigurationError("no run has been started: call start(grid=grid) first.")
@@ -258,18 +258,16 @@ class PrivateKMeans(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Ask every client of the roster for its masked vector; the arguments but the round are not used."""
-        del arrays, config, grid
-        if self.run.session.round_index != server_round:
-            self.run.open_round(server_round)
-        return self.run.train_messages()
+        """What is due in a round: requests for masked vectors, or for what comes before or after them."""
+        del server_round, arrays, config, grid
+        return [message_of(node, replace(request, wait=self._wait)) for node, request in self.run.requests()]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Add the vectors up; ``(None, None)`` means that clients were missing and a new attempt is due."""
+        """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
         del server_round
-        step = self.run.take_train(replies)
+        step = self.run.take(answers_of(replies))
         if step is None:
             return None, None
         self._steps.append(step)
@@ -283,14 +281,13 @@ class PrivateKMeans(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Send the last release out."""
-        del server_round, arrays, config, grid
-        return self.run.finish_messages()
+        return self.configure_train(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Check that all clients ended with the same state."""
         del server_round
-        self._confirmed = self.run.take_finish(replies)
-        return MetricRecord({"clients-confirmed": len(self._confirmed)})
+        self.run.take(answers_of(replies))
+        return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
 
     def start(
         self,
@@ -353,26 +350,22 @@ class PrivateKMeans(Strategy):
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         self._open(grid)
-        self._progress = server_log.Progress()
-        self.run.take_keys(self._exchange(grid, self.run.keys_messages(), deadline))
-        shared = self.run.share_messages()
-        if shared:
-            self.run.take_shares(self._exchange(grid, shared, deadline))
-        server_log.progressed(self._progress, self.run.plan, None, 0.0)
-        result = KMeansResult()
-        index = self.run.plan.first_round
-        while True:
-            arrays, metrics = self._round(grid, index, deadline)
+        self._progress, result = server_log.Progress(), KMeansResult()
+        while self.run.due is not Stage.FINISH:
+            preparing = self.run.due is not Stage.SUM and not self._steps
+            arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
+            if preparing and self.run.due is Stage.SUM:
+                server_log.progressed(self._progress, self.run.plan, None, 0.0)
+            if metrics is None:
+                continue
+            index = self._steps[-1].round_index
             result.train_metrics_clientapp[index] = metrics
             if arrays is not None:
                 result.arrays = arrays
                 evaluated = evaluate_fn(index, arrays) if evaluate_fn is not None else None
                 if evaluated is not None:
                     result.evaluate_metrics_serverapp[index] = evaluated
-            if index >= self.run.plan.last_round and self.run.plan.is_final:
-                break
-            index += 1
-        return self._finish(grid, index, deadline, result)
+        return self._finish(grid, deadline, result)
 
     def _open(self, grid: Grid) -> None:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
@@ -386,60 +379,61 @@ class PrivateKMeans(Strategy):
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
         run = grid.run
-        self._run = ServerRun(
-            config, run_id=run.run_id, seed=seed, node_ids=nodes, held=held, app_hash=run.fab_hash or ""
+        plan = draft_plan(
+            config,
+            run_id=run.run_id,
+            n_clients=len(nodes),
+            seed=seed,
+            n_features=None if held is None else held.scaled.shape[1],
+            server=None if held is None else held.facts,
+            public_points=None if held is None else held.public,
         )
+        own_points = None if held is None else held.kept
+        started = utc_now()
+        self._run = Server(plan, node_ids=nodes, own_points=own_points, started=started, app_hash=run.fab_hash or "")
         server_log.starting(self.run.plan, nodes)
         self.summary()
         if is_deployed(grid):
             announce(self.run.plan)
 
-    def _round(self, grid: Grid, index: int, deadline: float) -> tuple[ArrayRecord | None, MetricRecord]:
-        """One aggregation, repeated with the survivors as often as the plan allows."""
-        while True:
-            messages = self.configure_train(index, ArrayRecord(), ConfigRecord(), grid)
-            arrays, metrics = self.aggregate_train(index, self._exchange(grid, messages, deadline))
-            if metrics is not None:
-                return arrays, metrics
-
-    def _finish(self, grid: Grid, index: int, deadline: float, result: KMeansResult) -> KMeansResult:
+    def _finish(self, grid: Grid, deadline: float, result: KMeansResult) -> KMeansResult:
         """Send the last release out and put the report into the result."""
-        messages = self.configure_evaluate(index, ArrayRecord(), ConfigRecord(), grid)
-        metrics = self.aggregate_evaluate(index, self._exchange(grid, messages, deadline))
+        index = self.run.plan.last_round
+        metrics = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
         if metrics is not None:
             result.evaluate_metrics_clientapp[index] = metrics
         result.privacy = self.run.report
-        result.confirmed = self._confirmed
+        result.confirmed = self.run.confirmed
         result.node_ids = self.run.session.roster.node_ids
         result.steps = tuple(self._steps)
         if self.run.clusters is not None:
             result.evaluation = read_evaluation(self.run.plan, self.run.clusters, len(result.node_ids))
-        n_confirmed, n_asked = len(self._confirmed), len(result.node_ids)
+        n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         server_log.finished(result.privacy, self.run.plan, n_confirmed, n_asked, self._progress)
         return result
 
-    def _exchange(self, grid: Grid, messages: Sequence[Message], deadline: float) -> list[Message]:
-        """Send and wait, within the round's and the run's bounds."""
+    def _exchange(
+        self, grid: Grid, configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], list[Message]], deadline: float
+    ) -> list[Message]:
+        """Send what is due and wait, within the round's and the run's bounds."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise CohortError(
                 f"the run took longer than {self.timeouts.run:g} s, and what its clients charged stays charged: start "
                 "a new one with a longer run-timeout, or with fewer rounds."
             )
-        timeout = min(self.timeouts.round, left)
-        for message in messages:
-            # A node that finds the request later than that is not to pay for an answer that nobody waits for.
-            set_wait(message.content, timeout)
+        # A node that finds the request later than that is not to pay for an answer that nobody waits for.
+        timeout = self._wait = min(self.timeouts.round, left)
+        messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
         server_log.sending(messages, timeout)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
         self._progress.count()
         server_log.received(replies, time.monotonic() - start)
-        asked = [message.metadata.dst_node_id for message in messages]
-        heard = {reply.metadata.src_node_id for reply in replies}
-        if messages[0].metadata.message_type != "evaluate":  # Who misses the result stops nobody else.
+        if self.run.due is not Stage.FINISH:  # Who misses the result stops nobody else.
+            heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
-            self.run.require_answers(asked, heard, timeout, option)
+            self.run.require_answers(self.run.asked, heard, timeout, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from flwr.app import Context, RecordDict
 
@@ -20,10 +21,11 @@ from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.node import is_simulation
 from flwr_dpkmeans.log import LogOptions, event, placed_logger, printable, show_logs, where_raised
-from flwr_dpkmeans.node.ledger import LedgerEntry, Past
-from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.ledger import Ledger, LedgerEntry, Past
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
+from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.statement import is_private_plan
@@ -31,6 +33,21 @@ from flwr_dpkmeans.sums.statement import is_private_plan
 logger = placed_logger("flwr_dpkmeans.mod")
 
 _DIGEST_CHARACTERS = 16
+
+
+class Settings(Protocol):
+    """A node's own settings."""
+
+    @property
+    def policy(self) -> ClientPolicy: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def data_id(self) -> str: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def identity(self) -> Signer | None: ...
 
 
 def show_node_logs(context: Context) -> None:
@@ -88,7 +105,7 @@ def unnamed() -> None:
     logger.info("the own table has no column names: its columns are matched by position")
 
 
-def plan_allowed(settings: NodeSettings, past: Past) -> None:
+def plan_allowed(settings: Settings, past: Past) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     spent, limit = past.epsilon, settings.policy.max_epsilon_total
     logger.info(
@@ -122,7 +139,7 @@ def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     )
 
 
-def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_clients: int) -> None:
+def given(planned: PlannedRound, settings: Settings, entry: LedgerEntry, n_clients: int) -> None:
     """Say what is answered, and what the ledger says of it."""
     if not logger.isEnabledFor(logging.INFO):
         return

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
 from flwr_dpkmeans.privacy.release import vector_length
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
@@ -17,6 +16,7 @@ from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.wire import dump_plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""
@@ -168,7 +168,7 @@ def deployment_of(plan: Plan) -> Deployment:
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
-    down = sum(len(dump_plan(sent)) for sent in _sent_plans(plan)) + _PLAN_REQUEST + boxes
+    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes

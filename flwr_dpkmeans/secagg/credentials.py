@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.node.identity import IDENTITY_BYTES, SIGNATURE_BYTES, verify_keys
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import IDENTITY_BYTES, SIGNATURE_BYTES, verify_keys
 
 MOST_FINGERPRINTS = 100
 """Largest cohort whose members are listed one by one."""
@@ -18,7 +18,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Credential:
-    """What a node says of its key: who it is, which plan it agreed to, and its signature (`Identity.sign_keys`).
+    """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`).
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def require_pinned(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.node.identity import Identity
-    >>> alice, bob = Identity.generate(), Identity.generate()
+    >>> from flwr_dpkmeans.secagg.signing import Signer
+    >>> alice, bob = Signer.generate(), Signer.generate()
     >>> roster = Roster.of(0, {2: b"a" * 32, 3: b"b" * 32})
     >>> signed = Credential(bob.public_key, bytes(32), bob.sign_keys(1, 3, bytes(32), b"b" * 32))
     >>> here = {"run_id": 1, "node_id": 2, "plan_digest": bytes(32), "own_identity": alice.public_key}

@@ -1,38 +1,38 @@
-"""The same rounds, noise and masks without Flower's messages: for experiments with thousands of virtual clients.
+"""All parties of a run in this process, without Flower's messages: for experiments with thousands of virtual clients.
 
-`run_direct` plays all parties of a final plan in one process. For equal seeds its centroids are those of the Flower
-engines, with masks and without: masks cancel exactly.
+`run_direct` drives the same `Server` and `Client` as Flower does. They hand each other requests and replies as they are
+instead of bytes, one client after another, so that 10,000 clients need no 10,000 vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
+from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
+from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.statement import Step, describe_step
+from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Found, Result
-from flwr_dpkmeans.sums.trust import as_released, trust_model, with_noise
+from flwr_dpkmeans.sums.trust import Broadcast, trust_model
+from flwr_dpkmeans.sums.wire import Failure, Request
 
 Array = NDArray[np.float64]
 
 FIRST_NODE_ID = 2
 """As in the other engines, where node 1 is the SuperLink: seeded noise depends on a client's id."""
-_ATTEMPT = 0
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def run_direct(
     Parameters
     ----------
     plan : Plan
-        Final, or with its width and preliminary rounds; `config.settings.masking` decides on masks.
+        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
     parts : sequence of ndarray, (n_i, n_features)
         One table for each client.
     scale : callable
@@ -148,174 +148,191 @@ def run_direct(
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
     if len(parts) != plan.n_clients:
         raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-    cohort: _Cohort = _MaskedCohort(plan) if plan.settings.masking else _PlainCohort(plan)
-    steps: list[Step] = []
-    attempts: list[tuple[int, int]] = []
+    nodes = {}
+    for place, part in enumerate(parts):
+        rows = _Rows(plan, part, scale, None if labels is None else labels[place])
+        nodes[FIRST_NODE_ID + place] = _Virtual(plan, FIRST_NODE_ID + place, rows)
+    server = _Observed(plan, node_ids=tuple(nodes), own_points=server_points)
+    return _Run(server, nodes, on_step, watch).play()
 
-    def record(index: int, movement: float | None) -> None:
-        attempts.append((index, _ATTEMPT))
-        steps.append(describe_step(plan, attempts, plan.n_clients, movement))
-        on_step(steps[-1])
 
-    def aggregate(index: int, statistics: Iterable[Sequence[Array]], state: State | Found) -> ReleasedSum:
-        cohort.open_round(index)
-        sent, received = [], []
-        for position, arrays in enumerate(statistics):
-            vector = _contribution(plan, arrays, index, position)
-            masked = cohort.take(position, vector)
-            if watch is not None:
-                sent.append(vector.values)
-                received.append(masked)
-        result = cohort.released(index)
-        if watch is not None:
-            watch(Seen(plan, index, _ATTEMPT, state, tuple(sent), tuple(received), *cohort.passed))
+class _Observed(Server):
+    """A server that shows an audit what passes through it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        nothing: Ring = np.zeros(0, dtype=np.uint64)
+        self.passed: tuple[AggregateVector, Ring] = (AggregateVector(nothing, blinded=False), nothing)
+        """Its last sum, and what it sends on."""
+
+    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
+        result = super()._broadcast(aggregate, planned)
+        # Without masks it sees what the trust model would have key authors hide.
+        shown = AggregateVector(aggregate.values, blinded=aggregate.blinded and self.plan.config.masking)
+        self.passed = (shown, result.values)
         return result
 
-    found = Found()
-    for index in range(plan.first_round, 1):
-        exact = (plan.task.preliminary_statistic(plan, index, points, found) for points in parts)
-        found = plan.task.take_preliminary(plan, index, aggregate(index, exact, found), found)
-        record(index, None)
-    if plan.preliminary:
-        plan = redraft_plan(plan, n_features=plan.n_features, n_examples=found.n_examples, box=found.box)
-        cohort.plan = plan
-    scaled = [scale(plan, points) for points in parts]
-    state = initial_state(plan, server_points)
-    for index, step in enumerate(build_algorithm(plan).rounds, start=1):
-        shown = state.view(step.reads)
-        own = (
-            step.arrays_of(points, shown, None if labels is None else labels[position])
-            for position, points in enumerate(scaled)
-        )
-        state = step.advance(state, aggregate(index, own, shown))
-        record(index, state.movements[-1] if state.movements else None)
-    return DirectResult(state, tuple(steps), tuple(attempts), plan, found)
+
+@dataclass(frozen=True)
+class _Given:
+    """A reply that was handed over as it is."""
+
+    reply: Any
+
+    @property
+    def failure(self) -> Failure | None:
+        """None: whatever goes wrong here is raised."""
+        return None
+
+    def opened(self, stage: Stage, node: int) -> Any:
+        """The reply."""
+        del stage, node
+        return self.reply
 
 
-def _contribution(plan: Plan, arrays: Sequence[Array], index: int, position: int) -> FixedPointVector:
-    """One client's clipped statistic, or zeros, with its share of the noise where the trust model asks for it."""
-    planned, node = plan.round_at(index), FIRST_NODE_ID + position
-    if takes_part(plan, node, index, _ATTEMPT):
-        flat = np.concatenate([np.ravel(array) for array in arrays])
-    else:
-        flat = np.zeros(vector_length(planned.blocks))
-    trust = trust_model(planned.trust)
-    vector = encode(flat, plan.fraction_bits)
-    if not trust.shared_noise:
-        return vector
-    noise = make_noise_source(plan, "client", node, index, _ATTEMPT)
-    return trust.contribute(vector, planned.blocks, plan.fraction_bits, plan.shares, noise)
+class _OpenGuard:
+    """A virtual client's: all parties are the caller's own, so nothing is refused, charged or logged."""
+
+    def __init__(self, plan: Plan, node_id: int) -> None:
+        self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
+        self.data_id, self.started, self.min_cohort = "", "", 0
+        self.identity: Signer | None = None
+        self.pinned: Mapping[bytes, str] | None = None
+        self.marks: frozenset[bytes] = frozenset()
+
+    def identities(self, n_recognised: int) -> str:
+        """See `Guard`."""
+        del n_recognised
+        return SIMULATED
+
+    def _pass(self, *_: Any) -> None:
+        """Nothing to decide or to write down."""
+
+    require_in_time = require_approved = require_allowed = require_new_run = require_names = _pass
+    require_fresh = require_same_history = charge = note_shares = asked = shared = unmasked = finished = _pass
 
 
-class _Cohort:
-    """Adds vectors up and releases the sum as the trust model says."""
+class _Rows:
+    """One table as what computes statistics."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.noise = make_noise_source(plan, "server")
-        nothing: Ring = np.zeros(0, dtype=np.uint64)
-        self.passed: tuple[AggregateVector, Ring, Ring] = (AggregateVector(nothing, blinded=False), nothing, nothing)
-        """Of the last aggregation: the server's sum, what it sends on, and what a client reads."""
+    def __init__(self, plan: Plan, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None) -> None:
+        self._points, self._scale, self._labels = points, scale, labels
+        self._names = plan.config.feature_names
+        self._scaled: Array | None = None
 
-    def open_round(self, index: int) -> None:
-        """Begin a round."""
-        raise NotImplementedError
+    def describe(self) -> tuple[int, tuple[str, ...], bool]:
+        """See `Statistic`."""
+        return self._points.shape[1], self._names, self._labels is not None
 
-    def take(self, position: int, vector: FixedPointVector) -> Ring:
-        """Take one client's vector, and return what the server gets of it."""
-        raise NotImplementedError
+    def compute(self, memory: Memory, index: int) -> Sequence[Array]:
+        """See `Statistic`."""
+        plan = memory.plan
+        if index <= 0:
+            return plan.task.preliminary_statistic(plan, index, self._points, memory.found)
+        if self._scaled is None:
+            self._scaled = self._scale(plan, self._points)
+        assert memory.clusters is not None
+        step = build_algorithm(plan).rounds[index - 1]
+        return step.arrays_of(self._scaled, memory.clusters.view(step.reads), self._labels)
 
-    def released(self, index: int) -> ReleasedSum:
-        """Finish the round."""
-        raise NotImplementedError
-
-    def planned(self, index: int) -> PlannedRound:
-        """The round as it stands in the plan."""
-        return self.plan.round_at(index)
-
-
-class _PlainCohort(_Cohort):
-    """Without masks: every vector is seen by whoever runs this."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self._total: Ring = np.zeros(0, dtype=np.uint64)
-
-    def open_round(self, index: int) -> None:
-        self._total = np.zeros(vector_length(self.planned(index).blocks), dtype=np.uint64)
-
-    def take(self, position: int, vector: FixedPointVector) -> Ring:
-        del position
-        self._total += vector.values
-        return vector.values
-
-    def released(self, index: int) -> ReleasedSum:
-        planned, bits = self.planned(index), self.plan.fraction_bits
-        values, aggregate = self._total, AggregateVector(self._total, blinded=False)
-        if not trust_model(planned.trust).shared_noise:
-            values = with_noise(aggregate, planned.blocks, bits, self.noise)
-        self.passed = (aggregate, values, values)
-        return as_released(values, planned.blocks, bits)
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+        """The memory is the result."""
 
 
-class _MaskedCohort(_Cohort):
-    """With masks: the clients' and the server's side of the aggregation protocol, without a transport."""
+class _Virtual:
+    """One client between two requests."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        trust = trust_model(plan.settings.trust)
-        keys = {FIRST_NODE_ID + i: generate_private_key() for i in range(plan.n_clients)}
-        self._roster = Roster.of(_ATTEMPT, {node: public_key_of(key) for node, key in keys.items()})
-        self._session = ServerSession(
-            self._roster,
-            min_cohort=plan.min_cohort,
-            max_retries=0,
-            max_silent=plan.max_silent,
-            authored=trust.blinded,
-        )
-        self._clients = {
-            node: ClientState(
-                run_id=plan.run_id,
-                node_id=node,
-                private_key=key,
-                min_cohort=plan.min_cohort,
-                max_silent=plan.max_silent,
-                authored=trust.blinded,
-                plan_digest=b"direct",
-            )
-            for node, key in keys.items()
-        }
-        self._last: Release | None = None
+    def __init__(self, plan: Plan, node_id: int, rows: _Rows) -> None:
+        self._guard, self._rows = _OpenGuard(plan, node_id), rows
+        self.memory: Memory | None = None
+        self.sent: Ring = np.zeros(0, dtype=np.uint64)
 
-    def open_round(self, index: int) -> None:
-        """Every client's request is admitted when its vector is taken."""
-        self._session.open_round(index, vector_length(self.planned(index).blocks))
+    def answer(self, request: Request) -> Any:
+        """Handle a request, and note what was masked."""
+        client = Client(self._guard, self._rows, self.memory)
+        self.memory, reply = client.handle(request)
+        self.sent = client.unmasked_vector
+        return reply
 
-    def take(self, position: int, vector: FixedPointVector) -> Ring:
-        """Mask one client's vector and hand it to the server's side."""
-        node, index = FIRST_NODE_ID + position, self._session.round_index
-        first = self._session.expects_roster()
-        boxes = self._session.take_boxes(node)
-        request = SumRequest(index, _ATTEMPT, self._roster if first else None, self._last, boxes)
-        admitted = admit(self._clients[node], request, first_round=self.plan.first_round)
-        blinded = trust_model(self.planned(index).trust).blinded
-        self._clients[node], reply = answer(admitted, request, vector, blinded=blinded, state_digest=b"")
-        self._session.receive(node, reply)
-        return reply.masked.values
 
-    def released(self, index: int) -> ReleasedSum:
-        """Aggregate, add noise, and read the result as a client does."""
-        planned, bits = self.planned(index), self.plan.fraction_bits
-        trust = trust_model(planned.trust)
-        aggregate = self._session.aggregate(blinded=trust.blinded)
-        values = trust.broadcast(aggregate, planned.blocks, bits, self.noise).values
-        self._last = Release(index, _ATTEMPT, values)
-        reader = self._clients[FIRST_NODE_ID]
-        if trust.blinded and not reader.group_keys:
-            # The boxes go to the client again with its next request, so they are only looked at here.
-            boxes = self._session.take_boxes(FIRST_NODE_ID)
-            reader = admit_finish(reader, FinishRequest(self._last, boxes))
-            self._clients[FIRST_NODE_ID] = replace(reader, phase=self._clients[FIRST_NODE_ID].phase)
-        readable = unblind(reader, self._last, blinded=trust.blinded)
-        self.passed = (aggregate, values, readable.values)
-        return trust.read(readable, planned.blocks, bits)
+class _Run:
+    """One run, and what is told of it."""
+
+    def __init__(
+        self,
+        server: _Observed,
+        nodes: Mapping[int, _Virtual],
+        on_step: Callable[[Step], None],
+        watch: Callable[[Seen], None] | None,
+    ) -> None:
+        self._server, self._nodes = server, nodes
+        self._on_step, self._watch = on_step, watch
+        self._steps: list[Step] = []
+        self._sent: list[Ring] = []
+        self._received: list[Ring] = []
+
+    def play(self) -> DirectResult:
+        """Ask and answer until nothing is due."""
+        server = self._server
+        done: _Aggregation | None = None
+        while asked := list(server.requests()):
+            if server.due is Stage.SUM:
+                self._sent, self._received = [], []
+            step = server.take(self._answered(asked))
+            if done is not None:
+                # What clients read of a sum they read when they are asked the next thing.
+                self._tell(done)
+            done = None if step is None else self._aggregation(step)
+        memory = self._first
+        assert memory.clusters is not None
+        # The server's state has all that was computed, where it may have one.
+        state = server.clusters or memory.clusters
+        return DirectResult(state, tuple(self._steps), server.attempts, memory.plan, memory.found)
+
+    @property
+    def _first(self) -> Memory:
+        memory = self._nodes[FIRST_NODE_ID].memory
+        assert memory is not None
+        return memory
+
+    def _answered(self, asked: Sequence[tuple[int, Request]]) -> Iterator[tuple[int, _Given]]:
+        """Let one client after another answer."""
+        for node, request in asked:
+            reply = self._nodes[node].answer(request)
+            if self._watch is not None and request.stage is Stage.SUM:
+                self._sent.append(self._nodes[node].sent)
+                self._received.append(reply.masked.values)
+            yield node, _Given(reply)
+
+    def _aggregation(self, step: Step) -> _Aggregation:
+        """What passed by in the aggregation that was completed just now."""
+        return _Aggregation(step, self._first, tuple(self._sent), tuple(self._received), *self._server.passed)
+
+    def _tell(self, done: _Aggregation) -> None:
+        """Tell of one aggregation, now that the first client has read it."""
+        memory, step, index = self._first, done.step, done.step.round_index
+        movements = memory.clusters.movements if memory.clusters is not None and index > 0 else ()
+        self._steps.append(replace(step, movement=movements[-1] if movements else None))
+        self._on_step(self._steps[-1])
+        if self._watch is None:
+            return
+        plan, state = done.memory.plan, done.memory.clusters
+        shown: State | Found = done.memory.found
+        if index > 0 and state is not None:
+            shown = state.view(build_algorithm(plan).rounds[index - 1].reads)
+        release = Release(index, step.attempt, done.broadcast)
+        released = memory.protocol.unblind(release, blinded=trust_model(plan.round_at(index).trust).blinded).values
+        parts = (done.sent, done.received, done.aggregate, done.broadcast, released)
+        self._watch(Seen(plan, index, step.attempt, shown, *parts))
+
+
+@dataclass(frozen=True)
+class _Aggregation:
+    """What passed by in one aggregation, before clients have read it."""
+
+    step: Step
+    memory: Memory
+    sent: tuple[Ring, ...]
+    received: tuple[Ring, ...]
+    aggregate: AggregateVector
+    broadcast: Ring

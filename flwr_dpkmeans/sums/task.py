@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -222,15 +222,10 @@ class Found:
 
     n_examples: int | None = None
     """The private count."""
-    ranges: Any = None
-    """Coarse after the first histogram, the box after the second; of the task's own kind, with `lower` and `upper`."""
+    box: Box | None = None
+    """Coarse ranges after the first histogram; the plan's box after the second."""
     unclear: tuple[int, ...] = ()
     """Columns in none of whose histograms so far anything stood out of the noise."""
-
-    @property
-    def box(self) -> Box | None:
-        """The ranges as a plan holds them."""
-        return None if self.ranges is None else (self.ranges.lower, self.ranges.upper)
 
     def digest(self) -> bytes:
         """SHA-256 of the numbers, equal on all machines that found the same."""
@@ -247,7 +242,7 @@ class Result:
         By name.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Array] = field(repr=False)
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
@@ -395,6 +390,11 @@ class Task(Options, ABC):
 
     def require_bearable(self, plan: Plan) -> None:
         """Refuse a received plan whose work with the server's points would keep a client busy for hours."""
+
+    def result_arrays(self, config: Run) -> tuple[str, ...]:
+        """Names of the arrays that clients get as the result, beside centroids and counts, where the server has it."""
+        del config
+        return ()
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""

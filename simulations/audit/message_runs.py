@@ -16,31 +16,23 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
-from flwr_dpkmeans.flower.memory import ClientMemory, recall
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import (
-    Stage,
-    parse_finish_request,
-    parse_sum_reply,
-    parse_sum_request,
-    stage_of,
-)
+from flwr_dpkmeans.flower.records import packet_of, recall
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.client import Phase
-from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.protocols import AnyState, answer, unblind
-from flwr_dpkmeans.secagg.recovery.state import Phase as RecoveryPhase
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
+from flwr_dpkmeans.secagg.messages import Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
+from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.wire import decode_request
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, colluding
 
@@ -66,18 +58,14 @@ class Recorder:
     vectors: dict[Place, dict[int, Ring]] = field(default_factory=dict)
     releases: dict[Place, Ring] = field(default_factory=dict)
     readable: dict[Place, Ring] = field(default_factory=dict)
-    memories: dict[Place, dict[int, ClientMemory]] = field(default_factory=dict)
+    memories: dict[Place, dict[int, Memory]] = field(default_factory=dict)
     lost: set[Place] = field(default_factory=set)
     grid: InProcessGrid | None = None
 
     def on_request(self, message: Message) -> bool:
         """Note a release on its way."""
-        stage = stage_of(message.content)
-        release: Release | None = None
-        if stage is Stage.SUM:
-            release = parse_sum_request(message.content).release
-        elif stage is Stage.FINISH:
-            release = parse_finish_request(message.content).release
+        body = decode_request(packet_of(message.content)).body
+        release: Release | None = getattr(body, "release", None)
         if release is not None and release.values.size:
             self.releases[release.round_index, release.attempt] = release.values
         return True
@@ -92,7 +80,7 @@ class Recorder:
             return [reply]
         self._read(memory)
         try:
-            parsed = parse_sum_reply(reply.content)
+            parsed = packet_of(reply.content).opened(Stage.SUM, node)
         except DPKMeansError:
             return [reply]
         place = (parsed.round_index, parsed.attempt)
@@ -103,13 +91,13 @@ class Recorder:
             return []
         return [reply]
 
-    def _read(self, memory: ClientMemory) -> None:
+    def _read(self, memory: Memory) -> None:
         """Read the releases as this client can."""
         for place, values in self.releases.items():
             if place not in self.readable and place[1] == memory.protocol.attempt:
                 blinded = trust_model(memory.plan.round_at(place[0]).trust).blinded
                 release = Release(*place, values)
-                self.readable[place] = unblind(memory.protocol, release, blinded=blinded).values
+                self.readable[place] = memory.protocol.unblind(release, blinded=blinded).values
 
 
 def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
@@ -183,15 +171,11 @@ def _view(
     return View(tuple(sums), tuple(words), result, final, attempts)
 
 
-def masks_of(state: AnyState, place: Place, length: int, *, blinded: bool) -> Ring:
+def masks_of(state: Party, place: Place, length: int, *, blinded: bool) -> Ring:
     """What a client masked its vector of one aggregation with: it can compute it again, and a colluding one tells."""
-    admitted: AnyState
-    if isinstance(state, RecoveryState):
-        admitted = replace(state, phase=RecoveryPhase.ADMITTED)
-    else:
-        admitted = replace(state, phase=Phase.ADMITTED)
+    admitted = replace(state, phase=Phase.ADMITTED)
     nothing = FixedPointVector(np.zeros(length, dtype=np.uint64))
-    return answer(admitted, SumRequest(*place), nothing, blinded=blinded, state_digest=b"")[1].masked.values
+    return admitted.answer(SumRequest(*place), nothing, blinded=blinded, state_digest=b"")[1].masked.values
 
 
 def _added(vectors: dict[int, Ring]) -> Ring:
@@ -200,12 +184,12 @@ def _added(vectors: dict[int, Ring]) -> Ring:
     return total
 
 
-def _latest(memories: dict[int, ClientMemory]) -> ClientMemory:
+def _latest(memories: dict[int, Memory]) -> Memory:
     """What the last client remembers: all know the same state."""
     return memories[max(memories)]
 
 
-def _clusters(memory: ClientMemory) -> State:
+def _clusters(memory: Memory) -> State:
     """The clustering state, once the plan is final."""
     assert memory.clusters is not None
     return memory.clusters

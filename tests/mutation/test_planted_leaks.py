@@ -25,8 +25,7 @@ from support.wire_detectors import (
     require_unreadable,
 )
 
-from flwr_dpkmeans.secagg.recovery import client as recovery_client
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
+from flwr_dpkmeans.secagg.messages import UnmaskRequest
 
 RUN: dict[str, Any] = {"algorithm": "fastlloyd", "max_iter": 3, "random_state": 3}
 
@@ -117,7 +116,7 @@ def test_a_sum_that_is_opened_twice_is_caught() -> None:
         states = [federation.states[10]]
 
         def ask(survivors: tuple[int, ...]) -> None:
-            states[0], _ = recovery_client.unmask(states[0], UnmaskRequest(1, 0, survivors))
+            states[0], _ = states[0].unmask(UnmaskRequest(1, 0, survivors))
 
         require_one_opening(ask, [everybody, tuple(node for node in everybody if node != 12)])
 

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.messages import RECORD
 from support.protocol_federation import Federation, grid_parts, make_federation
 from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.flower.memory import ClientMemory
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 
@@ -84,13 +83,13 @@ def test_a_price_of_the_releases_so_far_is_caught(n_rounds: int, times: float) -
 
 def test_a_ledger_that_charges_bit_by_bit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted in the real code, and in the rule of the ledger that would have refused it."""
-    whole = approval._entry
+    whole = approval.NodeGuard._entry
 
-    def so_far(memory: ClientMemory, settings: NodeSettings, index: int, attempt: int, name: str) -> LedgerEntry:
+    def so_far(self: approval.NodeGuard, memory: Memory, index: int, attempt: int, name: str) -> LedgerEntry:
         released = (*memory.attempts, (index, attempt))
-        return replace(whole(memory, settings, index, attempt, name), epsilon=epsilon_after(memory.plan, released))
+        return replace(whole(self, memory, index, attempt, name), epsilon=epsilon_after(memory.plan, released))
 
-    monkeypatch.setattr(approval, "_entry", so_far)
+    monkeypatch.setattr(approval.NodeGuard, "_entry", so_far)
     federation = make_federation(grid_parts(SIZES))
     with pytest.raises(CohortError):
         federation.start(**settings(7, max_retries=0))

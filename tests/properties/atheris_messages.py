@@ -13,10 +13,10 @@ import atheris
 
 with atheris.instrument_imports(include=["flwr_dpkmeans"]):
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+    from support.messages import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
     from test_fuzz_messages import BYTES, PARSERS
 
     from flwr_dpkmeans.errors import ProtocolError
-    from flwr_dpkmeans.flower.content import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 
 FIELDS = (
     "roster",

@@ -16,16 +16,15 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.messages import READERS, RECORD, VECTOR_LAYOUT, VECTOR_RECORD, Status, dump_plan, load_plan, parse_failure
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower import packing, records, recovery_records
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.records import Status, dump_plan, load_plan, parse_failure
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.secagg import packing
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import pack_state, unpack_state
 
@@ -212,7 +211,7 @@ def mutate_vector(content: RecordDict, draw: random.Random) -> None:
     array = old.get("vector") if isinstance(old, ArrayRecord) else None
     data = mutated_bytes(array.data if array is not None else bytes(72), draw, [])
     kinds = ["uint64", "uint64", "int64", "float64", "object", "", "\0"]
-    layouts = [records.VECTOR_LAYOUT, records.VECTOR_LAYOUT, "numpy.ndarray", ""]
+    layouts = [VECTOR_LAYOUT, VECTOR_LAYOUT, "numpy.ndarray", ""]
     shapes = [(len(data) // 8,), (len(data) // 8,), (), (-1,), (2**62,), (3, 3)]
     changed = Array(dtype=draw.choice(kinds), shape=draw.choice(shapes), stype=draw.choice(layouts), data=data)
     content[VECTOR_RECORD] = ArrayRecord({draw.choice(["vector", "vector", "other"]): changed})
@@ -235,21 +234,7 @@ def replace_record(content: RecordDict, draw: random.Random) -> None:
 
 # -- parsers ------------------------------------------------------------------------------------------------------
 
-PARSERS: dict[str, Callable[[RecordDict], object]] = {
-    "stage": records.stage_of,
-    "run": lambda content: records.require_run(content, 1),
-    "plan": records.plan_blob,
-    "sum request": records.parse_sum_request,
-    "finish request": records.parse_finish_request,
-    "keys reply": records.parse_keys_reply,
-    "sum reply": records.parse_sum_reply,
-    "finish reply": records.parse_finish_reply,
-    "failure": records.parse_failure,
-    "share request": recovery_records.parse_share_request,
-    "share reply": recovery_records.parse_share_reply,
-    "unmask request": recovery_records.parse_unmask_request,
-    "unmask reply": recovery_records.parse_unmask_reply,
-}
+PARSERS = READERS
 BYTES: dict[str, tuple[Callable[[bytes], object], str]] = {
     "plan": (load_plan, "plan"),
     "roster": (lambda blob: packing.unpack_roster(0, blob), "roster"),

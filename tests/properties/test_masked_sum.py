@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.secagg import roster as roster_module
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry, RetrySession
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession
 
 EXTREMES = (0, 1, 2**16, 2**31, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1)
 NODE_IDS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 60), st.integers(2**64 - 60, 2**64 - 1))
@@ -45,26 +44,26 @@ def masked_round(
 ) -> tuple[dict[int, Ring], Ring, dict[int, Ring]]:
     """Every client's masked vector, the server's aggregate, and what every client reads."""
     states = {
-        node: ClientState(1, node, key, 2, max_silent, authored, b"plan")
+        node: Retry(1, node, key, 2, max_silent, authored, b"plan")
         for node, key in zip(cohort, PRIVATE_KEYS, strict=False)
     }
     roster = Roster.of(0, dict(zip(cohort, PUBLIC_KEYS, strict=False)))
-    server = ServerSession(roster, min_cohort=2, max_retries=0, max_silent=max_silent, authored=authored)
+    server = RetrySession(roster, min_cohort=2, max_retries=0, max_silent=max_silent, authored=authored)
     server.open_round(1, len(next(iter(cohort.values()))))
     masked = {}
     for node, values in cohort.items():
         request = SumRequest(1, 0, roster)
         vector = FixedPointVector(np.array(values, dtype=np.uint64))
-        admitted = admit(states[node], request, 1)
-        states[node], reply = answer(admitted, request, vector, blinded=authored, state_digest=b"")
+        admitted = states[node].admit(request, 1)
+        states[node], reply = admitted.answer(request, vector, blinded=authored, state_digest=b"")
         server.receive(node, reply)
         masked[node] = reply.masked.values
     aggregate = server.aggregate(blinded=authored).values
     release = Release(1, 0, aggregate)
     read = {}
     for node in list(cohort)[:3]:
-        finished = admit_finish(states[node], FinishRequest(release, server.take_boxes(node)))
-        read[node] = unblind(finished, release, blinded=authored).values
+        finished = states[node].finish(FinishRequest(release, server.take_boxes(node)))
+        read[node] = finished.unblind(release, blinded=authored).values
     return masked, aggregate, read
 
 

@@ -13,6 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from support.messages import (
+    MAX_BLOB_BYTES,
+    MAX_LIST_BYTES,
+    MAX_PLAN_BYTES,
+    MAX_PLAN_ENTRIES,
+    RECORD,
+    VECTOR_LAYOUT,
+    VECTOR_RECORD,
+    Stage,
+    Status,
+    dump_plan,
+    parse_failure,
+    parse_sum_reply,
+    request_content,
+)
 from test_dropouts import MALFORMED, with_content, with_header, with_record, with_vector
 from test_hostile_server import (
     FINAL_PLANS,
@@ -34,19 +49,8 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.flower.content import MAX_BLOB_BYTES, MAX_LIST_BYTES, RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.packing import MAX_BOXES
-from flwr_dpkmeans.flower.records import (
-    MAX_PLAN_BYTES,
-    MAX_PLAN_ENTRIES,
-    Stage,
-    Status,
-    dump_plan,
-    parse_failure,
-    parse_sum_reply,
-    request_content,
-)
+from flwr_dpkmeans.secagg.packing import MAX_BOXES
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -14,7 +14,7 @@ import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.node.guard import charge, require_allowed
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -35,10 +35,11 @@ def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
     plan = draft_plan(config, run_id=run_id, n_clients=3, seed=7, n_features=2)
     protocol: Any = SimpleNamespace(run_id=run_id, node_id=2)
     memory: Any = SimpleNamespace(protocol=protocol, plan=plan, agreed_digest=b"\1")
-    require_allowed(plan, settings_of(ledger), protocol)
+    guard = NodeGuard(settings_of(ledger), run_id, 2, 2, 0.0)
+    guard.require_allowed(plan)
     wait()
     try:
-        charge(memory, settings_of(ledger), 1, 0, "sums")
+        guard.charge(memory, 1, 0, 3)
     except RefusalError as error:
         return str(error)
     return "charged"

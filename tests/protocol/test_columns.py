@@ -9,16 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Message
+from support.messages import ServerRun
 from support.protocol_federation import Federation, all_bytes, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
-from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.strategy import ProxyLloyd
+from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.verify import require_successor, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 NAMES = ("secret_age", "secret_income")
 OTHER = ("secret_age", "secret_rent")
@@ -154,16 +155,18 @@ def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> No
 
 def lying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """A server that compares nothing, and changes what it announces to each node."""
-    honest = ServerRun.sum_messages
-    monkeypatch.setattr("flwr_dpkmeans.flower.server_run._common_columns", lambda *_, **__: "")
+    honest = PrivateKMeans.configure_train
+    monkeypatch.setattr("flwr_dpkmeans.sums.server._common_columns", lambda *_, **__: "")
 
-    def sum_messages(self: ServerRun) -> list[Message]:
-        messages = honest(self)
+    def configure_train(self: PrivateKMeans, *args: Any) -> list[Message]:
+        messages = honest(self, *args)
+        if self.run.due is not Stage.SUM:
+            return messages
         for message in messages:
-            change(self, message)
+            change(self.run, message)
         return messages
 
-    monkeypatch.setattr(ServerRun, "sum_messages", sum_messages)
+    monkeypatch.setattr(PrivateKMeans, "configure_train", configure_train)
 
 
 @pytest.mark.parametrize("says", ["nothing", "the columns of another node"])
@@ -202,16 +205,18 @@ def test_columns_do_not_change_once_they_are_agreed_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = federated(NAMES, NAMES, NAMES)
-    honest = ServerRun.sum_messages
+    honest = PrivateKMeans.configure_train
 
-    def sum_messages(self: ServerRun) -> list[Message]:
-        messages = honest(self)
-        if self.session.round_index == 2:
+    def configure_train(self: PrivateKMeans, *args: Any) -> list[Message]:
+        messages = honest(self, *args)
+        if self.run.due is not Stage.SUM:
+            return messages
+        if self.run.session.round_index == 2:
             for message in messages:
-                message.content["dpkmeans"]["plan"] = dump_plan(self.plan)
+                message.content["dpkmeans"]["plan"] = dump_plan(self.run.plan)
         return messages
 
-    monkeypatch.setattr(ServerRun, "sum_messages", sum_messages)
+    monkeypatch.setattr(PrivateKMeans, "configure_train", configure_train)
     with pytest.raises(DPKMeansError, match="0 clients are left"):
         running.start()
     assert "another plan came although the final one is in force" in caplog.text

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from support.messages import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, version_fields
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -24,11 +25,9 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower import content as wire
-from flwr_dpkmeans.flower import records
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_LAYOUT, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.versions import version_fields
+from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.statement import epsilon_after
 
@@ -627,8 +626,8 @@ def test_boxes_that_do_not_open_stop_the_run_with_a_sentence() -> None:
         record = (reply.content.config_records.get(RECORD) or {}) if not reply.has_error() else {}
         if "boxes" not in record:
             return [reply]
-        boxes = {node: bytes(len(box)) for node, box in records.unpack_boxes(bytes(record["boxes"])).items()}
-        return [with_record(reply, boxes=records.pack_boxes(boxes))]
+        boxes = {node: bytes(len(box)) for node, box in packing.unpack_boxes(bytes(record["boxes"])).items()}
+        return [with_record(reply, boxes=packing.pack_boxes(boxes))]
 
     federation.faults.on_reply = on_reply
     with pytest.raises(CohortError) as caught:

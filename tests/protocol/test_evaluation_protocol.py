@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from support.messages import RECORD, Stage, Status, keys_messages, parse_failure, stage_of
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -29,16 +30,14 @@ from support.states import with_extras
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import app_data
-from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.records import Stage, Status, parse_failure, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.plan import price
 from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
@@ -246,7 +245,7 @@ def replies_to_a_plan(monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int
     strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
     with running.grid.running():
         strategy._open(running.grid)
-        replies = list(running.grid.send_and_receive(strategy.run.keys_messages()))
+        replies = list(running.grid.send_and_receive(keys_messages(strategy.run)))
     assert all(parse_failure(reply.content)[0] is Status.OK for reply in replies)
     assert running.charges() == 0
     return [all_bytes(reply) for reply in replies]
@@ -311,7 +310,7 @@ def answers_of_an_app(
     strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
     with grid.running():
         strategy._open(grid)
-        replies = list(grid.send_and_receive(strategy.run.keys_messages()))
+        replies = list(grid.send_and_receive(keys_messages(strategy.run)))
     assert not list(folder.glob("ledger*"))
     return [(all_bytes(reply), str(parse_failure(reply.content)[1])) for reply in replies]
 

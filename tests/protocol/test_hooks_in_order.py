@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.flower.content import RECORD
+from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.sums import trust as trust_models
 
 NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())

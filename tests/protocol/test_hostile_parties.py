@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
+from support.messages import ServerRun, Stage, Status, dump_plan, parse_failure, request_content
 from support.protocol_federation import (
     Federation,
     Words,
@@ -38,8 +39,6 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, parse_failure, request_content
-from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 

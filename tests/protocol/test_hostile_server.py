@@ -14,6 +14,22 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from support.messages import (
+    RECORD,
+    VECTOR_RECORD,
+    ServerRun,
+    Stage,
+    Status,
+    dump_plan,
+    load_plan,
+    pack_boxes,
+    pack_roster,
+    parse_failure,
+    request_content,
+    unpack_boxes,
+    unpack_roster,
+    version_fields,
+)
 from support.protocol_federation import (
     Federation,
     all_bytes,
@@ -27,14 +43,9 @@ from support.protocol_federation import (
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.dplloyd import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.packing import pack_boxes, pack_roster, unpack_boxes, unpack_roster
-from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, load_plan, parse_failure, request_content
-from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
-from flwr_dpkmeans.flower.versions import version_fields
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy

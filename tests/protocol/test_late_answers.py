@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.messages import RECORD, WAIT, Stage, stage_of
 from support.protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import mod
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.content import RECORD, WAIT
-from flwr_dpkmeans.flower.records import Stage, stage_of
+from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node import guard as approval
 
@@ -53,14 +52,14 @@ def test_a_request_that_is_found_when_the_server_has_given_up_costs_nothing(
 
 
 def test_an_answer_that_took_too_long_to_compute_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation, real = make_federation(grid_parts(SIZES)), mod.ask_statistic
+    federation, real = make_federation(grid_parts(SIZES)), Wrapped.compute
     clock = SimpleNamespace(ahead=0.0)
 
     def slow_statistic(*arguments: Any) -> Any:
         clock.ahead = 61.0
         return real(*arguments)
 
-    monkeypatch.setattr(mod, "ask_statistic", slow_statistic)
+    monkeypatch.setattr(Wrapped, "compute", slow_statistic)
     now = approval.time.time
     monkeypatch.setattr(approval, "time", SimpleNamespace(time=lambda: now() + clock.ahead))
     with pytest.raises(CohortError):

@@ -22,19 +22,20 @@ import numpy as np
 import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
+from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.content import RECORD
+from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import client as secagg_client
-from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
+from flwr_dpkmeans.secagg.recovery import recover as recovery_client
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 from flwr_dpkmeans.sums.state import State
 
@@ -388,15 +389,15 @@ LEAKS: dict[str, Callable[[Any, Any], object]] = {
 @pytest.mark.parametrize("what", LEAKS)
 def test_the_search_finds_what_is_planted(what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """A careless line in the mod is found, whatever it says."""
-    ask = mod_module.ask_statistic
+    ask = Wrapped.compute
 
-    def careless(message: Any, context: Any, call_next: Any, memory: Any, index: int) -> Any:
-        arrays = ask(message, context, call_next, memory, index)
+    def careless(self: Wrapped, memory: Any, index: int) -> Any:
+        arrays = ask(self, memory, index)
         if index == 2:
             client_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
         return arrays
 
-    monkeypatch.setattr(mod_module, "ask_statistic", careless)
+    monkeypatch.setattr(Wrapped, "compute", careless)
     federation = run(watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none", n_classes=0)
     assert watch.leaks(federation, centroids=True)
 

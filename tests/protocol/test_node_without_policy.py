@@ -14,12 +14,12 @@ from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
-from flwr_dpkmeans.flower.records import terms_digest
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.wire import terms_digest
 
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "node" / "policy.example.toml"
 PARTS = grid_parts((120, 80, 60))

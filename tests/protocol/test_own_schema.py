@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.messages import keys_messages, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
-from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import parse_failure
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums import client as mod_module
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]
@@ -61,7 +61,7 @@ def answers(
     strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_features=None), on_step=lambda _: None)
     with grid.running():
         strategy._open(grid)
-        replies = list(grid.send_and_receive(strategy.run.keys_messages()))
+        replies = list(grid.send_and_receive(keys_messages(strategy.run)))
     return [all_bytes(reply) for reply in replies] + [repr(parse_failure(reply.content)).encode() for reply in replies]
 
 

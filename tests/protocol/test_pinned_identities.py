@@ -12,15 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
-
-from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
-from flwr_dpkmeans.flower import mod, server_run
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.node import node_settings
-from flwr_dpkmeans.flower.records import (
+from support.messages import (
+    RECORD,
     KeysReply,
+    ServerRun,
     Stage,
     Status,
     dump_plan,
@@ -29,21 +24,26 @@ from flwr_dpkmeans.flower.records import (
     parse_sum_reply,
     plan_digest,
     request_content,
+    version_fields,
 )
-from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.versions import version_fields
-from flwr_dpkmeans.node.guard import require_pinned
+from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
+
+from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
+from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.node import node_settings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
-from flwr_dpkmeans.secagg.client import ClientState, admit, answer, take_boxes, unblind
 from flwr_dpkmeans.secagg.credentials import Credential, pin_mark
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry, _take_boxes
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums import server as server_module
 from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 60, 40)
@@ -113,18 +113,18 @@ class Cheat:
         reply = parse_sum_reply(content)
         total, boxes, played = reply.masked.values.copy(), {victim: reply.boxes}, []
         for node, secret in secrets.items():
-            state = ClientState(plan.run_id, node, secret, 2, plan.max_silent, trust.blinded, digest)
+            state = Retry(plan.run_id, node, secret, 2, plan.max_silent, trust.blinded, digest)
             request = SumRequest(1, 0, roster)
             nothing = FixedPointVector(np.zeros(len(total), dtype=np.uint64))
-            state, own = answer(admit(state, request, 1), request, nothing, blinded=trust.blinded, state_digest=b"")
+            state, own = state.admit(request, 1).answer(request, nothing, blinded=trust.blinded, state_digest=b"")
             total += own.masked.values
             boxes[node] = own.boxes
             played.append(state)
         reader = played[0]
         if trust.blinded:
             sealed = {author: sent[reader.node_id] for author, sent in boxes.items() if reader.node_id in sent}
-            reader = take_boxes(reader, sealed)
-        return unblind(reader, Release(1, 0, total), blinded=trust.blinded).values
+            reader = _take_boxes(reader, sealed)
+        return reader.unblind(Release(1, 0, total), blinded=trust.blinded).values
 
     def require_refused(self, content: RecordDict, *words: str, node: int = VICTIM) -> str:
         """A sentence comes back, and nothing else; nothing is charged and nothing changes."""
@@ -420,8 +420,15 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(tm
 def test_a_policy_that_begins_to_pin_during_a_run_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = cheat("not pinned")
     server.require_accepted(server.request())
-    settings = NodeSettings(POLICIES["pinned"], MemoryLedger(), "rows", identity=IDENTITIES[VICTIM])
-    monkeypatch.setattr(mod, "require_pinned", lambda memory, _, request: require_pinned(memory, settings, request))
+    pinned = {bytes.fromhex(key): name for name, key in POLICIES["pinned"].pinned_peers or ()}
+    begin = NodeGuard.__init__
+
+    def pinning(self: NodeGuard, *args: Any) -> None:
+        begin(self, *args)
+        self.identity = IDENTITIES[VICTIM]
+
+    monkeypatch.setattr(NodeGuard, "pinned", pinned)
+    monkeypatch.setattr(NodeGuard, "__init__", pinning)
     retry = SumRequest(1, 1, Roster.of(0, server.keys).without(1, [5]))
     status, code, sentence = parse_failure(server.exchange(request_content(Stage.SUM, request=retry), VICTIM))
     assert (status, code) == (Status.REFUSED, "IdentityError")
@@ -514,7 +521,7 @@ def test_a_pinned_party_may_stay_away_and_a_stranger_may_not_come() -> None:
 
 
 def test_a_server_that_does_not_look_at_marks_is_refused_by_the_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_run, "require_known_peers", lambda *_: None)
+    monkeypatch.setattr(server_module, "require_known_peers", lambda *_: None)
     identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
     federation = pinned_federation(identities=identities, policies={4: POLICIES["not pinned"]})
     with pytest.raises(RefusalError, match=r"node 2 refused \(IdentityError\): node 4 signed nothing"):

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from support.ledger_entries import verify_ledger
+from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
+from support.messages import ServerRun, Stage, dump_plan, load_plan, request_content
 from support.protocol_federation import Federation, make_federation, small_config, without_identities
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.records import Stage, dump_plan, load_plan, request_content
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.flower.server_run import ServerRun
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.plan import Plan

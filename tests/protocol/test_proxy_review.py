@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.messages import ServerRun, Stage, dump_plan, request_content
 from support.protocol_federation import all_bytes, make_federation, received_vectors
 from support.states import with_extras
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
@@ -17,16 +18,15 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower import result_files
-from flwr_dpkmeans.flower.records import Stage, dump_plan, request_content
-from flwr_dpkmeans.flower.server_run import ServerRun
+from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
@@ -114,13 +114,15 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused(monkeypatch:
     class Memory:
         protocol, agreed_digest, plan = Protocol(), b"\x01", plan_of()
 
+    guard: Any = approval.NodeGuard(settings, 1, 2, 2, 0.0)
+
     for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
         monkeypatch.setattr(approval, "worst_case", lambda plan, price=price: price)
-        approval.charge(Memory, settings, index, 0, "sums")  # type: ignore[arg-type]
+        ledger.charge(guard._entry(Memory, index, 0, "sums"), lambda _: None)
     assert ledger.past("rows", "record").epsilon == 2.7
     monkeypatch.setattr(approval, "worst_case", lambda plan: 2.71)
     with pytest.raises(ProtocolError, match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71"):
-        approval.charge(Memory, settings, 9, 0, "sums")  # type: ignore[arg-type]
+        ledger.charge(guard._entry(Memory, 9, 0, "sums"), lambda _: None)
 
 
 # -- reports ------------------------------------------------------------------------------------------------------
@@ -226,11 +228,11 @@ def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.Monke
     coins: dict[tuple[int, int], bool] = {}
     entered: list[tuple[int, int]] = []
     mod: Any = mod_module
-    encode_, toss, ask = mod.encode, mod.takes_part, mod.ask_statistic
+    encode_, toss, ask = mod.encode, mod.takes_part, Wrapped.compute
 
-    def asking(message: Any, context: Any, call_next: Any, memory: Any, index: int) -> Any:
-        entered[:] = [(context.node_id, index)]
-        return ask(message, context, call_next, memory, index)
+    def asking(self: Wrapped, memory: Any, index: int) -> Any:
+        entered[:] = [(memory.protocol.node_id, index)]
+        return ask(self, memory, index)
 
     def encoding(*args: Any) -> Any:
         work[entered[0]] = work.get(entered[0], 0) + 1
@@ -240,7 +242,7 @@ def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.Monke
         coins[node, index] = toss(plan, node, index, attempt)
         return coins[node, index]
 
-    monkeypatch.setattr(mod, "ask_statistic", asking)
+    monkeypatch.setattr(Wrapped, "compute", asking)
     monkeypatch.setattr(mod, "encode", encoding)
     monkeypatch.setattr(mod, "takes_part", tossing)
     federation = make_federation([drawn(30, seed) for seed in range(10)])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from support.messages import RECORD, Status, parse_failure, parse_unmask_request, unmask_request_content
 from support.protocol_federation import (
     GRID,
     Federation,
@@ -25,16 +26,13 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import recovery_run
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.flower.records import Status, parse_failure
-from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.recovery import server as server_module
+from flwr_dpkmeans.secagg.messages import Stage, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery import session as server_module
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 from flwr_dpkmeans.sums.settings import Dropout
 
 N = 9
@@ -189,7 +187,7 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
     """One survivor sends a wrong share: the key does not fit what its owner committed to."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
-    receive = server_module.RecoverySession.receive_unmask
+    receive = server_module.RecoverSession.receive_unmask
     spoilt: list[int] = []
 
     def spoil(session: Any, node_id: int, reply: Any) -> None:
@@ -200,7 +198,7 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
             return  # so that the cohort of the next attempt is smaller
         receive(session, node_id, reply)
 
-    monkeypatch.setattr(server_module.RecoverySession, "receive_unmask", spoil)
+    monkeypatch.setattr(server_module.RecoverSession, "receive_unmask", spoil)
     result = run(federation, trust="central")
     assert spoilt
     assert set(result.confirmed) == EVERYBODY - {10}
@@ -257,11 +255,11 @@ def test_the_server_receives_nothing_readable(trust: str) -> None:
 
 def unmask_with(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """A server that tells some clients of other survivors."""
-    honest = recovery_run.RecoveryRun.unmask_messages
+    honest = PrivateKMeans.configure_train
 
-    def hostile(self: Any) -> list[Message]:
-        messages = honest(self)
-        if self.session.round_index != 2:
+    def hostile(self: Any, *args: Any) -> list[Message]:
+        messages = honest(self, *args)
+        if self.run.due is not Stage.UNMASK or self.run.session.round_index != 2:
             return messages
         for message in messages:
             request = parse_unmask_request(message.content)
@@ -270,7 +268,7 @@ def unmask_with(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
             message.content = unmask_request_content(request)
         return messages
 
-    monkeypatch.setattr(recovery_run.RecoveryRun, "unmask_messages", hostile)
+    monkeypatch.setattr(PrivateKMeans, "configure_train", hostile)
 
 
 def refusals(federation: Federation) -> list[str]:
@@ -341,7 +339,7 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
     relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that told others of other survivors has no signatures that fit."""
-    honest = recovery_run.RecoveryRun.confirmations
+    honest = server_module.RecoverSession._confirmations
     kept: dict[int, dict[int, bytes]] = {}
 
     def hostile(self: Any, node: int) -> dict[int, bytes]:
@@ -350,7 +348,7 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
         kept.setdefault(node, now)
         return dict(relayed)
 
-    monkeypatch.setattr(recovery_run.RecoveryRun, "confirmations", hostile)
+    monkeypatch.setattr(server_module.RecoverSession, "_confirmations", hostile)
     federation = pinned_federation(grid_parts(SIZES))
     with pytest.raises(RefusalError, match=words):
         run(federation, trust="central")

@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.messages import RECORD, Status, parse_failure, parse_unmask_request, unmask_request_content
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.content import RECORD
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.memory import recall
-from flwr_dpkmeans.flower.records import Status, parse_failure
-from flwr_dpkmeans.flower.recovery_records import parse_unmask_request, unmask_request_content
+from flwr_dpkmeans.flower.records import recall
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState, least_survivors
+from flwr_dpkmeans.secagg.messages import UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.recover import Recover, least_survivors
 from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
 
@@ -65,17 +63,17 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     factors: list[float] = []
     draw = trust_models.draw_noise
 
-    def recording(*args: Any, share: float = 1.0, **kwargs: Any) -> Any:
-        if share != 1.0:  # the server's own noise is whole
-            factors.append(share)
-        return draw(*args, share=share, **kwargs)
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        # The server's own noise has no share.
+        factors.extend([kwargs["share"]] if "share" in kwargs else [])
+        return draw(*args, **kwargs)
 
     monkeypatch.setattr(trust_models, "draw_noise", recording)
     federation.faults.on_request = lambda message: message.metadata.dst_node_id not in (4, 7, 10)
     run(federation, trust=trust, algorithm="proxy_lloyd", epsilon=20.0, max_iter=None)
     memory = recall(federation.grid.context_of(VICTIM))
     assert memory is not None
-    assert isinstance(memory.protocol, RecoveryState)
+    assert isinstance(memory.protocol, Recover)
     assert memory.protocol.least == N - 3 - T
     assert len(factors) == N - 3
     assert all(factor**2 * (memory.protocol.least - T) >= 1.0 - 1e-12 for factor in factors)
@@ -170,7 +168,7 @@ def test_what_a_client_remembers_of_many_neighbours_stays_small() -> None:
     size = sum(len(value) for value in record.values() if isinstance(value, bytes | str))
     memory = recall(federation.grid.context_of(VICTIM))
     assert memory is not None
-    assert isinstance(memory.protocol, RecoveryState)
+    assert isinstance(memory.protocol, Recover)
     neighbours = memory.protocol.graph.degree
     assert neighbours < 39
     assert size < neighbours * (96 * memory.protocol.slots.number + 44) + 20_000

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
+from support.messages import RECORD, Stage, stage_of
 from support.protocol_federation import Federation, make_federation, off_grid, outside, small_config
 from support.states import with_extras
 
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.flower.records import Stage, stage_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.state import State, pack_state, unpack_state

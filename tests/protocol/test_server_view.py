@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from scipy import stats
+from support.messages import RECORD, VECTOR_RECORD, ServerRun, unpack_boxes, version_fields
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -25,11 +26,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
-from flwr_dpkmeans.flower.packing import unpack_boxes
-from flwr_dpkmeans.flower.server_run import ServerRun
-from flwr_dpkmeans.flower.versions import version_fields
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
@@ -439,7 +436,7 @@ def test_the_memory_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Cal
     truth = record_truth(monkeypatch)
     checker = MemoryChecker(truth)
     conduct(make_federation(grid_parts([300] * 4, 3)), checker)
-    assert any("ServerSession.aggregate" in place for place in checker.found)
+    assert any("RetrySession.aggregate" in place for place in checker.found)
     assert any("server after round" in place for place in checker.found)
 
 
@@ -447,4 +444,4 @@ def test_the_memory_checker_fires_under_central(truth: Truth) -> None:
     """There the server is trusted with sums, so the checker must find them."""
     checker = MemoryChecker(truth)
     conduct(make_federation(grid_parts([300] * 4, 3)), checker, trust="central")
-    assert any("ServerSession.aggregate" in place for place in checker.found)
+    assert any("RetrySession.aggregate" in place for place in checker.found)

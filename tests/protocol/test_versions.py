@@ -10,19 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from support.messages import (
+    RECORD,
+    Stage,
+    Status,
+    Versions,
+    dump_plan,
+    header_of,
+    own_versions,
+    plan_digest,
+    request_content,
+    stated_versions,
+    version_fields,
+)
 from support.protocol_federation import Federation, Truth, count_readable, grid_parts, make_federation, received_vectors
 from test_dropouts import with_content, with_header
 from test_hostile_server import VICTIM, changed, hostile, small_config
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
-from flwr_dpkmeans.flower.content import RECORD, header_of
 from flwr_dpkmeans.flower.inprocess import Node
-from flwr_dpkmeans.flower.records import Stage, Status, dump_plan, plan_digest, request_content
-from flwr_dpkmeans.flower.versions import Versions, own_versions, stated_versions, version_fields
-from flwr_dpkmeans.node import identity as identity_module
-from flwr_dpkmeans.node.identity import Identity, verify_keys
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import signing as identity_module
+from flwr_dpkmeans.secagg.signing import verify_keys
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)

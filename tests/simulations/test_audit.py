@@ -19,7 +19,7 @@ from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import statement as reporting
 from flwr_dpkmeans.sums import trust as base

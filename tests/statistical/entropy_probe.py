@@ -26,9 +26,9 @@ from flwr_dpkmeans.secagg.keys import (
     seal,
     stream,
 )
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
 from flwr_dpkmeans.secagg.recovery.slots import Slots
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 SEED = 20240607
@@ -48,7 +48,7 @@ def _mask() -> bytes:
 
 
 def _recovery_secrets() -> bytes:
-    return RecoveryState(1, 2, bytes(32), 2, 0, True, b"", Slots(1, 3, 2)).masters
+    return Recover(1, 2, bytes(32), 2, 0, True, b"", slots=Slots(1, 3, 2)).masters
 
 
 DRAWS: dict[str, Callable[[], bytes]] = {

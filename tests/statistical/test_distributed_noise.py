@@ -21,7 +21,7 @@ from scipy import stats
 from support.protocol_federation import make_federation, record_truth
 
 from flwr_dpkmeans.algorithms.server_points import hold_points
-from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -347,12 +347,12 @@ def test_clients_behind_the_mod_send_zeros_under_full_noise(monkeypatch: pytest.
 def test_staying_out_takes_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Amplification holds only while nobody learns the coins: time and failures must not tell them."""
     asked: list[int] = []
-    original = mod_module.ask_statistic
+    original = Wrapped.compute
 
     def counting(*args: Any) -> Any:
         asked.append(args[-1])
         return original(*args)
 
-    monkeypatch.setattr(mod_module, "ask_statistic", counting)
+    monkeypatch.setattr(Wrapped, "compute", counting)
     sampled_federation(monkeypatch, 0.5)
     assert len(asked) == 12 * 6

@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import fastlloyd
-from flwr_dpkmeans.flower import server_run
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums import plan as plan_module
+from flwr_dpkmeans.sums import server as server_run
 from flwr_dpkmeans.sums import statement as reporting
 from flwr_dpkmeans.sums import task
 from flwr_dpkmeans.sums.plan import Plan

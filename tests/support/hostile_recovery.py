@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flwr_dpkmeans.secagg.keys import agree_pair_key
-from flwr_dpkmeans.secagg.messages import SumReply, SumRequest
-from flwr_dpkmeans.secagg.recovery import client, state
+from flwr_dpkmeans.secagg.messages import SumReply, SumRequest, UnmaskReply, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery import recover as client
+from flwr_dpkmeans.secagg.recovery import recover as state
 from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
-from flwr_dpkmeans.secagg.recovery.client import admit, answer, unmask
 from flwr_dpkmeans.secagg.recovery.masks import cohort_of
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskReply, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import piece
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
@@ -62,10 +61,10 @@ class HostileServer:
                 cohort=cohort,
                 group_boxes={peer: box for peer, box in group_boxes.items() if peer in cohort},
             )
-            state = admit(federation.states[node], request, federation.first_round)
+            state = federation.states[node].admit(request, federation.first_round)
             vector = federation.generator.integers(0, 2**64, federation.length, dtype=np.uint64)
-            federation.states[node], self.sent[node] = answer(
-                state, request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
+            federation.states[node], self.sent[node] = state.answer(
+                request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
             )
             self.told[node], self.vectors[node] = cohort, vector
 
@@ -74,7 +73,7 @@ class HostileServer:
         for node, nodes in named.items():
             survivors = tuple(sorted(nodes))
             states = self.federation.states
-            states[node], self.given[node] = unmask(states[node], UnmaskRequest(*self.asked, survivors))
+            states[node], self.given[node] = states[node].unmask(UnmaskRequest(*self.asked, survivors))
             self.named[node] = survivors
 
     # What follows from it.
@@ -84,7 +83,7 @@ class HostileServer:
         return state.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
 
     @property
-    def _any(self) -> RecoveryState:
+    def _any(self) -> Recover:
         return next(iter(self.federation.states.values()))
 
     def neighbours(self, node: int) -> tuple[int, ...]:

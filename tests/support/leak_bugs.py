@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.secagg.keys import digest
-from flwr_dpkmeans.secagg.recovery import client as recovery_client
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums import trust as oblivious
+from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast
+from support.messages import RECORD
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -31,21 +33,21 @@ Words = NDArray[np.uint64]
 
 def _reply_with(patch: pytest.MonkeyPatch, add: Callable[[Any, Any], None], number: Callable[[Any], float]) -> None:
     """Let a client add a number of its own to every masked reply."""
-    honest_fit, honest_content = KMeansClient.fit, mod.reply_content
+    honest_fit, honest_content = KMeansClient.fit, mod.content_of
     last: list[float] = [0.0]
 
     def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
         last[:] = [number(self._points)]
         return honest_fit(self, parameters, config)
 
-    def content(reply: Any) -> Any:
-        made = honest_content(reply)
-        if hasattr(reply, "masked"):
+    def content(packet: Any) -> Any:
+        made = honest_content(packet)
+        if packet.vector is not None:
             add(made, last[0])
         return made
 
     patch.setattr(KMeansClient, "fit", fit)
-    patch.setattr(mod, "reply_content", content)
+    patch.setattr(mod, "content_of", content)
 
 
 def number_of_rows_as_a_metric(patch: pytest.MonkeyPatch) -> None:
@@ -64,21 +66,21 @@ def inertia_in_the_reply(patch: pytest.MonkeyPatch) -> None:
 
 def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
     """For the sake of an early stop; under ``oblivious`` the server knows the noise and subtracts it."""
-    honest, contribute = mod.reply_content, mod._contribute
+    honest, contribute = mod.content_of, Client._contribute
     last: list[float] = []
 
-    def remembering(memory: Any, *args: Any) -> Any:
+    def remembering(self: Client, memory: Any, *args: Any) -> Any:
         last[:] = [] if memory.clusters is None else list(memory.clusters.movements)
-        return contribute(memory, *args)
+        return contribute(self, memory, *args)
 
-    def content(reply: Any) -> Any:
-        made = honest(reply)
+    def content(packet: Any) -> Any:
+        made = honest(packet)
         if last:
             made.config_records[RECORD]["movement"] = last[-1]
         return made
 
-    patch.setattr(mod, "_contribute", remembering)
-    patch.setattr(mod, "reply_content", content)
+    patch.setattr(Client, "_contribute", remembering)
+    patch.setattr(mod, "content_of", content)
 
 
 def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
@@ -165,12 +167,12 @@ def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
 
 def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
     """A client does not remember that it has opened an aggregation."""
-    unmask = recovery_client.unmask
+    unmask = Recover.unmask
 
     def forgetful(state: Any, request: Any) -> Any:
         return state, unmask(state, request)[1]
 
-    patch.setattr(recovery_client, "unmask", forgetful)
+    patch.setattr(Recover, "unmask", forgetful)
 
 
 def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
             thrown[round_index, attempt] = own
         return thrown[round_index, attempt]
 
-    patch.setattr(direct, "takes_part", coin)
+    patch.setattr(client_module, "takes_part", coin)
 
 
 def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -193,8 +195,8 @@ def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
         return bool(generator.random() < plan.config.client_sampling_rate)
 
-    patch.setattr(direct, "takes_part", coin)
+    patch.setattr(client_module, "takes_part", coin)
 
 
 def always_in(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(direct, "takes_part", lambda *_: True)
+    patch.setattr(client_module, "takes_part", lambda *_: True)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flwr_dpkmeans.secagg.client import ClientState, admit, admit_finish, answer, state_tag, unblind
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry, RetrySession
 from flwr_dpkmeans.secagg.ring import FixedPointVector, MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession
 
 FIRST_ROUND = 1
 
@@ -32,14 +31,14 @@ class Federation:
     min_cohort: int = 2
     max_retries: int = 5
     run_id: int = 77
-    states: dict[int, ClientState] = field(default_factory=dict)
+    states: dict[int, Retry] = field(default_factory=dict)
     received: list[tuple[int, SumReply]] = field(default_factory=list)
     noises: list[Ring] = field(default_factory=list)
     release: Release | None = None
 
     def __post_init__(self) -> None:
         for node in self.node_ids:
-            self.states[node] = ClientState(
+            self.states[node] = Retry(
                 run_id=self.run_id,
                 node_id=node,
                 private_key=generate_private_key(),
@@ -49,7 +48,7 @@ class Federation:
                 plan_digest=b"digest of the plan",
             )
         keys = {node: public_key_of(state.private_key) for node, state in self.states.items()}
-        self.server = ServerSession(
+        self.server = RetrySession(
             Roster.of(0, keys),
             min_cohort=self.min_cohort,
             max_retries=self.max_retries,
@@ -77,9 +76,9 @@ class Federation:
 
     def answer(self, node: int, request: SumRequest, vector: Ring, state_digest: bytes = b"state") -> SumReply:
         """Let one client answer, and move it on."""
-        admitted = admit(self.states[node], request, FIRST_ROUND)
-        self.states[node], reply = answer(
-            admitted, request, FixedPointVector(vector), blinded=self.authored, state_digest=state_digest
+        admitted = self.states[node].admit(request, FIRST_ROUND)
+        self.states[node], reply = admitted.answer(
+            request, FixedPointVector(vector), blinded=self.authored, state_digest=state_digest
         )
         return reply
 
@@ -125,14 +124,14 @@ class Federation:
         read = {}
         for node in self.server.roster.node_ids:
             request = FinishRequest(self.release, self.server.take_boxes(node))
-            self.states[node] = admit_finish(self.states[node], request)
-            read[node] = unblind(self.states[node], self.release, blinded=self.authored).values
+            self.states[node] = self.states[node].finish(request)
+            read[node] = self.states[node].unblind(self.release, blinded=self.authored).values
         return read
 
     def final_tags(self, digests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Tags of the clients' last states."""
         return {
-            node: state_tag(self.states[node], self.server.round_index + 1, self.server.attempt, digests[node])
+            node: self.states[node].tag(self.server.round_index + 1, self.server.attempt, digests[node])
             for node in self.server.roster.node_ids
         }
 

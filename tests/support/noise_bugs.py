@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower import mod, server_run
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums import client as mod
+from flwr_dpkmeans.sums import server as server_run
 from flwr_dpkmeans.sums import trust as base
 from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums import trust as distributed
@@ -68,7 +68,7 @@ def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         del purpose
         return SeededNoise(np.random.default_rng(plan.seed))
 
-    for module in (direct, mod, server_run):
+    for module in (mod, server_run):
         patch.setattr(module, "make_noise_source", source)
 
 
@@ -125,18 +125,19 @@ def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
     kept: dict[tuple[int, int, int], Words] = {}
     honest = distributed.Distributed.contribute
     now: list[tuple[int, int, int]] = []
-    noise = mod._noise
+    noise = mod.make_noise_source
 
-    def remembering(plan: Any, context: Any, request: Any) -> Any:
-        now[:] = [(context.run_id, context.node_id, request.round_index)]
-        return noise(plan, context, request)
+    def remembering(plan: Plan, *purpose: Any) -> Any:
+        _, node, index, _ = purpose
+        now[:] = [(plan.run_id, node, index)]
+        return noise(plan, *purpose)
 
     def contribute(self: Any, vector: Any, *args: Any) -> Any:
         given = honest(self, vector, *args)
         share = kept.setdefault(now[0], given.values - vector.values)
         return replace(given, values=vector.values + share)
 
-    patch.setattr(mod, "_noise", remembering)
+    patch.setattr(mod, "make_noise_source", remembering)
     patch.setattr(distributed.Distributed, "contribute", contribute)
 
 

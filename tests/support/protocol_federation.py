@@ -14,10 +14,8 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.content import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
@@ -27,12 +25,16 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Run
+from support.messages import RECORD, VECTOR_RECORD
 
 Words = NDArray[np.uint64]
 GRID = 2.0**16
@@ -167,7 +169,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, answer, read = mod_module.encode, mod_module.answer, mod_module._read
+    encode, read = mod_module.encode, mod_module._accepted
     with_noise = trust_base.draw_noise
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
@@ -175,17 +177,19 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         last[:] = [result.values.copy()]
         return result
 
-    def recording_answer(state: Any, request: Any, vector: Any, **kwargs: Any) -> Any:
-        key = (request.round_index, request.attempt)
-        kept.statistics[key][state.node_id] = last[0]
-        kept.sent[key][state.node_id] = vector.values.copy()
-        return answer(state, request, vector, **kwargs)
+    def recording(answer: Callable[..., Any]) -> Callable[..., Any]:
+        def recording_answer(state: Any, request: Any, vector: Any, **kwargs: Any) -> Any:
+            key = (request.round_index, request.attempt)
+            kept.statistics[key][state.node_id] = last[0]
+            kept.sent[key][state.node_id] = vector.values.copy()
+            return answer(state, request, vector, **kwargs)
 
-    def recording_read(plan: Any, protocol: Any, release: Any) -> Any:
-        released = read(plan, protocol, release)
-        blocks = plan.round_at(release.round_index).blocks
-        flat = np.concatenate([np.ravel(released[block.name]) for block in blocks])
-        kept.released[release.round_index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
+        return recording_answer
+
+    def recording_read(plan: Any, index: int, readable: Any) -> Any:
+        released = read(plan, index, readable)
+        flat = np.concatenate([np.ravel(released[block.name]) for block in plan.round_at(index).blocks])
+        kept.released[index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
         return released
 
     def recording_noise(*args: Any, **kwargs: Any) -> Words:
@@ -194,8 +198,9 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         return noise
 
     monkeypatch.setattr(mod_module, "encode", recording_encode)
-    monkeypatch.setattr(mod_module, "answer", recording_answer)
-    monkeypatch.setattr(mod_module, "_read", recording_read)
+    for party in (Retry, Recover):
+        monkeypatch.setattr(party, "answer", recording(party.answer))
+    monkeypatch.setattr(mod_module, "_accepted", recording_read)
     monkeypatch.setattr(trust_base, "draw_noise", recording_noise)
     return kept
 

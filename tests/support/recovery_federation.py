@@ -10,12 +10,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
-from flwr_dpkmeans.secagg.recovery.client import admit, admit_finish, answer, share_keys, unblind, unmask
-from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply, UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    ShareReply,
+    ShareRequest,
+    SumReply,
+    SumRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.recovery.session import RecoverSession
 from flwr_dpkmeans.secagg.recovery.slots import Slots
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -28,8 +35,8 @@ RUN = 7
 class RecoveryFederation:
     """A run; `gone` never answer again, and whoever falls silent at a stage joins them."""
 
-    states: dict[int, RecoveryState]
-    session: RecoverySession
+    states: dict[int, Recover]
+    session: RecoverSession
     first_round: int
     generator: np.random.Generator
     length: int = 3
@@ -59,11 +66,11 @@ class RecoveryFederation:
         """Clients that have agreed on keys."""
         slots = Slots(*rounds, n_attempts)
         states = {
-            node: RecoveryState(RUN, node, generate_private_key(), min_cohort, max_silent, authored, PLAN, slots)
+            node: Recover(RUN, node, generate_private_key(), min_cohort, max_silent, authored, PLAN, slots=slots)
             for node in range(10, 10 + n_clients)
         }
         roster = Roster.of(0, {node: public_key_of(state.private_key) for node, state in states.items()})
-        session = RecoverySession(
+        session = RecoverSession(
             RUN,
             roster,
             slots,
@@ -80,7 +87,7 @@ class RecoveryFederation:
         request = ShareRequest(self.session.sharers)
         for node, state in self.states.items():
             if node not in self.gone:
-                self.states[node], reply = share_keys(state, request)
+                self.states[node], reply = state.share(request)
                 self.session.receive_shares(node, reply)
                 self.shared[node] = reply
         self.session.close_shares()
@@ -108,10 +115,10 @@ class RecoveryFederation:
             if node in self.gone:
                 continue
             request = self.request_for(node, repeated=repeated)
-            state = admit(self.states[node], request, self.first_round)
+            state = self.states[node].admit(request, self.first_round)
             vector = self.generator.integers(0, 2**64, self.length, dtype=np.uint64)
-            self.states[node], replies[node] = answer(
-                state, request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
+            self.states[node], replies[node] = state.answer(
+                request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
             )
             everything[node] = vector
             if node not in silent:
@@ -130,7 +137,7 @@ class RecoveryFederation:
             if node in silent or node in self.gone:
                 continue
             request = UnmaskRequest(*asked, session.survivors)
-            self.states[node], replies[node] = unmask(self.states[node], request)
+            self.states[node], replies[node] = self.states[node].unmask(request)
             session.receive_unmask(node, replies[node])
         self.gone |= set(silent)
 
@@ -165,5 +172,5 @@ class RecoveryFederation:
     def read(self, node: int, *, blinded: bool) -> Words:
         """What one client reads of the last release."""
         assert self.release is not None
-        finished = admit_finish(self.states[node], FinishRequest(self.release))
-        return unblind(finished, self.release, blinded=blinded).values
+        finished = self.states[node].finish(FinishRequest(self.release))
+        return finished.unblind(self.release, blinded=blinded).values

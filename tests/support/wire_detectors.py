@@ -17,10 +17,10 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower import mod
-from flwr_dpkmeans.flower.content import RECORD
-from flwr_dpkmeans.secagg import client as secagg_client
+from flwr_dpkmeans.secagg import retry as secagg_client
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
+from support.messages import RECORD
 from support.protocol_federation import (
     Federation,
     count_readable,
@@ -67,7 +67,7 @@ def federation_run(
 def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
     """Keys of the streams that clients add to their vectors: (node, (round, attempt), key)."""
     used: list[tuple[int, tuple[int, int], bytes]] = []
-    honest, answer = secagg_client.stream, mod.answer
+    honest, answer = secagg_client.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
     def recorded(key: bytes, length: int) -> Words:
@@ -83,7 +83,7 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secagg_client, "stream", recorded)
-        patch.setattr(mod, "answer", answering)
+        patch.setattr(Retry, "answer", answering)
         yield used
 
 

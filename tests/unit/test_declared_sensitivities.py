@@ -57,7 +57,7 @@ def in_box(plan: Plan, points: Array) -> Array:
 def checked(one: Seen, blocks: Sequence[Block]) -> dict[str, float]:
     def statistic(points: Array) -> Sequence[Array]:
         if isinstance(one.state, Found):
-            return preliminary_statistic(one.plan, one.round_index, points, one.state.ranges)
+            return preliminary_statistic(one.plan, one.round_index, points, one.state)
         return build_algorithm(one.plan).rounds[one.round_index - 1].arrays_of(points, one.state)
 
     return check_sensitivity(blocks, statistic, WIDTH, n_tables=1)

@@ -15,7 +15,6 @@ from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import parse_run
@@ -41,6 +40,7 @@ from flwr_dpkmeans.sums.trust import (
     with_noise,
 )
 from flwr_dpkmeans.sums.verify import require_plausible, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
 BALLOT = "one row casts one ballot"
@@ -217,7 +217,7 @@ def test_what_cannot_say_why_it_is_private_is_refused_before_anything_is_sent(
     engine: str, values: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
-    monkeypatch.setattr("flwr_dpkmeans.flower.mod.charge", lambda *args: sent.append(args))
+    monkeypatch.setattr("flwr_dpkmeans.node.guard.NodeGuard.charge", lambda *args: sent.append(args))
     with pytest.raises(PlanError, match=sentence):
         estimator(engine=engine, **values).fit(parts())
     assert not sent

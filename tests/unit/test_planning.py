@@ -18,7 +18,6 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError,
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -31,6 +30,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Run, ServerFacts
 from flwr_dpkmeans.sums.verify import require_successor, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225

@@ -17,11 +17,11 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_dpkmeans import FastLloyd, GLloyd, KMeansClient, Lloyd, SuLloyd, client_app, secure_aggregation_mod
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.records import dump_plan
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.wire import dump_plan
 
 N_CLIENTS = 4
 

@@ -14,7 +14,6 @@ from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preli
 from flwr_dpkmeans.algorithms.server_starts import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower.records import dump_plan, load_plan
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -27,6 +26,7 @@ from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS, Found, ServerFacts, register
 from flwr_dpkmeans.sums.verify import require_successor, require_widened, verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
 COUNTING = "counting_packing"
@@ -222,7 +222,7 @@ def test_a_client_counts_no_more_rows_than_are_declared(counting: str) -> None:
     assert (block.name, block.sensitivity.bound, block.sensitivity.unit.value) == ("count", 50.0, "client")
     assert block.noise_scale == pytest.approx(50.0 * block.noise_multiplier)
     for rows, counted in ((0, 0.0), (7, 7.0), (50, 50.0), (51, 50.0), (9000, 50.0)):
-        assert preliminary_statistic(plan, 0, np.zeros((rows, 2)), None)[0].tolist() == [counted]
+        assert preliminary_statistic(plan, 0, np.zeros((rows, 2)), Found())[0].tolist() == [counted]
     final = plan_of(algorithm=counting, unit="client", private_bounds=False, counted=200)
     assert final.is_final
     assert final.n_examples == 200
@@ -260,7 +260,7 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(counting: str, unit: 
     plan = plan_of(3, algorithm=counting, unit=unit, examples_per_client=4, trust="distributed")
     generator = np.random.default_rng(2)
     table = generator.normal(0.0, 40.0, (12, 3))
-    coarse = Ranges((-64.0, -128.0, 0.0), (64.0, 128.0, 8.0))
+    coarse = Found(box=((-64.0, -128.0, 0.0), (64.0, 128.0, 8.0)))
     for index in (-1, 0):
         whole = preliminary_statistic(plan, index, table, coarse)
         for row in range(len(table)):
@@ -275,7 +275,7 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(counting: str, unit: 
 
 def test_ranges_before_magnitudes_are_refused() -> None:
     with pytest.raises(ProtocolError, match="before the magnitudes"):
-        preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), None)
+        preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), Found())
 
 
 def test_releases_lead_to_the_final_plan() -> None:
@@ -283,7 +283,7 @@ def test_releases_lead_to_the_final_plan() -> None:
     points = np.random.default_rng(4).uniform((-3.0, 10.0), (5.0, 60.0), (20_000, 2))
     found = Found()
     for index in (-1, 0):
-        exact = preliminary_statistic(plan, index, points, found.ranges)
+        exact = preliminary_statistic(plan, index, points, found)
         found = take_preliminary(plan, index, released(plan, index, *exact), found)
     assert found.n_examples == 20_000
     assert found.unclear == ()
@@ -317,7 +317,7 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
 
 
 def test_found_numbers_have_a_digest() -> None:
-    ranges = Ranges((0.0,), (1.0,))
+    ranges = ((0.0,), (1.0,))
     assert Found(3, ranges).digest() == Found(3, ranges, (0,)).digest()
     assert len({Found(3, ranges).digest(), Found(4, ranges).digest(), Found(3).digest(), Found().digest()}) == 4
 

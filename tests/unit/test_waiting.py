@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.waiting import wait_for_nodes
+from flwr_dpkmeans.flower.exchange import wait_for_nodes
 
 
 class World:

@@ -8,9 +8,10 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from flwr_dpkmeans.flower import pace, waves
+from flwr_dpkmeans.flower import exchange as pace
+from flwr_dpkmeans.flower import exchange as waves
+from flwr_dpkmeans.flower.exchange import send_in_waves
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, InProcessGrid, Node
-from flwr_dpkmeans.flower.waves import send_in_waves
 
 
 class SlowGrid(InProcessGrid):

@@ -14,9 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from flwr_dpkmeans.secagg import client, keys
-from flwr_dpkmeans.secagg.client import ClientState
+from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import retry as client
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -53,12 +54,12 @@ def _ring(values: tuple[int, ...]) -> np.ndarray:
     return np.array(values, dtype=np.uint64)
 
 
-def _states() -> dict[int, ClientState]:
-    return {node: ClientState(RUN_ID, node, fixed_key("private", node), 2, 0, True, PLAN_DIGEST) for node in NODE_IDS}
+def _states() -> dict[int, Retry]:
+    return {node: Retry(RUN_ID, node, fixed_key("private", node), 2, 0, True, PLAN_DIGEST) for node in NODE_IDS}
 
 
 def _attempt(
-    states: dict[int, ClientState],
+    states: dict[int, Retry],
     roster: Roster,
     round_index: int,
     fresh: bool,
@@ -73,9 +74,9 @@ def _attempt(
         request = SumRequest(round_index, roster.attempt, roster if fresh else None, release, boxes.get(node, {}))
         group_key = fixed_key("group", node, roster.attempt)
         with mock.patch.object(client, "generate_group_key", lambda key=group_key: key):
-            admitted = client.admit(states[node], request, 1)
-        states[node], reply = client.answer(
-            admitted, request, FixedPointVector(_ring(VECTORS[node])), blinded=True, state_digest=STATE_DIGEST
+            admitted = states[node].admit(request, 1)
+        states[node], reply = admitted.answer(
+            request, FixedPointVector(_ring(VECTORS[node])), blinded=True, state_digest=STATE_DIGEST
         )
         total += reply.masked.values
         for recipient, box in reply.boxes.items():
@@ -105,10 +106,10 @@ def _run() -> dict[str, Any]:
         attempts.append(record)
     read = {}
     for node in second.node_ids:
-        state = client.admit_finish(states[node], FinishRequest(release, boxes[node]))
+        state = states[node].finish(FinishRequest(release, boxes[node]))
         read[str(node)] = {
-            "values": client.unblind(state, release, blinded=True).values.tolist(),
-            "tag": client.state_tag(state, 3, 1, STATE_DIGEST).hex(),
+            "values": state.unblind(release, blinded=True).values.tolist(),
+            "tag": state.tag(3, 1, STATE_DIGEST).hex(),
         }
     rosters = [
         {

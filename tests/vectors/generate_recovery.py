@@ -16,12 +16,10 @@ from unittest import mock
 import numpy as np
 
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.recovery import client
-from flwr_dpkmeans.secagg.recovery.messages import ShareRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.recovery.session import RecoverSession
 from flwr_dpkmeans.secagg.recovery.slots import Slots
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -68,33 +66,33 @@ def build() -> dict[str, Any]:
     for node in NODE_IDS:
         masters = fixed_key("self", node) + fixed_key("private", node)
         private = fixed_key("run", node)
-        states[node] = RecoveryState(RUN_ID, node, private, 2, MAX_SILENT, True, PLAN_DIGEST, slots, masters)
+        states[node] = Recover(RUN_ID, node, private, 2, MAX_SILENT, True, PLAN_DIGEST, slots=slots, masters=masters)
     roster = Roster.of(0, {node: keys.public_key_of(state.private_key) for node, state in states.items()})
     options = {"min_cohort": 2, "max_retries": 1, "max_silent": MAX_SILENT, "authored": True}
-    session = RecoverySession(RUN_ID, roster, slots, **options)
+    session = RecoverSession(RUN_ID, roster, slots, **options)
     shared, masked, given = {}, {}, {}
     with mock.patch.object(keys.os, "urandom", entropy()):
         for node in NODE_IDS:
-            states[node], shared[node] = client.share_keys(states[node], ShareRequest(roster))
+            states[node], shared[node] = states[node].share(ShareRequest(roster))
             session.receive_shares(node, shared[node])
         session.close_shares()
         session.open_round(SLOTS[0], LENGTH)
         for node in NODE_IDS:
             boxes, group_boxes = session.take_boxes(node)
             request = SumRequest(SLOTS[0], 0, boxes=boxes, group_boxes=group_boxes, cohort=NODE_IDS)
-            admitted = client.admit(states[node], request, SLOTS[0])
-            states[node], masked[node] = client.answer(
-                admitted, request, FixedPointVector(vector_of(node)), blinded=True, state_digest=STATE_DIGEST
+            admitted = states[node].admit(request, SLOTS[0])
+            states[node], masked[node] = admitted.answer(
+                request, FixedPointVector(vector_of(node)), blinded=True, state_digest=STATE_DIGEST
             )
             if node != LATE:
                 session.receive(node, masked[node])
         session.close_vectors()
         for node in session.survivors:
-            states[node], given[node] = client.unmask(states[node], UnmaskRequest(SLOTS[0], 0, session.survivors))
+            states[node], given[node] = states[node].unmask(UnmaskRequest(SLOTS[0], 0, session.survivors))
             session.receive_unmask(node, given[node])
         values = session.recover(PLAN_DIGEST, blinded=True).values
     release = Release(SLOTS[0], 0, values)
-    state = client.admit_finish(states[3], FinishRequest(release))
+    state = states[3].finish(FinishRequest(release))
     return {
         "protocol_version": keys.PROTOCOL_VERSION,
         "run_id": RUN_ID,
@@ -123,8 +121,8 @@ def build() -> dict[str, Any]:
             for node in NODE_IDS
         },
         "recovered": values.tolist(),
-        "read": client.unblind(state, release, blinded=True).values.tolist(),
-        "last_tag": client.state_tag(state, SLOTS[0] + 1, 0, STATE_DIGEST).hex(),
+        "read": state.unblind(release, blinded=True).values.tolist(),
+        "last_tag": state.tag(SLOTS[0] + 1, 0, STATE_DIGEST).hex(),
     }
 
 

@@ -27,9 +27,9 @@ from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
 from flwr_dpkmeans.secagg.recovery.slots import Slots
-from flwr_dpkmeans.secagg.recovery.state import RecoveryState
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,7 +47,7 @@ PUBLIC = {
     ("baselines/pooled.py", "optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
-    ("flower/records.py", "terms_digest"): "leaves the seed out of what is compared",
+    ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
     ("baselines/central.py", "_max_cover"): "a random projection, which protects nothing",
     ("data/mixtures.py", "MixtureClients.means"): "data of a simulation",
     ("data/mixtures.py", "MixtureClients.server_points"): "data of a simulation",
@@ -78,7 +78,7 @@ ENTROPY = {
     ("secagg/keys.py", "seal"): {"os.urandom"},
     ("secagg/recovery/client.py", "_give"): {"os.urandom"},
     ("secagg/recovery/shamir.py", "share"): {"os.urandom"},
-    ("secagg/recovery/state.py", "RecoveryState"): {"os.urandom"},
+    ("secagg/recovery/state.py", "Recover"): {"os.urandom"},
 }
 """Calls of the system's entropy; OpenDP's own are the noise. `baselines.selection.byte_source` hands one on."""
 Place = tuple[str, str]
@@ -283,7 +283,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         "group key": generate_group_key,
         "nonce": lambda: seal(bytes(32), b"", b""),
         "coefficients": lambda: share(bytes(16), 3, 2)[0],
-        "masters": lambda: RecoveryState(1, 2, bytes(32), 2, 0, True, b"", Slots(1, 3, 2)).masters,
+        "masters": lambda: Recover(1, 2, bytes(32), 2, 0, True, b"", slots=Slots(1, 3, 2)).masters,
         "identity": lambda: Identity.generate().private_key,
         "coins": lambda: [takes_part(plan_of(), 2, index, 0) for index in range(1, 129)],
         "noise": lambda: SecureNoise().discrete_gaussian(1e12, 4).tolist(),

@@ -12,10 +12,10 @@ import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
-from flwr_dpkmeans.secagg import client
-from flwr_dpkmeans.secagg.client import Phase, admit, admit_finish, answer, state_tag, unblind
+from flwr_dpkmeans.secagg import retry as client
 from flwr_dpkmeans.secagg.keys import derive_key, digest, generate_private_key, keyed_tag, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
+from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -79,8 +79,8 @@ def test_rounds_that_are_not_blinded_work_in_an_authored_run() -> None:
     sums = np.zeros(2, dtype=np.uint64)
     for node in NODES:
         request = SumRequest(0, 0, federation.server.roster)
-        admitted = admit(federation.states[node], request, 0)
-        _, reply = answer(admitted, request, FixedPointVector(vectors[node]), blinded=False, state_digest=b"")
+        admitted = federation.states[node].admit(request, 0)
+        _, reply = admitted.answer(request, FixedPointVector(vectors[node]), blinded=False, state_digest=b"")
         sums += reply.masked.values
     assert sums.tolist() == total(vectors).tolist()
 
@@ -234,54 +234,54 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time() -> None:
 def test_the_last_message_is_taken_once_and_only_for_the_last_answer() -> None:
     federation = Federation(NODES)
     with pytest.raises(ProtocolError, match="late, replayed or of another run"):
-        admit_finish(federation.states[3], FinishRequest(Release(-1, -1, NOISE)))
+        federation.states[3].finish(FinishRequest(Release(-1, -1, NOISE)))
     federation.run_round(1, plain_vectors(), NOISE)
     boxes = federation.server.take_boxes(3)
     assert federation.release is not None
     for round_index, attempt in ((0, 0), (2, 0), (1, 1)):
         with pytest.raises(ProtocolError, match="late, replayed or of another run"):
-            admit_finish(federation.states[3], FinishRequest(Release(round_index, attempt, NOISE), boxes))
+            federation.states[3].finish(FinishRequest(Release(round_index, attempt, NOISE), boxes))
     with pytest.raises(ProtocolError, match="the authors of attempt 0 are"):
-        admit_finish(federation.states[3], FinishRequest(federation.release))
-    finished = admit_finish(federation.states[3], FinishRequest(federation.release, boxes))
+        federation.states[3].finish(FinishRequest(federation.release))
+    finished = federation.states[3].finish(FinishRequest(federation.release, boxes))
     with pytest.raises(ProtocolError, match="late, replayed or of another run"):
-        admit_finish(finished, FinishRequest(federation.release))
+        finished.finish(FinishRequest(federation.release))
     with pytest.raises(ProtocolError, match="is finished with"):
-        admit(finished, SumRequest(2, 0, release=federation.release), FIRST_ROUND)
+        finished.admit(SumRequest(2, 0, release=federation.release), FIRST_ROUND)
 
 
 def test_only_an_admitted_request_is_answered_and_only_once() -> None:
     federation = Federation(NODES)
     request = requested(federation, 3)
     vector = FixedPointVector(ring(1, 2))
-    admitted = admit(federation.states[3], request, FIRST_ROUND)
+    admitted = federation.states[3].admit(request, FIRST_ROUND)
 
-    def refused_answer(state: client.ClientState, asked: SumRequest) -> None:
+    def refused_answer(state: client.Retry, asked: SumRequest) -> None:
         with pytest.raises(ProtocolError, match="is not open for an answer"):
-            answer(state, asked, vector, blinded=True, state_digest=b"")
+            state.answer(asked, vector, blinded=True, state_digest=b"")
 
     refused_answer(federation.states[3], request)
     refused_answer(admitted, replace(request, round_index=2))
     refused_answer(admitted, replace(request, attempt=1))
     with pytest.raises(ProtocolError, match="replayed, late"):
-        admit(admitted, request, FIRST_ROUND)
-    answered, _ = answer(admitted, request, vector, blinded=True, state_digest=b"")
+        admitted.admit(request, FIRST_ROUND)
+    answered, _ = admitted.answer(request, vector, blinded=True, state_digest=b"")
     refused_answer(answered, request)
 
 
 def test_blinding_that_cannot_be_is_refused() -> None:
     federation = Federation(NODES, authored=False)
     request = requested(federation, 3)
-    admitted = admit(federation.states[3], request, FIRST_ROUND)
+    admitted = federation.states[3].admit(request, FIRST_ROUND)
     with pytest.raises(ProtocolError, match="no key authors"):
-        answer(admitted, request, FixedPointVector(ring(1, 2)), blinded=True, state_digest=b"")
+        admitted.answer(request, FixedPointVector(ring(1, 2)), blinded=True, state_digest=b"")
     with pytest.raises(ProtocolError, match="group keys are not at hand"):
-        unblind(admitted, Release(1, 0, NOISE), blinded=True)
+        admitted.unblind(Release(1, 0, NOISE), blinded=True)
     authored = Federation(NODES)
     authored.run_round(1, plain_vectors(), NOISE)
     authored.read_release()
     with pytest.raises(ProtocolError, match="group keys are not at hand"):
-        unblind(authored.states[3], Release(1, 1, NOISE), blinded=True)
+        authored.states[3].unblind(Release(1, 1, NOISE), blinded=True)
 
 
 def test_no_roster_before_the_first_request() -> None:
@@ -313,15 +313,15 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
     federation.close(NOISE)
     mine = {author: boxes[author][3] for author in NODES if author != 3}
     state = federation.states[3]
-    assert [author for author, _ in client.take_boxes(state, mine).group_keys] == list(NODES)
+    assert [author for author, _ in client._take_boxes(state, mine).group_keys] == list(NODES)
     # Every author's box for another recipient, and what this client sealed itself.
     for author in mine:
         for recipient, box in boxes[author].items():
             if recipient != 3:
                 with pytest.raises(ProtocolError, match="does not open"):
-                    client.take_boxes(state, mine | {author: box})
+                    client._take_boxes(state, mine | {author: box})
         with pytest.raises(ProtocolError, match="does not open"):
-            client.take_boxes(state, mine | {author: boxes[3][author]})
+            client._take_boxes(state, mine | {author: boxes[3][author]})
     roster = federation.server.roster
     elsewhere = {
         "run": replace(state, run_id=state.run_id + 1),
@@ -337,7 +337,7 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
             authors = [author for author in other.cohort.authors(0) if author != 3]
             given = {author: mine.get(author, b"") for author in authors}
         with pytest.raises(ProtocolError, match="does not open"):
-            client.take_boxes(other, given)
+            client._take_boxes(other, given)
 
 
 def test_boxes_of_a_replaced_attempt_are_refused() -> None:
@@ -467,7 +467,7 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
     vectors = plain_vectors(nodes)
     rosters = dict.fromkeys(nodes, federation.server.roster)
     if part == "plan":
-        federation.states[8] = federation.states[8].with_plan(b"another plan")
+        federation.states[8] = federation.states[8].with_plan(b"another plan", 3)
     elif part == "run":
         federation.states[8] = replace(federation.states[8], run_id=78)
     elif part == "node":
@@ -507,7 +507,7 @@ def test_tags_are_keyed_and_bound_to_run_round_attempt_and_state() -> None:
         federation.run_round(1, plain_vectors(), NOISE)
         federation.read_release()
     state, other = (federation.states[3] for federation in federations)
-    tag = state_tag(state, 2, 0, b"state")
+    tag = state.tag(2, 0, b"state")
     assert len(tag) == 32
     # What a server could compute from a guess of the state and all that is public.
     public = [b"", b"digest of the plan", state.cohort.digest, public_key_of(state.private_key)]
@@ -516,11 +516,11 @@ def test_tags_are_keyed_and_bound_to_run_round_attempt_and_state() -> None:
     guesses += [keyed_tag(key, 77, 2, 0, b"state") for key in public]
     assert tag not in guesses
     different = [
-        state_tag(other, 2, 0, b"state"),
-        state_tag(replace(state, run_id=78), 2, 0, b"state"),
-        state_tag(state, 3, 0, b"state"),
-        state_tag(state, 2, 1, b"state"),
-        state_tag(state, 2, 0, b"State"),
+        other.tag(2, 0, b"state"),
+        replace(state, run_id=78).tag(2, 0, b"state"),
+        state.tag(3, 0, b"state"),
+        state.tag(2, 1, b"state"),
+        state.tag(2, 0, b"State"),
     ]
     assert len({tag, *different}) == 6
 
@@ -530,7 +530,7 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
     federation.run_round(1, plain_vectors(), NOISE)
     node = next(node for node in NODES if node not in federation.server.roster.authors(1))
     boxes = federation.server.take_boxes(node)
-    state = client.take_boxes(federation.states[node], boxes)
+    state = client._take_boxes(federation.states[node], boxes)
     keys = [key for _, key in state.group_keys]
     assert len(keys) == 3
     context = (state.run_id, state.cohort.digest)

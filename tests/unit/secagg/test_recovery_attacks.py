@@ -13,11 +13,11 @@ from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.secagg.keys import derive_key
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.recovery import client, server, state
-from flwr_dpkmeans.secagg.recovery.client import admit, admit_finish, unmask
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery import recover as client
+from flwr_dpkmeans.secagg.recovery import recover as state
+from flwr_dpkmeans.secagg.recovery import session as server
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.recovery.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 
 
@@ -38,13 +38,13 @@ def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
 def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The textbook protocol, run again with the same keys."""
 
-    def seed(master: bytes, purpose: str, state: client.RecoveryState) -> bytes:
+    def seed(master: bytes, purpose: str, state: client.Recover) -> bytes:
         return derive_key(master, purpose, state.run_id, state.node_id, 0)
 
     def same(self: Slots, master: bytes, purpose: str, run_id: int, node_id: int) -> list[bytes]:
         return [derive_key(master, purpose, run_id, node_id, 0)] * self.number
 
-    def own(state: client.RecoveryState, place: int) -> tuple[bytes, bytes]:
+    def own(state: client.Recover, place: int) -> tuple[bytes, bytes]:
         masters = state.masters[:32], state.masters[32:]
         return seed(masters[0], "self seed", state), seed(masters[1], "private key", state)
 
@@ -80,10 +80,10 @@ def test_one_client_is_not_told_two_fates() -> None:
     federation.send()
     everybody = tuple(federation.states)
     first = UnmaskRequest(1, 0, everybody)
-    state, _ = unmask(federation.states[10], first)
+    state, _ = federation.states[10].unmask(first)
     for survivors in (everybody, without(everybody, [12])):
         with pytest.raises(ProtocolError, match="replayed, late or out of order"):
-            unmask(state, UnmaskRequest(1, 0, survivors))
+            state.unmask(UnmaskRequest(1, 0, survivors))
 
 
 @pytest.mark.parametrize(("weakened", "tickets"), [(True, True), (True, False), (False, True), (False, False)])
@@ -309,7 +309,7 @@ def test_survivors_below_the_minimum_are_refused(n_left: int) -> None:
     federation.send()
     before = federation.states[10]
     with pytest.raises(ProtocolError, match=r"at least 7 of 8 are needed|not in the survivors"):
-        unmask(before, UnmaskRequest(1, 0, tuple(federation.states)[:n_left]))
+        before.unmask(UnmaskRequest(1, 0, tuple(federation.states)[:n_left]))
 
 
 @pytest.mark.parametrize("n_left", [1, 2, 6])
@@ -319,7 +319,7 @@ def test_a_cohort_below_the_minimum_is_refused(n_left: int) -> None:
     federation.session.open_round(1, 3)
     request = replace(federation.request_for(10), cohort=tuple(federation.states)[:n_left])
     with pytest.raises(ProtocolError, match="at least 7 of 8 are needed"):
-        admit(federation.states[10], request, 1)
+        federation.states[10].admit(request, 1)
 
 
 def test_the_minimum_cohort_counts_more_than_the_silent() -> None:
@@ -328,7 +328,7 @@ def test_the_minimum_cohort_counts_more_than_the_silent() -> None:
     federation.session.open_round(1, 3)
     federation.send()
     with pytest.raises(ProtocolError, match="has 8 clients, but at least 9 of 10"):
-        unmask(federation.states[10], UnmaskRequest(1, 0, tuple(federation.states)[:8]))
+        federation.states[10].unmask(UnmaskRequest(1, 0, tuple(federation.states)[:8]))
     for node in (18, 19):
         del federation.session._tags[node]
     with pytest.raises(CohortError, match="8 of 10 clients answered round 1"):
@@ -461,10 +461,10 @@ def test_a_client_that_comes_back_changes_nothing_and_learns_nothing() -> None:
     state = federation.states[12]
     for request in (SumRequest(3, 0, release=federation.release, cohort=left), SumRequest(2, 1, cohort=left)):
         with pytest.raises(ProtocolError, match=r"replayed, late|not in the cohort"):
-            admit(state, request, 1)
+            state.admit(request, 1)
     with pytest.raises(ProtocolError, match="not in the survivors"):
-        unmask(state, UnmaskRequest(2, 0, left))
+        state.unmask(UnmaskRequest(2, 0, left))
     with pytest.raises(ProtocolError, match="late, replayed or of another run"):
-        admit_finish(state, FinishRequest(Release(2, 0, values)))
+        state.finish(FinishRequest(Release(2, 0, values)))
     federation.round(3, blinded=True)
     assert federation.read(10, blinded=True).tolist() == federation.truth().tolist()

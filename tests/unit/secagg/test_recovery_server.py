@@ -11,15 +11,13 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
-from flwr_dpkmeans.secagg.messages import Release, SumReply
-from flwr_dpkmeans.secagg.recovery.client import share_keys
-from flwr_dpkmeans.secagg.recovery.messages import ShareReply, ShareRequest, UnmaskReply
-from flwr_dpkmeans.secagg.recovery.server import RecoverySession
+from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, SumReply, UnmaskReply
+from flwr_dpkmeans.secagg.recovery.session import RecoverSession
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import MaskedVector
 
 
-def contents(session: RecoverySession) -> dict[str, object]:
+def contents(session: RecoverSession) -> dict[str, object]:
     """Everything that a session remembers, for comparison."""
     plain = {}
     for name, value in vars(session).items():
@@ -29,7 +27,7 @@ def contents(session: RecoverySession) -> dict[str, object]:
     return plain
 
 
-def discarded(session: RecoverySession, call: Callable[[], None], sentence: str) -> None:
+def discarded(session: RecoverSession, call: Callable[[], None], sentence: str) -> None:
     """The reply is refused in a sentence, and the session is as it was."""
     before = contents(session)
     with pytest.raises(ProtocolError, match=sentence):
@@ -65,7 +63,7 @@ BAD_SHARES: dict[str, Callable[[ShareReply], ShareReply]] = {
 def test_malformed_key_shares_are_discarded(case: str) -> None:
     federation = RecoveryFederation.make(8)
     session = federation.session
-    _, reply = share_keys(federation.states[10], ShareRequest(session.sharers))
+    _, reply = federation.states[10].share(ShareRequest(session.sharers))
     discarded(session, lambda: session.receive_shares(10, BAD_SHARES[case](reply)), "shared 7 boxes|shared 0|shared 8")
     session.receive_shares(10, reply)
 
@@ -74,7 +72,7 @@ def test_group_boxes_are_due_from_authors_only() -> None:
     federation = RecoveryFederation.make(8, authored=True)
     session = federation.session
     for node, state in federation.states.items():
-        _, reply = share_keys(state, ShareRequest(session.sharers))
+        _, reply = state.share(ShareRequest(session.sharers))
         assert bool(reply.group_boxes) is (node in session.sharers.authors(1))
         for changed in ({}, {99: bytes(60)}, dict.fromkeys(without(federation.states, [node]), bytes(61))):
             if dict(reply.group_boxes) != changed:
@@ -86,7 +84,7 @@ def test_group_boxes_are_due_from_authors_only() -> None:
 def test_key_shares_are_taken_once_and_not_late() -> None:
     federation = RecoveryFederation.make(8)
     session = federation.session
-    replies = {n: share_keys(state, ShareRequest(session.sharers))[1] for n, state in federation.states.items()}
+    replies = {n: state.share(ShareRequest(session.sharers))[1] for n, state in federation.states.items()}
     for node in without(replies, [17]):
         session.receive_shares(node, replies[node])
         discarded(session, lambda node=node: session.receive_shares(node, replies[node]), "unasked or twice")
@@ -324,9 +322,9 @@ def test_a_session_needs_enough_clients_and_room() -> None:
     roster = RecoveryFederation.make(8).session.sharers
     options = {"min_cohort": 2, "max_retries": 1, "max_silent": 1, "authored": False}
     with pytest.raises(CohortError, match="8 clients take part, but at least 9"):
-        RecoverySession(RUN, roster, Slots(1, 1, 1), **{**options, "min_cohort": 9})
+        RecoverSession(RUN, roster, Slots(1, 1, 1), **{**options, "min_cohort": 9})
     with pytest.raises(PlanError, match="max_silent is 3 of 8"):
-        RecoverySession(RUN, roster, Slots(1, 1, 1), **{**options, "max_silent": 3})
+        RecoverSession(RUN, roster, Slots(1, 1, 1), **{**options, "max_silent": 3})
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import pytest
 from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import client
+from flwr_dpkmeans.secagg import retry as client
 from flwr_dpkmeans.secagg.keys import derive_key, digest, stream
 from flwr_dpkmeans.secagg.messages import SumReply
+from flwr_dpkmeans.secagg.retry import RetrySession, require_equal_tags
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.server import ServerSession, require_equal_tags
 
 NODES = (3, 8, 11, 20)
 NOISE = ring(-4242)
@@ -40,7 +40,7 @@ def open_round(**settings: Any) -> tuple[Federation, dict[int, SumReply]]:
     return federation, replies
 
 
-def snapshot(server: ServerSession) -> tuple[Any, ...]:
+def snapshot(server: RetrySession) -> tuple[Any, ...]:
     """Everything a session remembers."""
     fields = vars(server)
     return tuple(dict(value) if isinstance(value, dict) else value for _, value in sorted(fields.items()))
@@ -174,7 +174,7 @@ def test_a_retry_leaves_no_old_boxes_and_asks_with_a_new_roster() -> None:
     assert not federation.server.expects_roster()
     federation.open(2, 1)
     # Boxes of attempt 0 that were never relayed, because the round is opened again at once.
-    federation.server._replies = {node: replies[node] for node in NODES if node != 8}
+    federation.server._tags = {node: replies[node].tag for node in NODES if node != 8}
     federation.server.retry()
     assert federation.server.attempt == 1
     assert federation.server.roster.node_ids == (3, 11, 20)

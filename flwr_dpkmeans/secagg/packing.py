@@ -8,10 +8,10 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.node.identity import IDENTITY_BYTES, SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import IDENTITY_BYTES, SIGNATURE_BYTES
 
 MAX_BOXES = 100_000
 """Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""

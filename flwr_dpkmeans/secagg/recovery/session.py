@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from flwr_dpkmeans.errors import CohortError, LocalMisuseError, ProtocolError
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_key, digest, public_key_of
-from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
+from flwr_dpkmeans.secagg.messages import (
+    NO_ROUND,
+    FinishRequest,
+    Release,
+    Request,
+    ShareReply,
+    ShareRequest,
+    Silence,
+    Stage,
+    SumReply,
+    SumRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES, combine, unlock
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask
-from flwr_dpkmeans.secagg.recovery.messages import ShareReply, UnmaskReply
+from flwr_dpkmeans.secagg.recovery.recover import LEAST_AUTHORS, least_survivors
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
 from flwr_dpkmeans.secagg.recovery.slots import Slots, piece
-from flwr_dpkmeans.secagg.recovery.state import LEAST_AUTHORS, least_survivors
+from flwr_dpkmeans.secagg.retry import TAG_BYTES, require_equal_tags, require_words
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
-from flwr_dpkmeans.secagg.server import TAG_BYTES, require_equal_tags, require_words
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
 
 
-class RecoverySession:
+class RecoverSession:
     """One run of the aggregation protocol with recoverable sums, as the server sees it.
 
     Parameters
@@ -35,8 +49,8 @@ class RecoverySession:
         Those that agreed to the plan.
     slots : Slots
         The aggregations that keys are shared for.
-    min_cohort, max_retries, max_silent, authored
-        As in `flwr_dpkmeans.secagg.server.ServerSession`.
+    min_cohort, max_retries, max_silent, authored, credentials
+        As in `flwr_dpkmeans.secagg.retry.RetrySession`.
 
     Raises
     ------
@@ -56,7 +70,10 @@ class RecoverySession:
         max_retries: int,
         max_silent: int,
         authored: bool,
+        credentials: Mapping[int, Credential] | None = None,
     ) -> None:
+        self._credentials = credentials or {}
+        self._signatures: dict[int, bytes] = {}
         self.sharers = roster
         self.roster = roster
         self.round_index = NO_ROUND
@@ -231,6 +248,77 @@ class RecoverySession:
         self._open = False
         self.roster = cohort_of(self.sharers, self.attempt, tuple(sorted(self._unmasked)))
         return AggregateVector(total, blinded)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Who is asked next."""
+        return self.survivors if self.is_unmasking else self.roster.node_ids
+
+    @property
+    def due(self) -> Stage:
+        """What is asked for next: key shares once, then vectors and what takes their masks away in turn."""
+        if self._sharing:
+            return Stage.SHARE
+        return Stage.UNMASK if self.is_unmasking else Stage.SUM
+
+    def request(self, node_id: int, release: Release | None, state: bytes) -> Request:
+        """What one client is asked."""
+        if self._sharing:
+            return ShareRequest(self.sharers, self._credentials)
+        if self.is_unmasking:
+            return UnmaskRequest(self.round_index, self.attempt, self.survivors)
+        boxes, group_boxes = self.take_boxes(node_id)
+        return SumRequest(
+            self.round_index,
+            self.attempt,
+            release=release,
+            boxes=boxes,
+            state=state,
+            cohort=self.roster.node_ids,
+            group_boxes=group_boxes,
+            confirmations={} if release is None else self._confirmations(node_id),
+        )
+
+    def finish_request(self, node_id: int, release: Release, state: bytes) -> FinishRequest:
+        """The last message to one client."""
+        return FinishRequest(release, {}, state, self._confirmations(node_id))
+
+    def take(self, node_id: int, reply: Any) -> None:
+        """Take in what was asked for."""
+        takers: dict[Stage, Callable[[int, Any], None]] = {
+            Stage.SHARE: self.receive_shares,
+            Stage.SUM: self.receive,
+            Stage.UNMASK: self.receive_unmask,
+        }
+        takers[self.due](node_id, reply)
+
+    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
+        """Go on with what came: to vectors, to the shares that unmask their sum, to the sum, or to a new attempt."""
+        asked, missing = self.asked, self.missing()
+        if self._sharing:
+            self.close_shares()
+            missing = tuple(node for node in asked if node not in self.roster.keys)
+            return None, Silence(missing, "shared no keys")
+        if not self.is_unmasking:
+            self.close_vectors()
+            return None, Silence(missing, "sent no vector")
+        try:
+            aggregate = self.recover(plan_digest, blinded=blinded)
+        except ProtocolError as error:
+            self.retry()
+            return None, Silence(missing, None, str(error))
+        self._signatures = {node: reply.signature for node, reply in self._unmasked.items() if reply.signature}
+        return aggregate, Silence(missing, "gave no shares")
+
+    @property
+    def n_summed(self) -> int:
+        """Clients in the sum."""
+        return len(self.survivors)
+
+    def _confirmations(self, node_id: int) -> dict[int, bytes]:
+        """What a node's neighbours signed of the last survivors."""
+        neighbours = self.neighbours(node_id)
+        return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
 
     def require_cohort(self) -> None:
         """Raise `CohortError` if too few gave shares for another round."""

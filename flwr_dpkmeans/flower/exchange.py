@@ -1,0 +1,223 @@
+"""Waiting for nodes and for their answers, and how long that takes.
+
+Flower's simulation looks through all messages in flight once for every node, again and again, so that with 1,000 nodes
+most of its time goes into looking. With few in flight there is little to look through, and memory is bounded.
+
+In a deployment `Grid.send_and_receive` looks for replies every 3 s, and so returns up to 3 s after the last one, and
+after its own timeout.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from flwr_dpkmeans.errors import CohortError
+from flwr_dpkmeans.flower.node import is_simulated_server
+from flwr_dpkmeans.log import event, placed_logger
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Dropout
+
+IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
+"""Messages that are on their way at a time: enough for a worker on every core of this machine."""
+_POLL_SECONDS = 0.05
+DEPLOYED_POLL_SECONDS = 0.25
+"""Between two questions for replies in a deployment: each is one small request to the SuperLink."""
+
+
+_JOINING_POLL_SECONDS = 0.5
+_SETTLED_SECONDS = 3.0
+_REMIND_SECONDS = 30.0
+SECONDS_PER_ROUND_TRIP = 6.0
+"""Measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its app's start."""
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+
+def is_deployed(grid: Grid) -> bool:
+    """Whether messages go over a SuperLink, where every reply is polled for: not in process, nor in a simulation."""
+    return not getattr(grid, "is_complete", False) and not is_simulated_server()
+
+
+def wait_for_nodes(
+    grid: Grid,
+    n_clients: int | None,
+    min_clients: int,
+    timeout: float,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[int]:
+    """Wait until the expected nodes have joined.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's grid.
+    n_clients : int or None
+        Exactly this many take part (the lowest node ids if there are more); None: all that are there once none has
+        come or gone for 3 s, or when the time is up.
+    min_clients : int
+        With `n_clients` None, the least number.
+    timeout : float
+        Seconds.
+    say : callable
+        Told what is being waited for.
+    clock, sleep : callable
+        For tests.
+
+    Returns
+    -------
+    list of int
+        Ascending node ids.
+
+    Raises
+    ------
+    CohortError
+        If too few joined in time.
+    """
+    start = clock()
+    wanted = n_clients or min_clients
+    last: list[int] = []
+    changed = told = start
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        now = clock()
+        if nodes != last:
+            last, changed = nodes, now
+            if len(nodes) < wanted:
+                say(f"waiting for {wanted} clients: {len(nodes)} joined so far")
+                told = now
+        elif len(nodes) < wanted and now - told >= _REMIND_SECONDS:
+            waited = f"{now - start:.0f} of {timeout:g} s"
+            say(f"still waiting for {wanted} clients after {waited}: {len(nodes)} joined so far, nodes {nodes}")
+            told = now
+        if n_clients is not None and len(nodes) >= n_clients:
+            return nodes[:n_clients]
+        settled = now - changed >= _SETTLED_SECONDS or getattr(grid, "is_complete", False)
+        expired = now - start >= timeout
+        if n_clients is None and len(nodes) >= min_clients and (settled or expired):
+            return nodes
+        if expired:
+            option = "min-clients" if n_clients is None else "num-clients"
+            raise CohortError(
+                f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
+                f'--federation-config "num-supernodes={wanted}"), or lower {option}.'
+            )
+        sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
+
+
+def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
+    """Send to all and wait for their replies, in the way that suits the grid.
+
+    Parameters
+    ----------
+    grid : Grid
+        Any.
+    messages : sequence of Message
+        One for each node.
+    timeout : float
+        Seconds for all of them together.
+
+    Returns
+    -------
+    list of Message
+        The replies that came in time.
+    """
+    if is_deployed(grid):
+        return send_in_waves(grid, messages, timeout, in_flight=len(messages), poll=DEPLOYED_POLL_SECONDS)
+    if is_simulated_server() and len(messages) > IN_FLIGHT:
+        return send_in_waves(grid, messages, timeout)
+    return list(grid.send_and_receive(messages, timeout=timeout))
+
+
+def send_in_waves(
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    *,
+    in_flight: int = IN_FLIGHT,
+    poll: float = _POLL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Message]:
+    """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight` at a time.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of a simulation or a deployment.
+    messages : sequence of Message
+        One for each node.
+    timeout : float
+        Seconds for all of them together.
+    in_flight : int
+        Largest number of messages without a reply.
+    poll : float
+        Seconds between two looks for replies.
+    clock, sleep : callable
+        For tests.
+
+    Returns
+    -------
+    list of Message
+        The replies that came in time.
+    """
+    end = clock() + timeout
+    waiting: set[str] = set()
+    replies: list[Message] = []
+    sent = 0
+    while (sent < len(messages) or waiting) and clock() < end:
+        wave = messages[sent : sent + in_flight - len(waiting)]
+        if wave:
+            # A node that has left gets no message, and its message no id.
+            waiting.update(name for name in grid.push_messages(wave) if name)
+            sent += len(wave)
+        arrived = list(grid.pull_messages(waiting)) if waiting else []
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not arrived:
+            sleep(poll)
+    return replies
+
+
+def round_trips(plan: Plan) -> int:
+    """Round trips of a run without dropouts: one for each aggregation, one for the keys, one for the last release.
+
+    Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
+    until it is, and one for the last release.
+    """
+    shares = int(plan.dropout is Dropout.RECOVER)
+    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
+
+
+def trips_per_aggregation(plan: Plan) -> int:
+    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
+    return 2 if plan.dropout is Dropout.RECOVER else 1
+
+
+def announce(plan: Plan) -> None:
+    """Say at the start how long a deployment's run will take."""
+    trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
+    details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
+    if plan.is_final:
+        logger.info(
+            "expected duration: about %.0f s, %d round trips of %.0f s; the clients' computing comes on top",
+            trips * pace,
+            trips,
+            pace,
+            extra=details,
+        )
+    else:
+        logger.info(
+            "expected duration: about %.0f s for each of %d round trips and of the rounds that follow from what is "
+            "asked or counted first; the clients' computing comes on top",
+            pace,
+            trips,
+            extra=details,
+        )

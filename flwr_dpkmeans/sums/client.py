@@ -1,0 +1,633 @@
+"""One client of a run, without I/O: a request and what it remembers go in, a reply and what to remember come out.
+
+==========  ================================================  ========================================================
+stage       what must hold                                    then
+==========  ================================================  ========================================================
+``keys``    nothing is remembered of the run; the plan        a fresh key pair; answers with its public half, the
+            follows from its configuration, the node allows   plan's digest and, where the node has an identity, a
+            it, and the own table fits                        signature
+``share``   sums are recovered, and no keys were shared yet   shares the keys of all aggregations among neighbours
+``sum``     the (round, attempt) is next, planned and not in  reads the release that came along, goes on to the next
+            the ledger; the node still allows the plan        state, computes, charges, masks and answers
+``unmask``  the vector of this (round, attempt) was the last  gives one share for each neighbour, once
+            that was answered
+``finish``  the release is of the plan's last round           takes the result, and tags it
+==========  ================================================  ========================================================
+
+**The rules.** A reply holds one masked vector, or public values; nothing else that depends on data. Whatever the server
+says is checked against the plan that this client agreed to, and a plan against the node's own policy: the server may be
+hostile, or the network may repeat, delay and reorder. A check that fails raises, and then nothing has changed: the
+memory is only what `Client.handle` returns, as a whole. A release is charged before its vector is sent.
+
+**What is injected.** A `Guard` decides and writes down what is the node's own affair (policy, ledger, pins, its log); a
+`Statistic` computes sums over the rows. Neither time nor randomness but keys and noise is read here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.errors import IdentityError, ProtocolError
+from flwr_dpkmeans.log import now_at
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.secagg.credentials import fingerprints, require_pinned
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import (
+    FinishReply,
+    Release,
+    ShareReply,
+    ShareRequest,
+    Stage,
+    SumReply,
+    SumRequest,
+    UnmaskReply,
+)
+from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
+from flwr_dpkmeans.sums.columns import agreed_names
+from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.schema import require_agreed_columns, require_columns, require_labels, require_width
+from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.verify import require_server_state, require_successor, require_widened, with_columns
+from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One client's whole state in one run.
+
+    Parameters
+    ----------
+    protocol : Party
+        Keys and progress.
+    plan_blob : bytes
+        The plan in force, as received.
+    agreed_digest : bytes
+        Digest of the plan that was agreed on in the key phase; names the run in the ledger.
+    clusters : State or None
+        None while the plan is preliminary.
+    attempts : tuple of (round, attempt)
+        What was answered so far.
+    n_features : int
+        Width of the own table.
+    found : Found
+        What preliminary releases have told.
+    n_recognised : int
+        How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned.
+    identities : tuple of (node id, bytes)
+        Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
+    started, cohort : str, tuple of str
+        For the result's provenance: when the plan came, and who was in the first roster.
+    columns : str
+        Digest of the own table's column names in the agreed order; empty if it has none.
+    """
+
+    protocol: Party
+    plan_blob: bytes = field(repr=False)
+    agreed_digest: bytes
+    clusters: State | None
+    attempts: tuple[tuple[int, int], ...]
+    n_features: int
+    found: Found = field(default_factory=Found)
+    n_recognised: int = 0
+    identities: tuple[tuple[int, bytes], ...] = ()
+    started: str = ""
+    cohort: tuple[str, ...] = ()
+    columns: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return load_plan(self.plan_blob)
+
+    def digest(self) -> bytes:
+        """What the tag of a reply covers: the clustering state, or before there is one what has been found."""
+        if self.clusters is not None:
+            return self.clusters.digest()
+        return b"" if self.found == Found() else self.found.digest()
+
+    def pack(self) -> dict[str, Any]:
+        """Write it as text and blobs, for one record that is replaced as a whole."""
+        progress, blobs = self.protocol.pack()
+        progress |= {name: getattr(self, name) for name in _PLAIN}
+        progress |= {
+            "run_id": self.protocol.run_id,
+            "found": (self.found.n_examples, self.found.box, self.found.unclear),
+            "agreed_digest": self.agreed_digest.hex(),
+        }
+        blobs |= {"plan": self.plan_blob, "identities": pack_boxes(dict(self.identities))}
+        if self.clusters is not None:
+            blobs["clusters"] = pack_state(self.clusters)
+        return {"progress": json.dumps(progress), **blobs}
+
+    @classmethod
+    def unpack(cls, stored: Mapping[str, Any], run_id: int, node_id: int) -> Memory | None:
+        """Undo `pack`; None where it is of an earlier run."""
+        progress = json.loads(str(stored["progress"]))
+        if progress["run_id"] != run_id:
+            return None
+        clusters, (n_examples, box, unclear) = bytes(stored.get("clusters", b"")), progress["found"]
+        lower, upper = box or ((), ())
+        found = (tuple(map(float, lower)), tuple(map(float, upper))) if box else None
+        return cls(
+            PARTIES[progress["party"]].unpack(run_id, node_id, progress, stored),
+            bytes(stored["plan"]),
+            bytes.fromhex(progress["agreed_digest"]),
+            unpack_state(clusters) if clusters else None,
+            tuple((int(index), int(number)) for index, number in progress["attempts"]),
+            progress["n_features"],
+            Found(n_examples, found, tuple(int(column) for column in unclear)),
+            progress["n_recognised"],
+            tuple(sorted(unpack_boxes(bytes(stored["identities"])).items())),
+            progress["started"],
+            tuple(progress["cohort"]),
+            progress["columns"],
+        )
+
+
+_PLAIN = ("attempts", "n_features", "n_recognised", "started", "cohort", "columns")
+
+
+class Guard(Protocol):
+    """What the node decides and writes down; every `require_` method raises to refuse.
+
+    `stream` numbers this client's seeded noise; `pinned` is None where the policy pins nobody.
+    """
+
+    run_id: int
+    node_id: int
+    stream: int
+    data_id: str
+    min_cohort: int
+    identity: Signer | None
+
+    @property
+    def pinned(self) -> Mapping[bytes, str] | None: ...
+    @property
+    def marks(self) -> frozenset[bytes]: ...
+    @property
+    def started(self) -> str: ...
+    def require_in_time(self, wait: float | None) -> None: ...
+    def require_approved(self, plan: Plan, digest: bytes) -> None: ...
+    def require_allowed(self, plan: Plan) -> None: ...
+    def require_new_run(self) -> None: ...
+    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None: ...
+    def require_fresh(self, memory: Memory, index: int, attempt: int) -> None: ...
+    def require_same_history(self, memory: Memory) -> None: ...
+    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None: ...
+    def note_shares(self, memory: Memory, index: int, attempt: int) -> None: ...
+    def asked(self, memory: Memory, request: SumRequest) -> None: ...
+    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None: ...
+    def unmasked(self, n_survivors: int, n_asked: int) -> None: ...
+    def finished(self, memory: Memory, report: PrivacyReport) -> None: ...
+    def identities(self, n_recognised: int) -> str: ...
+
+
+class Statistic(Protocol):
+    """What knows the rows."""
+
+    def describe(self) -> tuple[int, tuple[str, ...], bool]:
+        """Width of the table, its columns' names if it knows them, and whether it has labels."""
+
+    def compute(self, memory: Memory, index: int) -> Sequence[Array]:
+        """The exact statistic of one round, clipped to what the plan says."""
+
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+        """Take the result."""
+
+
+class Client:
+    """One client, for one request.
+
+    Parameters
+    ----------
+    guard : Guard
+    statistic : Statistic
+    memory : Memory or None
+        Of this run; None before its first request.
+    """
+
+    def __init__(self, guard: Guard, statistic: Statistic, memory: Memory | None) -> None:
+        self._guard = guard
+        self._statistic = statistic
+        self._memory = memory
+        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
+        """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
+
+    def handle(self, request: Request) -> tuple[Memory, Any]:
+        """Answer a request.
+
+        Returns
+        -------
+        Memory
+            To be kept before the reply is sent.
+        KeysReply, ShareReply, SumReply, UnmaskReply or FinishReply
+
+        Raises
+        ------
+        PeerError
+            A refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side, whose may not.
+        """
+        guard = self._guard
+        if request.run_id not in (None, guard.run_id):
+            # Against messages that go astray, or are sent once more as they were; a server can say what it likes.
+            raise ProtocolError(
+                f"the message is of another run than {guard.run_id}: it is replayed or went astray, and refused."
+            )
+        if request.stage is not Stage.FINISH:  # A result is welcome at any time, and costs nothing.
+            # What nobody takes in any more must not cost anything.
+            guard.require_in_time(request.wait)
+        return _TRANSITIONS[request.stage](self, request)
+
+    def _agree(self, request: Request) -> tuple[Memory, KeysReply]:
+        """Check the plan, look at the own table, and answer with a fresh public key."""
+        guard = self._guard
+        if self._memory is not None:
+            # A second plan would have the run's keys, and the ledger's name of it, stand for another price.
+            raise ProtocolError(f"a second plan was sent in run {guard.run_id}: it is replayed and refused.")
+        require_same_versions(request.versions, sender="the server", receiver=f"node {guard.node_id}")
+        blob = request.plan
+        if blob is None:
+            raise ProtocolError("the key phase carries no plan: use the same version of flwr-dpkmeans everywhere.")
+        plan, agreed = load_plan(blob), plan_digest(blob)
+        if plan.run_id != guard.run_id:
+            raise ProtocolError(f"the plan is of run {plan.run_id}, but this is run {guard.run_id}: it is replayed.")
+        if plan.preliminary and (plan.is_final or plan.box is not None):
+            # A server that knows beforehand what private sums will find could choose it.
+            raise ProtocolError("the plan fixes what its preliminary sums are still to find: stop the run.")
+        guard.require_approved(plan, agreed)
+        # A ledger that has releases of this run shows a replay, or that the memory of them was lost.
+        guard.require_new_run()
+        n_features, names, has_labels = self._statistic.describe()
+        require_width(plan, n_features)
+        require_labels(plan, has_labels=has_labels)
+        columns = require_columns(plan, names)
+        guard.require_names(plan, names)
+        private_key = generate_private_key()
+        min_cohort = max(plan.min_cohort, guard.min_cohort)
+        party = party_of(plan, guard.node_id, private_key, min_cohort, agreed)
+        start = _initial_clusters(plan)
+        memory = Memory(party, blob, agreed, start, (), n_features, started=guard.started, columns=columns)
+        public_key, identity, signature = public_key_of(private_key), b"", b""
+        if guard.identity is not None:
+            # By it, peers that pin identities tell this key from one that the server made up.
+            identity = guard.identity.public_key
+            signature = guard.identity.sign_keys(plan.run_id, guard.node_id, agreed, public_key)
+        return memory, KeysReply(public_key, agreed, n_features, identity, signature, guard.marks, columns)
+
+    def _share(self, request: Request) -> tuple[Memory, ShareReply]:
+        """Share the keys of all aggregations; nothing of the data is in it, so nothing is charged."""
+        memory, asked = self._remembered, request.body
+        self._guard.require_same_history(memory)
+        _require_size(memory.plan, asked.roster)
+        n_recognised = self._recognised(memory, asked)
+        party, reply = memory.protocol.share(asked)
+        identities: tuple[tuple[int, bytes], ...] = ()
+        if n_recognised:
+            identities = tuple((node, asked.credentials[node].identity) for node in party.neighbours)
+        memory = replace(memory, protocol=party, n_recognised=n_recognised, identities=identities)
+        memory = replace(memory, cohort=fingerprints(asked.roster, asked.credentials))
+        self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
+        return memory, reply
+
+    def _sum(self, request: Request) -> tuple[Memory, SumReply]:
+        """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
+        memory, asked = self._remembered, request.body
+        now_at(asked.round_index, asked.attempt)
+        _require_planned(memory.plan, asked)
+        memory = replace(memory, n_recognised=self._recognised(memory, asked))
+        if asked.roster is not None and not memory.cohort:
+            memory = replace(memory, cohort=fingerprints(asked.roster, asked.credentials))
+        if asked.release is not None:
+            self._require_confirmed(memory, asked.confirmations)
+        repeated = bool(memory.attempts) and asked.round_index == memory.protocol.round_index
+        memory = replace(memory, protocol=memory.protocol.admit(asked, memory.plan.first_round))
+        memory = self._taken_in(memory, request, repeated=repeated)
+        self._guard.asked(memory, asked)
+        return self._contribute(memory, asked, request.wait)
+
+    def _taken_in(self, memory: Memory, request: Request, *, repeated: bool) -> Memory:
+        """Read what came along with a request for a vector: a release or a state, and perhaps a later plan."""
+        asked = request.body
+        release: Release | None = asked.release
+        index = None if release is None else release.round_index
+        if release is not None and release.round_index <= 0:
+            released = _accepted(memory.plan, release.round_index, _readable(memory, release))
+            found = memory.plan.task.take_preliminary(memory.plan, release.round_index, released, memory.found)
+            memory = replace(memory, found=found)
+        memory = self._with_next_plan(memory, request.plan, index)
+        # A server that skipped the comparison, or lies about it, would have one vector added up under different names.
+        require_agreed_columns(memory.plan, memory.columns)
+        if memory.plan.server_advances and asked.round_index > 0:
+            return _with_server_state(memory, asked.round_index, asked.state, repeated=repeated)
+        if asked.state:
+            # It could have the statistic taken where its bound does not hold, or where it tells about one row.
+            raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
+        if release is not None and release.round_index > 0:
+            memory = replace(memory, clusters=_advance(memory, release))
+        return memory
+
+    def _contribute(self, memory: Memory, request: SumRequest, wait: float | None) -> tuple[Memory, SumReply]:
+        """The sending half of `_sum`."""
+        guard, plan, index = self._guard, memory.plan, request.round_index
+        planned, asked = plan.round_at(index), (index, request.attempt)
+        trust = trust_model(planned.trust)
+        # One (round, attempt) is answered once, even if an older memory was put back: the ledger remembers.
+        guard.require_fresh(memory, *asked)
+        # An owner may have become stricter since the run began, or another run taken the budget.
+        guard.require_allowed(plan)
+        vector = self._vector(memory, request)
+        announced = memory.protocol.announced or memory.protocol.cohort
+        shares = plan.shares_of(len(memory.protocol.cohort.members), len(announced.members))
+        noise = make_noise_source(plan, "client", guard.stream, *asked)
+        vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
+        self.unmasked_vector = vector.values
+        party, reply = memory.protocol.answer(request, vector, blinded=trust.blinded, state_digest=memory.digest())
+        # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
+        guard.require_in_time(wait)
+        guard.charge(memory, *asked, shares.n_clients)
+        return replace(memory, protocol=party, attempts=(*memory.attempts, asked)), reply
+
+    def _vector(self, memory: Memory, request: SumRequest) -> FixedPointVector:
+        """The statistic on the grid, or zeros where the client's own coin says that it does not take part."""
+        plan, index = memory.plan, request.round_index
+        length = vector_length(plan.round_at(index).blocks)
+        arrays = self._statistic.compute(memory, index)
+        flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
+        if flat.shape != (length,):
+            raise ProtocolError(
+                f"the wrapped client returned {flat.size} entries, but the plan's round {index} has {length}: return "
+                "the plan's statistic."
+            )
+        encoded = encode(flat, plan.fraction_bits)
+        if plan.config.client_sampling_rate < 1.0:
+            # The work is the same either way, so that neither time nor a failure tells who takes part.
+            coin = takes_part(plan, self._guard.stream, index, request.attempt)
+            encoded = encode(flat * coin, plan.fraction_bits)
+        return encoded
+
+    def _unmask(self, request: Request) -> tuple[Memory, UnmaskReply]:
+        """Give a share for each neighbour, and sign what survivors this client was told of."""
+        memory, asked, guard = self._remembered, request.body, self._guard
+        now_at(asked.round_index, asked.attempt)
+        party, reply = memory.protocol.unmask(asked)
+        if guard.identity is not None:
+            # Neighbours hold it against what they were told, so that a server that says two things is found out.
+            told = survivors_digest(asked.survivors)
+            signed = (party.run_id, party.node_id, asked.round_index, asked.attempt, told)
+            reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
+        # With an older memory, both shares of one neighbour would be given: the ledger remembers.
+        guard.note_shares(memory, asked.round_index, asked.attempt)
+        guard.unmasked(len(asked.survivors), len(memory.protocol.cohort.members))
+        return replace(memory, protocol=party), reply
+
+    def _finish(self, request: Request) -> tuple[Memory, FinishReply]:
+        """Take the last release in, hand the result on and tag the state."""
+        memory, asked = self._remembered, request.body
+        index = asked.release.round_index
+        now_at(index, asked.release.attempt)
+        self._require_confirmed(memory, asked.confirmations)
+        memory = replace(memory, protocol=memory.protocol.finish(asked))
+        if index != memory.plan.last_round:
+            raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
+        if memory.plan.server_advances:
+            memory = _with_server_state(memory, index + 1, asked.state, repeated=False)
+        else:
+            memory = replace(memory, clusters=_advance(memory, asked.release))
+        self._statistic.deliver(memory, lambda: self._report(memory))
+        party = memory.protocol
+        return memory, FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
+
+    def _report(self, memory: Memory) -> PrivacyReport:
+        """What the run guarantees, as this client can know it."""
+        guard, unclear = self._guard, memory.found.unclear
+        # Numbers of columns are those of the agreed order, which need not be that of the own table.
+        names = agreed_names(memory.plan, self._statistic.describe()[1]) if unclear else ()
+        counts = None if memory.clusters is None else memory.clusters.counts
+        identities = guard.identities(memory.n_recognised)
+        told = build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names)
+        provenance = Provenance.of(
+            memory.plan.run_id,
+            f"client {guard.node_id}",
+            memory.agreed_digest,
+            columns_digest=memory.plan.columns_digest,
+            data_id=guard.data_id,
+            started=memory.started,
+            cohort=memory.cohort,
+        )
+        report = replace(told, provenance=provenance)
+        guard.finished(memory, report)
+        return report
+
+    @property
+    def _remembered(self) -> Memory:
+        """The memory of this run, which must exist."""
+        if self._memory is None:
+            raise ProtocolError(
+                f"run {self._guard.run_id} is unknown to this client (it may have restarted): leave it out or start a "
+                "new run."
+            )
+        return self._memory
+
+    def _recognised(self, memory: Memory, request: SumRequest | ShareRequest) -> int:
+        """Hold the first roster of a run against the identities that the policy pins: no server invents clients.
+
+        Later rosters can only lose members, with unchanged keys, so what was recognised once stays recognised.
+        """
+        guard = self._guard
+        if guard.pinned is None or guard.identity is None:
+            return memory.n_recognised
+        return recognised(memory, request, guard.identity, guard.pinned)
+
+    def _require_confirmed(self, memory: Memory, confirmations: Mapping[int, bytes]) -> None:
+        """Where identities are pinned, neighbours must have signed the survivors that this client was told of."""
+        if self._guard.pinned is not None and self._guard.identity is not None:
+            memory.protocol.require_confirmed(dict(memory.identities), confirmations)
+
+    def _with_next_plan(self, memory: Memory, blob: bytes | None, released: int | None) -> Memory:
+        """Put the plan in force that came along, if one did; `released` is the round that was released with it."""
+        if blob is None:
+            if released == 0:
+                raise ProtocolError(
+                    "the last preliminary sum was released, but no final plan came with it: stop the run."
+                )
+            if memory.plan.config.private_bounds and memory.plan.n_features is None:
+                raise ProtocolError(
+                    "the plan has no histograms yet, and none with the tables' width came: stop the run."
+                )
+            return memory
+        plan, digest = load_plan(blob), plan_digest(blob)
+        _require_next(memory, plan, released)
+        self._guard.require_approved(plan, digest)
+        require_width(plan, memory.n_features)
+        party = memory.protocol.with_plan(digest, plan.last_round)
+        return replace(memory, protocol=party, plan_blob=blob, clusters=_initial_clusters(plan))
+
+
+_TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = MappingProxyType(
+    {
+        Stage.KEYS: Client._agree,
+        Stage.SHARE: Client._share,
+        Stage.SUM: Client._sum,
+        Stage.UNMASK: Client._unmask,
+        Stage.FINISH: Client._finish,
+    }
+)
+
+
+def recognised(
+    memory: Memory, request: SumRequest | ShareRequest, identity: Signer, pinned: Mapping[bytes, str]
+) -> int:
+    """How many peers of the first roster are recognised by pinned identities: all, or the run is refused."""
+    if memory.protocol.announced is not None:
+        if not memory.n_recognised:
+            raise IdentityError(
+                "the policy has pinned identities since this run began, and its roster was not held against them: "
+                "start a new run."
+            )
+        return memory.n_recognised
+    if request.roster is None:
+        raise ProtocolError("the first request came without the run's roster: restart the run.")
+    return require_pinned(
+        request.roster,
+        request.credentials,
+        run_id=memory.protocol.run_id,
+        node_id=memory.protocol.node_id,
+        plan_digest=memory.agreed_digest,
+        own_identity=identity.public_key,
+        pinned=pinned,
+    )
+
+
+def _require_planned(plan: Plan, request: SumRequest) -> None:
+    """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
+    if request.attempt > plan.config.max_retries:
+        raise ProtocolError(
+            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
+            "retries: start a new run, or raise max-retries."
+        )
+    if request.roster is not None:
+        _require_size(plan, request.roster)
+
+
+def _require_size(plan: Plan, roster: Roster) -> None:
+    """Refuse a roster that is larger than the plan's cohort: shares of the noise would be smaller than was priced."""
+    if len(roster.members) > plan.n_clients:
+        raise ProtocolError(
+            f"the roster has {len(roster.members)} clients, but the plan that was agreed on has {plan.n_clients}: stop "
+            "the run and check the server."
+        )
+
+
+def _require_next(memory: Memory, plan: Plan, released: int | None) -> None:
+    """Accept no later plan but the one that follows from the agreed one and from what was released."""
+    first = released is None and not memory.attempts
+    # What all columns' digests have in common is known after the key phase, and joins the plan once.
+    agreed = with_columns(memory.plan, plan) if first else memory.plan
+    if memory.plan.is_final:
+        if agreed == memory.plan or agreed != plan:
+            raise ProtocolError("another plan came although the final one is in force: stop the run.")
+    elif not plan.is_final and first:
+        require_widened(memory.plan, plan)
+    elif memory.plan.preliminary and released != 0:
+        raise ProtocolError("a final plan came before all preliminary sums were released: stop the run.")
+    else:
+        require_successor(agreed, plan)
+        _require_found(plan, memory.found)
+
+
+def _require_found(final: Plan, found: Found) -> None:
+    """Hold the final plan against what this client read off the preliminary releases itself."""
+    if found.n_examples is not None and final.n_examples != found.n_examples:
+        raise ProtocolError(
+            f"the final plan has N = {final.n_examples}, but the private count released {found.n_examples}: stop the "
+            "run."
+        )
+    if final.box != found.box:
+        raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
+
+
+def _initial_clusters(plan: Plan) -> State | None:
+    """The data-independent start, once the plan is final; None where it comes from the server."""
+    return initial_state(plan) if plan.is_final and not plan.server_advances else None
+
+
+def _with_server_state(memory: Memory, index: int, blob: bytes, *, repeated: bool) -> Memory:
+    """Take in what the server computed from released sums and its own points; a repeated request brings none."""
+    if bool(blob) == repeated:
+        what = "came a second time for one round" if repeated else "is missing"
+        raise ProtocolError(f"the server's state {what}: use the same version of flwr-dpkmeans everywhere.")
+    if repeated:
+        return memory
+    state = unpack_state(blob, memory.plan.last_round)
+    require_server_state(memory.plan, index, state)
+    return replace(memory, clusters=state)
+
+
+def _readable(memory: Memory, release: Release) -> AggregateVector:
+    """Unblind a release; one of another length than the plan's would be read as what it is not."""
+    planned = memory.plan.round_at(release.round_index)
+    length = vector_length(planned.blocks)
+    if release.values.shape != (length,):
+        raise ProtocolError(
+            f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
+            "stop the run."
+        )
+    return memory.protocol.unblind(release, blinded=trust_model(planned.trust).blinded)
+
+
+def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
+    """Accept what was unblinded as what the plan says it is."""
+    planned = plan.round_at(index)
+    return trust_model(planned.trust).read(readable, planned.blocks, plan.fraction_bits)
+
+
+def _advance(memory: Memory, release: Release) -> State:
+    """Read one release and post-process it."""
+    if memory.clusters is None:
+        raise ProtocolError("a release came before the plan was final: stop the run.")
+    readable = _readable(memory, release)
+    key = (memory.plan_blob, release.round_index, memory.clusters.digest(), readable.values.tobytes())
+    return _advanced_once(*key, _Advance(memory.clusters, readable))
+
+
+class _Advance:
+    """What `_advanced_once` runs when its keys are new; equal to every other one, since the keys say it all."""
+
+    def __init__(self, clusters: State, readable: AggregateVector) -> None:
+        self.clusters, self.readable = clusters, readable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Advance)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, advance: _Advance) -> State:
+    """Run a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
+    del digest, values
+    plan = load_plan(plan_blob)
+    return build_algorithm(plan).rounds[index - 1].advance(advance.clusters, _accepted(plan, index, advance.readable))

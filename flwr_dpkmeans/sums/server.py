@@ -1,0 +1,468 @@
+"""One run as the server conducts it, without I/O: it says whom to ask what, and takes in what came.
+
+=================  ========================================  =======================================================
+what is asked      what follows                              when it fails
+=================  ========================================  =======================================================
+keys               who agreed is the cohort; its width and   a refusal, another version, table or plan stops the run
+                   columns may complete the plan
+key shares         (recovered sums only)                     who is silent is left out
+vectors            repeated sums: the sum, or vectors again  too few, or retries used up: `CohortError`;
+                   without the silent; recovered sums: who   clients' states differ: `DisagreementError`
+                   survived is asked for shares
+shares             the sum, without anybody's masks          vectors again, without the silent
+the end            the result is confirmed                   nobody has it: `CohortError`
+=================  ========================================  =======================================================
+
+After each sum the trust model says who adds noise and who may read it; what was released travels with the next
+request. `Server.requests` says what is due and `Server.take` takes answers in, in turn, until nothing is due:
+
+    while asked := list(server.requests()):
+        server.take(exchange(asked))
+
+**The rules.** The server holds masked vectors and, where the trust model lets it, released sums; under ``oblivious`` it
+holds nothing that it could read. Answers may be missing, late, repeated, malformed or from whoever was not asked: none
+of that changes anything but who takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.log import event, now_at, placed_logger
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
+from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
+from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
+from flwr_dpkmeans.secagg.retry import require_equal_tags
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums.aggregators import Session, session_of
+from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.sums.state import State, pack_state
+from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
+from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.trust import Broadcast, trust_model
+from flwr_dpkmeans.sums.verify import require_plausible
+from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+_NODES_SHOWN = 20
+
+
+class Answer(Protocol):
+    """What came from a node, not yet looked at."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """What the node says is wrong; a `ProtocolError` if that cannot be read."""
+
+    def opened(self, stage: Stage, node: int) -> Any:
+        """The reply to what was asked; a `ProtocolError` if it cannot be read."""
+
+
+class Server:
+    """State machine of one run on the server.
+
+    Parameters
+    ----------
+    plan : Plan
+        As drafted.
+    node_ids : sequence of int
+        The cohort that was waited for.
+    own_points : ndarray, (n_server, n_features), optional
+        The server's own points, if clients do not see them.
+    started, app_hash : str
+        For the report's provenance: when the run began, and of the FAB that is running, where Flower knows it.
+    """
+
+    def __init__(
+        self, plan: Plan, *, node_ids: Sequence[int], own_points: Any = None, started: str = "", app_hash: str = ""
+    ) -> None:
+        self._waiting = tuple(node_ids)
+        self._own_points = own_points
+        self._started, self._app_hash = started, app_hash
+        self._cohort: tuple[str, ...] = ()
+        self._plan_blob = dump_plan(plan)
+        # What clients parse is what the server works with.
+        self.plan = load_plan(self._plan_blob)
+        self._noise = make_noise_source(self.plan, "server")
+        self._session: Session | None = None
+        self._due: Stage | None = Stage.KEYS
+        self._plan_in_force = plan_digest(self._plan_blob)
+        self._new_plan: bytes | None = None
+        self._release: Release | None = None
+        self._attempts: list[tuple[int, int]] = []
+        self._clusters: State | None = None
+        self._found = Found()
+        self._credentials: dict[int, Credential] = {}
+        self._is_repeated = False
+        self._to_open: int | None = None
+        self.confirmed: tuple[int, ...] = ()
+        """Nodes whose result is confirmed."""
+        self._next_plan(self.plan, announce=False)
+
+    @property
+    def clusters(self) -> State | None:
+        """The clustering state, where the trust model lets the server know it."""
+        return self._clusters
+
+    @property
+    def attempts(self) -> tuple[tuple[int, int], ...]:
+        """Every aggregation that was asked for."""
+        return tuple(self._attempts)
+
+    @property
+    def session(self) -> Session:
+        """The aggregation session, once keys are agreed on."""
+        if self._session is None:
+            raise ProtocolError("no keys have been agreed on yet: run the key phase first.")
+        return self._session
+
+    @property
+    def report(self) -> PrivacyReport:
+        """What the run guarantees, so far."""
+        signed = signed_identities(len(self._credentials), len(self._waiting))
+        ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
+        counts = self._clusters.counts if ended and self._clusters is not None else None
+        told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
+        # Its end is the moment at which the last release went out.
+        provenance = Provenance.of(
+            self.plan.run_id,
+            "server",
+            plan_digest(self._plan_blob),
+            columns_digest=self.plan.columns_digest,
+            started=self._started,
+            app_hash=self._app_hash,
+            cohort=self._cohort,
+        )
+        return replace(told, provenance=provenance)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Nodes that are asked now."""
+        if self._session is None:
+            return self._waiting
+        return self.session.roster.node_ids if self._due is Stage.FINISH else self.session.asked
+
+    @property
+    def due(self) -> Stage | None:
+        """What is asked for now; None once the run is over."""
+        return self._due
+
+    def requests(self) -> Iterator[tuple[int, Request]]:
+        """Whom to ask what; nothing once the run is over."""
+        if self._to_open is not None:
+            self.session.open_round(self._to_open, vector_length(self.plan.round_at(self._to_open).blocks))
+            self._to_open = None
+        if self._due is Stage.SUM:
+            self._begin_attempt()
+        return self._requests()
+
+    def _requests(self) -> Iterator[tuple[int, Request]]:
+        """See `requests`, whose effects do not wait until somebody looks."""
+        stage = self._due
+        if stage is Stage.KEYS:
+            for node in self._waiting:
+                yield node, Request(stage, plan=self._plan_blob, versions=own_versions())
+            return
+        if stage is None:
+            return
+        session, index = self.session, self.session.round_index
+        first = stage is not Stage.SUM or not self._is_repeated
+        state = self._state_for(index) if stage is Stage.SUM and first else b""
+        plan, release = (self._new_plan, self._release) if stage is Stage.SUM and first else (None, None)
+        run_id = self.plan.run_id if stage in (Stage.SUM, Stage.FINISH) else None
+        for node in self.asked:
+            if stage is Stage.FINISH:
+                body: Any = session.finish_request(node, self._last_release, self._state_for(None))
+            else:
+                body = session.request(node, release, state)
+            yield node, Request(stage, body, plan=plan, run_id=run_id)
+
+    def _begin_attempt(self) -> None:
+        """Note that one more aggregation is asked for, and whether the same one was before."""
+        session = self.session
+        self._is_repeated = bool(self._attempts) and self._attempts[-1][0] == session.round_index
+        self._attempts.append((session.round_index, session.attempt))
+        now_at(session.round_index, session.attempt)
+        if self._new_plan is not None and not self._is_repeated:
+            self._plan_in_force = plan_digest(self._new_plan)
+
+    def take(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
+        """Take in what came of what was asked; a `Step` where it completed a sum."""
+        if self._due is Stage.KEYS:
+            self._take_keys(answers)
+        elif self._due is Stage.FINISH:
+            self._take_finish(answers)
+        else:
+            return self._take_part(answers)
+        return None
+
+    def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
+        """Stop if so many nodes sent nothing in time that no sum can follow, and say what is known of it.
+
+        Parameters
+        ----------
+        asked, heard : node ids
+            Who was asked, and from whom anything came at all.
+        timeout : float
+            For how long it was waited.
+        option : str
+            What bounds this wait.
+
+        Raises
+        ------
+        CohortError
+        """
+        silent = [node for node in asked if node not in heard]
+        n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
+        if not silent or n_answered >= least:
+            return
+        charged = "what those that answered charged stays charged" if self._attempts else "nobody has charged anything"
+        raise CohortError(
+            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
+            f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
+            f"another run, then start a new run, or raise {option}."
+        )
+
+    def _asked_only(self, answers: Iterable[tuple[int, Answer]]) -> Iterator[tuple[int, Answer]]:
+        """Answers of nodes that were asked; the others are logged."""
+        asked = frozenset(self.asked)
+        for node, answer in answers:
+            if node in asked:
+                yield node, answer
+            else:
+                logger.warning("node %d was not asked: its message is ignored", node)
+
+    def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
+        """Collect public keys; a refusal, another version or a table of another width stops the run with a sentence."""
+        agreed = self._agreed(self._asked_only(answers))
+        missing = sorted(set(self._waiting) - set(agreed))
+        if missing:
+            logger.warning("nodes %s did not answer the plan and are left out", missing)
+        if len(agreed) < self.plan.min_cohort:
+            raise CohortError(
+                f"{len(agreed)} of {len(self._waiting)} clients answered the plan, but at least {self.plan.min_cohort} "
+                f"are needed: look at the logs of nodes {missing}."
+            )
+        expected = plan_digest(self._plan_blob)
+        for node, reply in agreed.items():
+            if reply.plan_digest != expected:
+                raise ProtocolError(
+                    f"node {node} agreed to another plan than the one that was sent: stop and check it."
+                )
+        agreed_plan = self.plan
+        self._take_schema(
+            {node: reply.n_features for node, reply in agreed.items()},
+            {node: reply.columns for node, reply in agreed.items()},
+        )
+        signed = {node: reply.credential for node, reply in agreed.items()}
+        marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
+        require_known_peers(signed, marks, self.plan.run_id)
+        self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
+        roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
+        self._cohort = fingerprints(roster, self._credentials)
+        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
+        self._due, self._to_open = self._session.due, self.plan.first_round
+        if self._due is not Stage.SUM:
+            self._to_open = None
+
+    def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
+        """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""
+        agreed: dict[int, KeysReply] = {}
+        stopping: dict[int, Exception] = {}
+        foreign: dict[int, VersionError] = {}
+        for node, answer in answers:
+            try:
+                failure = answer.failure
+                if failure is None:
+                    agreed.setdefault(node, answer.opened(Stage.KEYS, node))
+                else:
+                    error = failure.stop(node, always=True)
+                    logger.warning("%s", error, extra=event("refused", by=str(node), kind=failure.code))
+                    stopping.setdefault(node, error)
+            except VersionError as error:
+                logger.warning("%s", error)
+                foreign.setdefault(node, error)
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
+        # What comes from a node that agreed besides, such as a refusal of the plan's copy, changes nothing.
+        for node, difference in (stopping | foreign).items():
+            if node not in agreed:
+                raise difference
+        return agreed
+
+    def _take_part(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
+        """Take in vectors, or what comes before and after them; None while the sum is not complete."""
+        session, stage = self.session, self.session.due
+        for node, answer in self._asked_only(answers):
+            try:
+                failure = answer.failure
+                if failure is not None:
+                    raise failure.stop(node, always=False)
+                session.take(node, answer.opened(stage, node))
+            except ProtocolError as error:
+                logger.warning("%s", error)
+        blinded = stage is not Stage.SHARE and trust_model(self.plan.round_at(session.round_index).trust).blinded
+        aggregate, silence = session.close(self._plan_in_force, blinded=blinded)
+        if silence is not None:
+            self._log_silence(silence)
+        self._due = session.due
+        if stage is Stage.SHARE:
+            self._to_open = self.plan.first_round
+        return None if aggregate is None else self._finish_round(aggregate, session.n_summed)
+
+    def _log_silence(self, silence: Silence) -> None:
+        """Log who fell silent, and whether the sum goes on without them or is repeated."""
+        if silence.why:
+            logger.warning("%s", silence.why)
+        session, nodes = self.session, silence.nodes
+        names = [str(node) for node in nodes]
+        if silence.left_out is None:
+            n_left = len(session.roster.members)
+            logger.warning(
+                "nodes %s did not answer: attempt %d without them, with the %d that did",
+                list(nodes),
+                session.attempt,
+                n_left,
+                extra=event("retry", missing=names, next_attempt=session.attempt, n_left=n_left),
+            )
+        elif nodes:
+            logger.warning(
+                "%d node(s) %s and are left out: %s%s",
+                len(nodes),
+                silence.left_out,
+                ", ".join(names[:_NODES_SHOWN]),
+                ", ..." if len(nodes) > _NODES_SHOWN else "",
+                extra=event("left out", missing=names),
+            )
+
+    def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
+        """Add noise if this trust model has the server do it, and keep what may be known."""
+        session, index = self.session, self.session.round_index
+        planned = self.plan.round_at(index)
+        broadcast = self._broadcast(aggregate, planned)
+        if broadcast.released is not None:
+            n_sharers = None if session.sharers is None else len(session.sharers.members)
+            require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
+        # Where the server goes on by itself, clients are sent its state and need no release.
+        sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
+        self._release = Release(index, session.attempt, sent)
+        self._new_plan = None
+        if broadcast.released is not None:
+            self._learn(index, broadcast.released)
+        movement = self._clusters.movements[-1] if self._clusters is not None and self._clusters.movements else None
+        step = describe_step(self.plan, self._attempts, n_clients, movement)
+        if self.plan.is_final and index >= self.plan.last_round:
+            self._due = Stage.FINISH
+        else:
+            self._due, self._to_open = Stage.SUM, index + 1
+        return step
+
+    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
+        """What the trust model makes of a sum."""
+        return trust_model(planned.trust).broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+
+    @property
+    def _last_release(self) -> Release:
+        if self._release is None:
+            raise ProtocolError("no round has been completed, so there is nothing to finish.")
+        return self._release
+
+    def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
+        """Check that all clients ended with the same state, and note whose result is confirmed."""
+        tags: dict[int, bytes] = {}
+        for node, answer in self._asked_only(answers):
+            try:
+                failure = answer.failure
+                if failure is None:
+                    tags.setdefault(node, answer.opened(Stage.FINISH, node).tag)
+                else:
+                    logger.warning("node %d could not take its result (%s): %s", node, failure.code, failure.sentence)
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
+        require_equal_tags(tags, self.plan.last_round + 1)
+        missing = [node for node in self.asked if node not in tags]
+        if missing:
+            logger.warning("nodes %s did not confirm that they have the result", missing)
+        if not tags and self._clusters is None:
+            raise CohortError(
+                f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look "
+                "at the clients' logs and output folders, and start a new run if they are empty."
+            )
+        self.confirmed, self._due = tuple(sorted(tags)), None
+
+    def _learn(self, index: int, released: ReleasedSum) -> None:
+        """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
+        if index <= 0:
+            self._found = self.plan.task.take_preliminary(self.plan, index, released, self._found)
+            if COUNT in released.arrays:
+                logger.info("private count: about %d rows", self._found.n_examples)
+            if index == 0:
+                found, width = self._found, self.plan.n_features
+                self._next_plan(redraft_plan(self.plan, n_features=width, n_examples=found.n_examples, box=found.box))
+        elif self._clusters is not None:
+            self._clusters = build_algorithm(self.plan).rounds[index - 1].advance(self._clusters, released)
+
+    def _take_schema(self, widths: dict[int, int], columns: dict[int, str]) -> None:
+        """Learn the tables' width and columns if they were not declared; all must be equal."""
+        if len(set(widths.values())) > 1:
+            listed = ", ".join(f"node {node}: {width}" for node, width in sorted(widths.items()))
+            raise RefusalError(
+                f"the clients' tables have different numbers of features ({listed}): use the same columns."
+            )
+        agreed = _common_columns(columns, allow_unnamed=self.plan.config.allow_unnamed)
+        if not agreed:
+            logger.info("the clients' tables have no column names: columns are matched by position")
+        unknown = agreed and not self.plan.columns_digest
+        if self.plan.n_features is None or unknown:
+            plan = redraft_plan(self.plan, n_features=next(iter(widths.values())), columns=agreed)
+            if plan.is_final or plan.config.private_bounds or unknown:
+                # Histograms are as wide as the tables, so clients need the width before the first of them; and each
+                # compares the columns before it is charged.
+                self._next_plan(plan)
+            else:
+                # The width joins the plan together with the count.
+                self.plan = replace(self.plan, n_features=plan.n_features)
+
+    def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
+        """Put a plan in force; a later one is announced with the next request."""
+        if announce:
+            self._new_plan = dump_plan(plan)
+            plan = load_plan(self._new_plan)
+        self.plan = plan
+        if plan.is_final and trust_model(plan.config.trust).server_reads and self._clusters is None:
+            self._clusters = initial_state(plan, self._own_points)
+
+    def _state_for(self, index: int | None) -> bytes:
+        """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
+        if not self.plan.server_advances or self._clusters is None:
+            return b""
+        plan = self.plan
+        reads = plan.task.result_arrays(plan.config) if index is None else build_algorithm(plan).rounds[index - 1].reads
+        return pack_state(self._clusters.view(reads))
+
+
+def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
+    """The digest of column names that all clients sent; the sentence about others names nodes and no columns."""
+    unnamed = sorted(node for node, digest in columns.items() if not digest)
+    named = sorted(set(columns.values()) - {""})
+    if unnamed and named and not allow_unnamed:
+        raise RefusalError(
+            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but others have: name their columns, "
+            "or let them be matched by position with allow_unnamed."
+        )
+    if len(named) > 1:
+        groups = [sorted(node for node, digest in columns.items() if digest == one) for one in named]
+        listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in sorted(groups, key=len)[:_NODES_SHOWN])
+        raise RefusalError(
+            f"the clients' tables have columns of different names, or an order that cannot be made the same "
+            f"({listed}): use the same names everywhere, and a bounds file with names where bounds differ."
+        )
+    return named[0] if named else ""
