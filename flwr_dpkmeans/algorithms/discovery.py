@@ -40,7 +40,7 @@ _ONE_BIN = {
         "S17: one row is in one bin, by sign and power of two, of each column's histogram: a norm of sqrt(number of "
         "columns)"
     ),
-    RANGES: ("S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)"),
+    RANGES: "S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)",
 }
 _ONE_VOTE = "S17: one client's histograms are scaled down to the norm of a single row's"
 MAGNITUDES_PART = 0.5
@@ -60,17 +60,18 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
     >>> [(planned.name, [block.shape for block in planned.blocks]) for planned in rounds]
     [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
-    counts = config.task.counts(config.settings.unit)
-    counted = counts and config.settings.n_examples is None
-    if config.settings.preliminary_share(counts=counts) == 0.0:
+    settings = config.settings
+    counts = config.task.counts(settings.unit)
+    counted = counts and settings.n_examples is None
+    if settings.preliminary_share(counts=counts) == 0.0:
         return ()
     whole = whole_multiplier(config, delta)
-    count = [_count_block(config, whole / math.sqrt(config.settings.count_share))] if counted else []
-    if not config.settings.private_bounds:
+    count = [_count_block(config, whole / math.sqrt(settings.count_share))] if counted else []
+    if not settings.private_bounds:
         return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
     histograms: list[list[Block]] = []
     for name, n_bins, part in ((MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART), (RANGES, N_BINS, 1.0 - MAGNITUDES_PART)):
-        multiplier = whole / math.sqrt(config.settings.bounds_share * part)
+        multiplier = whole / math.sqrt(settings.bounds_share * part)
         blocks = [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
         histograms.append(blocks)
     first = " and ".join([COUNT] * counted + [MAGNITUDES])
@@ -89,10 +90,8 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -
     settings, arrays = plan.settings, list[Array]()
     for block in plan.round_at(index).blocks:
         if block.name == COUNT:
-            rows = (
-                len(points) if settings.unit is PrivacyUnit.RECORD else min(len(points), settings.examples_per_client)
-            )
-            arrays.append(np.array([float(rows)]))
+            most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
+            arrays.append(np.array([float(min(len(points), most))]))
             continue
         if block.name == MAGNITUDES:
             histogram = magnitude_histogram(points, _domain_of(plan))
@@ -175,19 +174,21 @@ def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
 
 def _count_block(config: Run, multiplier: float) -> Block:
     """The private count: one entry; at client level each client counts no more rows than are declared."""
+    settings = config.settings
     bound, because = 1.0, "S16: one row changes the number of rows by one"
-    if config.settings.unit is PrivacyUnit.CLIENT:
-        bound = float(config.settings.examples_per_client)
+    if settings.unit is PrivacyUnit.CLIENT:
+        bound = float(settings.examples_per_client)
         because = "S16: one client's number of rows is clipped to the declared examples_per_client"
-    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
+    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
     return Block(COUNT, (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, bound)
 
 
 def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
+    settings = config.settings
     # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
     bound = math.nextafter(math.sqrt(shape[0]), math.inf)
-    because = _ONE_BIN[name] if config.settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
-    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
-    entry = 1.0 if config.settings.unit is PrivacyUnit.RECORD else bound
+    because = _ONE_BIN[name] if settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
+    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
+    entry = 1.0 if settings.unit is PrivacyUnit.RECORD else bound
     return Block(name, shape, sensitivity, NoiseShape.GAUSSIAN, multiplier, entry)

@@ -96,11 +96,6 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
     )
 
 
-def is_private_plan(plan: Plan) -> bool:
-    """Whether every release of a plan is private; see `Plan.is_private`."""
-    return plan.is_private
-
-
 def build_report(
     plan: Plan,
     attempts: Sequence[tuple[int, int]],

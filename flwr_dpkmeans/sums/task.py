@@ -15,7 +15,7 @@ from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
@@ -512,10 +512,3 @@ def register(task: type[Task]) -> type[Task]:
     """
     TASKS.add(task.name, task)
     return task
-
-
-def task_class(name: str) -> type[Task]:
-    """Look a task up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
-    if name not in TASKS:
-        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, TASKS)}")
-    return TASKS[name]

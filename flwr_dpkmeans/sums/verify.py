@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.trust import trust_model
 
-_TOLERANCE = 1e-9
+_close = partial(math.isclose, rel_tol=1e-9, abs_tol=0.0)
+"""Equal up to the last digits, in which another machine's pow may differ."""
 
 
 def verify_plan(plan: Plan) -> None:
@@ -134,11 +136,6 @@ def _same_block(a: Block, b: Block) -> bool:
         and _close(a.noise_multiplier, b.noise_multiplier)
         and _close(a.entry_bound, b.entry_bound)
     )
-
-
-def _close(a: float, b: float) -> bool:
-    """Equal up to the last digits."""
-    return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=0.0)
 
 
 _GAUSSIAN_ROOM = 12.0
