@@ -41,7 +41,7 @@ class PrivateSum:
         `advance`.
     admits : callable or None
         ``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
-        None where there are none. `agreement.require_server_state` checks centroids itself.
+        None where there are none. `verify.require_server_state` asks for it.
     labelled : callable or None
         ``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one.
     """
