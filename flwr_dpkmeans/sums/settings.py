@@ -49,24 +49,16 @@ class Dropout(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """How one option is read and checked.
-
-    Parameters
-    ----------
-    read : callable
-        ``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice.
-    check : callable
-        ``check(name, value)``: one `ConfigurationError` with value, bound and mend.
-    about : str
-        One line for people.
-    optional : bool
-        Whether None stands for "automatic".
-    """
+    """How one option is read and checked."""
 
     read: Callable[[str, Any], Any]
+    """``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice."""
     check: Callable[[str, Any], None]
+    """``check(name, value)``: one `ConfigurationError` with value, bound and mend."""
     about: str
+    """One line for people."""
     optional: bool = False
+    """Whether None stands for "automatic": left to the run."""
 
 
 def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
