@@ -22,6 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"planner"}),
     frozenset({"flower"}),
     frozenset({"estimator"}),
+    frozenset({"tasks"}),
     frozenset({"__main__", "__init__"}),
 )
 """Imports point to lower layers or stay in their room; nothing points up or sideways."""

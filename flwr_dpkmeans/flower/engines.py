@@ -24,19 +24,20 @@ from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import EvaluationKind
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
-from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.local import DirectResult, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import Run
 
@@ -111,21 +112,7 @@ def fit_inprocess(
     FittedFederation
         As one of the clients knows it: under ``oblivious`` the server has no result.
     """
-    clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
-        for i, part in enumerate(parts)
-    ]
-    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-    strategy = PrivateKMeans.from_config(
-        config,
-        server_points=server_points,
-        on_step=lambda step: logger.debug("%s", step),
-        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=lambda sentence: logger.debug("%s", sentence),
-    )
-    with grid.running():
-        result = strategy.start(grid)
-    client = clients[0]
+    _, result, client = play_inprocess(config, parts, server_points, labels)
     if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
     steps = tuple(step for step in result.steps if step.round_index > 0)
@@ -141,6 +128,30 @@ def fit_inprocess(
     )
 
 
+def play_inprocess(
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> tuple[PrivateKMeans, KMeansResult, KMeansClient]:
+    """Run any task through Flower's messages: the strategy, what it returned, and one of the clients afterwards."""
+    clients = [
+        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        for i, part in enumerate(parts)
+    ]
+    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
+    strategy = PrivateKMeans.from_config(
+        config,
+        server_points=server_points,
+        on_step=lambda step: logger.debug("%s", step),
+        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
+        on_warning=lambda sentence: logger.debug("%s", sentence),
+    )
+    with grid.running():
+        result = strategy.start(grid)
+    return strategy, result, clients[0]
+
+
 def fit_direct(
     config: Run,
     parts: Sequence[Array],
@@ -148,6 +159,27 @@ def fit_direct(
     labels: Sequence[Labels] | None = None,
 ) -> FittedFederation:
     """Run without messages; parameters and result as in `fit_inprocess`."""
+    found, report = play_directly(config, parts, server_points, labels)
+    state = found.state
+    return FittedFederation(
+        state.centroids,
+        found.plan.bounds,
+        state.counts,
+        state.movements,
+        report,
+        tuple(step for step in found.steps if step.round_index > 0),
+        state.extras.get(COST_CURVE),
+        read_evaluation(found.plan, state),
+    )
+
+
+def play_directly(
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> tuple[DirectResult, PrivacyReport]:
+    """Run any task without messages, and report it."""
     if config.dropout is Dropout.RECOVER:
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
@@ -173,20 +205,9 @@ def fit_direct(
         labels=labels,
         on_step=lambda step: logger.debug("%s", step),
     )
-    state = found.state
-    return FittedFederation(
-        state.centroids,
-        found.plan.bounds,
-        state.counts,
-        state.movements,
-        replace(
-            build_report(found.plan, found.attempts, SIMULATED, counts=state.counts, unclear=found.found.unclear),
-            provenance=_provenance(started),
-        ),
-        tuple(step for step in found.steps if step.round_index > 0),
-        state.extras.get(COST_CURVE),
-        read_evaluation(found.plan, state),
-    )
+    counts = found.state.arrays.get("counts")
+    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
+    return found, replace(report, provenance=_provenance(started))
 
 
 def _provenance(started: str) -> Provenance:
@@ -207,7 +228,7 @@ def fit_in_one_place(
 ) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
     del server_points, labels
-    if config.evaluation is not Evaluation.NONE:
+    if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
             f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
             "without rounds: leave evaluation out and measure the result there."

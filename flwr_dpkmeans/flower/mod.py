@@ -6,14 +6,15 @@ reply. A message that is not of the protocol never reaches the wrapped client, w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from flwr.app import Context, Message
 
 from flwr_dpkmeans.errors import DataError, DPKMeansError, PeerError, ProtocolError
 from flwr_dpkmeans.flower.inner import NextCall, Wrapped
-from flwr_dpkmeans.flower.node import node_settings, stream_number
-from flwr_dpkmeans.flower.records import RECORD, content_of, packet_of, recall, remember
+from flwr_dpkmeans.flower.node import node_settings, show_node_logs, stream_number
+from flwr_dpkmeans.flower.records import RECORD, content_of, n_bytes, packet_of, recall, remember
 from flwr_dpkmeans.log import Place, placed
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.guard import NodeGuard
@@ -82,7 +83,9 @@ class SecureAggregation:
                 "a message that is not of the private k-means protocol came, and the client behind the "
                 "secure-aggregation mod answers no other: send it to a function without this mod."
             )
-        client_log.debug_size("received", message.content)
+        if client_log.logger.isEnabledFor(logging.DEBUG):
+            n_records = len(message.content)
+            client_log.logger.debug("received %d bytes in %d records", n_bytes(message.content), n_records)
         request = decode_request(packet_of(message.content))
         settings = self._settings(context)
         guard = NodeGuard(
@@ -94,5 +97,5 @@ class SecureAggregation:
         return packet
 
 
-secure_aggregation_mod = SecureAggregation(show_logs=client_log.show_node_logs)
+secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
 """The mod with settings, and a log, as the node's configuration says."""

@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.log import LogOptions, show_logs
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings as NodeSettings
@@ -94,22 +95,11 @@ def run_folder(output: str, run_id: int) -> Path:
 def node_settings(context: Context) -> NodeSettings:
     """Read a node's settings from its node configuration.
 
-    Parameters
-    ----------
-    context : Context
-        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
-        (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
-        ``columns``, ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A
-        deployed node whose policy is missing or incomplete refuses every run.
-
-    Returns
-    -------
-    NodeSettings
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy or identity file is missing or malformed, or the policy pins peers and there is no identity.
+    Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
+    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
+    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
+    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
+    without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -128,6 +118,16 @@ def node_settings(context: Context) -> NodeSettings:
         ledger.parent.mkdir(parents=True, exist_ok=True)
     identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
     return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
+
+
+def show_node_logs(context: Context) -> None:
+    """Show this client's log as the node's own configuration says; a server has no part in it.
+
+    Virtual clients show theirs only where the program that runs them has set up logging.
+    """
+    config = context.node_config
+    if not is_simulation(context):
+        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:

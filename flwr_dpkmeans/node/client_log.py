@@ -13,50 +13,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
-
-from flwr.app import Context, RecordDict
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
-from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.flower.node import is_simulation
-from flwr_dpkmeans.log import LogOptions, event, placed_logger, printable, show_logs, where_raised
-from flwr_dpkmeans.node.ledger import Ledger, LedgerEntry, Past
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
+from flwr_dpkmeans.node.ledger import LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
-from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 
 logger = placed_logger("flwr_dpkmeans.mod")
 
 _DIGEST_CHARACTERS = 16
-
-
-class Settings(Protocol):
-    """A node's own settings."""
-
-    @property
-    def policy(self) -> ClientPolicy: ...
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def data_id(self) -> str: ...
-    @property
-    def simulated(self) -> bool: ...
-    @property
-    def identity(self) -> Signer | None: ...
-
-
-def show_node_logs(context: Context) -> None:
-    """Show the lines as the node's own configuration says; a server has no part in it.
-
-    Virtual clients show theirs only where the program that runs them has set up logging.
-    """
-    config = context.node_config
-    if not is_simulation(context):
-        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
 
 
 def plan_came(plan: Plan, digest: bytes) -> None:
@@ -91,7 +60,7 @@ def plan_came(plan: Plan, digest: bytes) -> None:
 
 def _look_for_guard() -> None:
     """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == CLIENT_APP:
+    if Path(sys.argv[0]).name == "flwr-clientapp":
         logger.warning(
             "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
             "node start NODE.toml'",
@@ -104,7 +73,7 @@ def unnamed() -> None:
     logger.info("the own table has no column names: its columns are matched by position")
 
 
-def plan_allowed(settings: Settings, past: Past) -> None:
+def plan_allowed(settings: NodeSettings, past: Past) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     spent, limit = past.epsilon, settings.policy.max_epsilon_total
     logger.info(
@@ -138,7 +107,7 @@ def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     )
 
 
-def given(planned: PlannedRound, settings: Settings, entry: LedgerEntry, n_clients: int) -> None:
+def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_clients: int) -> None:
     """Say what is answered, and what the ledger says of it."""
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -168,12 +137,6 @@ def warned(sentences: Sequence[str]) -> None:
         logger.warning("%s", printable(sentence), extra=event("warning"))
 
 
-def result_written(paths: Sequence[Path]) -> None:
-    """Say where the result is."""
-    for path in paths:
-        logger.info("wrote %s", path, extra=event("wrote", path=str(path)))
-
-
 def refused(error: PeerError) -> None:
     """Say why nothing was given; the server is sent the same sentence."""
     logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
@@ -196,22 +159,6 @@ def timed(what: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
-
-
-def debug_size(what: str, content: RecordDict) -> None:
-    """Log how large a message is, for whoever asks for details."""
-    if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
-
-
-def n_bytes(content: RecordDict) -> int:
-    """Bytes of the values in a message, without Flower's own wrapping."""
-    size = 0
-    for config in content.config_records.values():
-        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
-    for arrays in content.array_records.values():
-        size += sum(len(array.data) for array in arrays.values())
-    return size
 
 
 def _of(limit: float) -> str:

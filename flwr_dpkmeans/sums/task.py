@@ -15,13 +15,13 @@ from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
@@ -330,6 +330,10 @@ class Task(Options, ABC):
         """Rows that it needs at least."""
         return 1
 
+    def n_classes(self, settings: Settings) -> int:
+        """How many classes of labels its rounds look at, an evaluation included; 0: none."""
+        return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
+
     # -- what is released besides -------------------------------------------------------------------------------
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
@@ -512,3 +516,10 @@ def register(task: type[Task]) -> type[Task]:
     """
     TASKS.add(task.name, task)
     return task
+
+
+def task_class(name: str) -> type[Task]:
+    """Look a task up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
+    if name not in TASKS:
+        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, TASKS)}")
+    return TASKS[name]
