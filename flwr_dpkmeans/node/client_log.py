@@ -22,7 +22,6 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.statement import is_private_plan
 
 logger = placed_logger("flwr_dpkmeans.mod")
 
@@ -36,7 +35,7 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
         epsilon = plan.epsilon if plan.is_final else config.epsilon
-        private = is_private_plan(plan)
+        private = plan.is_private
     except (DPKMeansError, ArithmeticError):
         # The plan is not checked yet, so its noise may have no price; the check will say what is wrong with it.
         worst, epsilon, private = math.nan, math.nan, True
