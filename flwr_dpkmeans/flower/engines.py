@@ -129,7 +129,7 @@ def fit_inprocess(
     client = clients[0]
     if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
-    steps = tuple(step for step in result.steps if step.round_index > 0)
+    steps = tuple(step for step in result.steps if not Plan.discovers(step.round_index))
     return FittedFederation(
         client.scaled_centers_,
         client.bounds_,
@@ -184,7 +184,7 @@ def fit_direct(
             build_report(found.plan, found.attempts, SIMULATED, counts=state.counts, unclear=found.found.unclear),
             provenance=_provenance(started),
         ),
-        tuple(step for step in found.steps if step.round_index > 0),
+        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
         state.extras.get(COST_CURVE),
         read_evaluation(found.plan, state),
     )
