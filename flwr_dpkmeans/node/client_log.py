@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from flwr.app import Context, RecordDict
-
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
-from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.flower.node import is_simulation
-from flwr_dpkmeans.log import LogOptions, event, placed_logger, printable, show_logs, where_raised
+from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
 from flwr_dpkmeans.node.ledger import Ledger, LedgerEntry, Past
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -50,19 +45,8 @@ class Settings(Protocol):
     def identity(self) -> Signer | None: ...
 
 
-def show_node_logs(context: Context) -> None:
-    """Show the lines as the node's own configuration says; a server has no part in it.
-
-    Virtual clients show theirs only where the program that runs them has set up logging.
-    """
-    config = context.node_config
-    if not is_simulation(context):
-        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
-
-
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
-    _look_for_guard()
     config = plan.config
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
@@ -88,16 +72,6 @@ def plan_came(plan: Plan, digest: bytes) -> None:
         digest.hex()[:_DIGEST_CHARACTERS],
         extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
     )
-
-
-def _look_for_guard() -> None:
-    """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == CLIENT_APP:
-        logger.warning(
-            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
-            "node start NODE.toml'",
-            extra=event("unguarded"),
-        )
 
 
 def unnamed() -> None:
@@ -197,22 +171,6 @@ def timed(what: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
-
-
-def debug_size(what: str, content: RecordDict) -> None:
-    """Log how large a message is, for whoever asks for details."""
-    if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
-
-
-def n_bytes(content: RecordDict) -> int:
-    """Bytes of the values in a message, without Flower's own wrapping."""
-    size = 0
-    for config in content.config_records.values():
-        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
-    for arrays in content.array_records.values():
-        size += sum(len(array.data) for array in arrays.values())
-    return size
 
 
 def _of(limit: float) -> str:

@@ -330,8 +330,8 @@ class _Aggregation:
     """What passed by in one aggregation, before clients have read it."""
 
     step: Step
-    memory: Memory
-    sent: tuple[Ring, ...]
-    received: tuple[Ring, ...]
-    aggregate: AggregateVector
-    broadcast: Ring
+    memory: Memory = field(repr=False)
+    sent: tuple[Ring, ...] = field(repr=False)
+    received: tuple[Ring, ...] = field(repr=False)
+    aggregate: AggregateVector = field(repr=False)
+    broadcast: Ring = field(repr=False)

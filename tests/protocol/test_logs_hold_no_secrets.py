@@ -30,6 +30,7 @@ from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -406,7 +407,7 @@ def test_a_nodes_files_hold_nothing_private(watch: Watch, tmp_path: Path, monkey
     """Lines that a node writes because its own configuration says so."""
     package = logging.getLogger("flwr_dpkmeans")
     kept = list(package.handlers)
-    show = client_log.show_node_logs
+    show = show_node_logs
 
     def shown(context: Context) -> None:
         log_format = ("text", "json")[context.node_id % 2]

@@ -20,13 +20,8 @@ NOT_YET: frozenset[tuple[str, str]] = frozenset(
         ("flower.run_config", "flower.app_data"),
         ("flower.run_config", "flower.node"),
         ("flower.run_config", "flower.strategy"),
-        ("node.client_log", "flower.app_guard"),
-        ("node.client_log", "flower.node"),
     }
 )
-
-# These speak to Flower outside of its room.
-FLOWER_OUTSIDE = ("flwr_dpkmeans.node.client_log",)
 
 
 def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
@@ -80,7 +75,7 @@ def foreign(name: str, imported: list[str]) -> list[str]:
             found.append(f"{name} imports {module}")
         if top == "matplotlib" and name not in (f"{PACKAGE}.results.picture", f"{PACKAGE}.planner.drawing"):
             found.append(f"{name} imports {module}")
-        if top == "flwr" and room_of(name) != "flower" and name not in (f"{PACKAGE}.estimator", *FLOWER_OUTSIDE):
+        if top == "flwr" and room_of(name) != "flower" and name != f"{PACKAGE}.estimator":
             found.append(f"{name} imports {module}")
     return found
 
