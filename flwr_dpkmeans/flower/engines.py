@@ -119,7 +119,7 @@ def fit_inprocess(
     _, result, client = play_inprocess(config, parts, server_points, labels)
     if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
-    steps = tuple(step for step in result.steps if step.round_index > 0)
+    steps = tuple(step for step in result.steps if not Plan.discovers(step.round_index))
     return FittedFederation(
         client.scaled_centers_,
         client.bounds_,
@@ -171,7 +171,7 @@ def fit_direct(
         state.counts,
         state.movements,
         report,
-        tuple(step for step in found.steps if step.round_index > 0),
+        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
         state.extras.get(COST_CURVE),
         read_evaluation(found.plan, state),
     )

@@ -19,8 +19,7 @@ from flwr.serverapp import Grid
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.node import is_simulated_server
 from flwr_dpkmeans.log import event, placed_logger
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Dropout
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
 """Messages that are on their way at a time: enough for a worker on every core of this machine."""
@@ -32,8 +31,6 @@ DEPLOYED_POLL_SECONDS = 0.25
 _JOINING_POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
 _REMIND_SECONDS = 30.0
-SECONDS_PER_ROUND_TRIP = 6.0
-"""Measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its app's start."""
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -184,21 +181,6 @@ def send_in_waves(
         if not arrived:
             sleep(poll)
     return replies
-
-
-def round_trips(plan: Plan) -> int:
-    """Round trips of a run without dropouts: one for each aggregation, one for the keys, one for the last release.
-
-    Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
-    until it is, and one for the last release.
-    """
-    shares = int(plan.dropout is Dropout.RECOVER)
-    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
-
-
-def trips_per_aggregation(plan: Plan) -> int:
-    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
-    return 2 if plan.dropout is Dropout.RECOVER else 1
 
 
 def announce(plan: Plan) -> None:

@@ -43,7 +43,7 @@ class Wrapped:
         """The exact statistic of one round."""
         config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         with client_log.timed("the statistic"):
-            if index <= 0:
+            if memory.plan.discovers(index):
                 config["task"] = Task.PRELIMINARY.value
                 reply = self._call("fit", [np.array(side) for side in memory.found.box or ()], config)
             else:

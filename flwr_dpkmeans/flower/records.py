@@ -6,6 +6,7 @@ Every message has one `ConfigRecord` named `RECORD`, and a vector as a uint64 ar
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.flower_errors import error_text
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
@@ -117,3 +119,9 @@ def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answered]]:
             logger.warning("%s", error_text(reply))
         else:
             yield reply.metadata.src_node_id, Answered(reply.content)
+
+
+def debug_size(what: str, content: RecordDict) -> None:
+    """Log how large a message is, for whoever asks for details."""
+    if client_log.logger.isEnabledFor(logging.DEBUG):
+        client_log.logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 
 from flwr.app import Message
 
-from flwr_dpkmeans.flower.exchange import trips_per_aggregation
 from flwr_dpkmeans.flower.records import n_bytes
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, trips_per_aggregation
 
 logger = placed_logger("flwr_dpkmeans.server")
 

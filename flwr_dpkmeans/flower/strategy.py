@@ -358,7 +358,7 @@ class PrivateKMeans(Strategy):
         self._open(grid)
         self._progress, result = server_log.Progress(), KMeansResult()
         while self.run.due is not Stage.FINISH:
-            preparing = self.run.due is not Stage.SUM and not self._steps
+            preparing = self.run.due in (Stage.KEYS, Stage.SHARE)
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
             if preparing and self.run.due is Stage.SUM:
                 server_log.progressed(self._progress, self.run.plan, None, 0.0)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
@@ -30,7 +28,6 @@ _DIGEST_CHARACTERS = 16
 
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
-    _look_for_guard()
     config = plan.config
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
@@ -56,16 +53,6 @@ def plan_came(plan: Plan, digest: bytes) -> None:
         digest.hex()[:_DIGEST_CHARACTERS],
         extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
     )
-
-
-def _look_for_guard() -> None:
-    """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == "flwr-clientapp":
-        logger.warning(
-            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
-            "node start NODE.toml'",
-            extra=event("unguarded"),
-        )
 
 
 def unnamed() -> None:

@@ -23,6 +23,7 @@ PROTOCOL_VERSION = 1
 KEY_BYTES = 32
 _PROTOCOL_LABEL = b"flwr-dpkmeans secure aggregation"
 _NONCE_BYTES = 12
+_NO_SALT = bytes(KEY_BYTES)
 
 
 def pack(*parts: bytes | str | int) -> bytes:
@@ -66,9 +67,18 @@ def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> byte
     >>> derive_key(b"s", "mask", 1) == derive_key(b"s", "tag", 1)
     False
     """
+    return derived(secret, key_info(purpose, *context))
+
+
+def key_info(purpose: str, *context: bytes | str | int) -> bytes:
+    """What a key is bound to; made once where many keys have the same purpose and context."""
+    return pack(_PROTOCOL_LABEL, PROTOCOL_VERSION, purpose, *context) + b"\x01"
+
+
+def derived(secret: bytes, info: bytes) -> bytes:
+    """The key that `derive_key` gives for this `key_info`."""
     # Written out, as the library's objects take three times as long: no salt means zeros, and one block is enough.
-    extracted = hmac.digest(bytes(KEY_BYTES), secret, "sha256")
-    return hmac.digest(extracted, pack(_PROTOCOL_LABEL, PROTOCOL_VERSION, purpose, *context) + b"\x01", "sha256")
+    return hmac.digest(hmac.digest(_NO_SALT, secret, "sha256"), info, "sha256")
 
 
 def generate_private_key() -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.messages import (
@@ -23,6 +23,16 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+
+_T = TypeVar("_T")
+
+
+def changed(state: _T, **fields: Any) -> _T:
+    """`dataclasses.replace`, in a third of its time, for what is replaced several times with every message.
+
+    Only for classes that have nothing but their fields.
+    """
+    return type(state)(**(vars(state) | fields))
 
 
 class Phase(Enum):
@@ -94,7 +104,7 @@ class Party(ABC):
     def with_plan(self, plan_digest: bytes, last_round: int) -> Self:
         """Return the state with another plan in force (the final plan after a preliminary one)."""
         del last_round
-        return replace(self, plan_digest=plan_digest)
+        return changed(self, plan_digest=plan_digest)
 
     @property
     @abstractmethod

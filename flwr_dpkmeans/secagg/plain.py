@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
-from flwr_dpkmeans.secagg.party import Party, Phase
+from flwr_dpkmeans.secagg.party import Party, Phase, changed
 from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
@@ -27,7 +27,7 @@ class Plain(Party):
         del first_round
         roster = request.roster or self.roster
         index, attempt = request.round_index, request.attempt
-        return replace(self, phase=Phase.ADMITTED, roster=roster, round_index=index, attempt=attempt)
+        return changed(self, phase=Phase.ADMITTED, roster=roster, round_index=index, attempt=attempt)
 
     def answer(
         self, request: SumRequest, vector: FixedPointVector, *, blinded: bool, state_digest: bytes
@@ -35,12 +35,12 @@ class Plain(Party):
         """Send the vector as it is."""
         del blinded, state_digest
         reply = SumReply(request.round_index, request.attempt, MaskedVector(vector.values))
-        return replace(self, phase=Phase.SUMMING), reply
+        return changed(self, phase=Phase.SUMMING), reply
 
     def finish(self, request: FinishRequest) -> Plain:
         """See `Party.finish`."""
         del request
-        return replace(self, phase=Phase.FINISHED)
+        return changed(self, phase=Phase.FINISHED)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Nothing is blinded."""

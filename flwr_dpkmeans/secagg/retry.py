@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -34,8 +34,10 @@ from flwr_dpkmeans.secagg.keys import (
     KEY_BYTES,
     agree_pair_key,
     derive_key,
+    derived,
     digest,
     generate_group_key,
+    key_info,
     keyed_tag,
     load_private_key,
     public_key_of,
@@ -45,7 +47,7 @@ from flwr_dpkmeans.secagg.keys import (
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND, FinishRequest, Release, Silence, Stage, SumReply, SumRequest
 from flwr_dpkmeans.secagg.packing import pack_boxes, pack_roster, unpack_roster
-from flwr_dpkmeans.secagg.party import Party, Phase, sorted_boxes
+from flwr_dpkmeans.secagg.party import Party, Phase, changed, sorted_boxes
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
@@ -113,7 +115,7 @@ class Retry(Party):
             entered = _take_boxes(self, request.boxes)
         else:
             entered = _enter_attempt(self, request)
-        return replace(entered, phase=Phase.ADMITTED, round_index=request.round_index)
+        return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index)
 
     def finish(self, request: FinishRequest) -> Retry:
         """Check the last message and take in its boxes; see `admit`."""
@@ -124,7 +126,7 @@ class Retry(Party):
                 f"the last release is of round {release.round_index}, attempt {release.attempt}, but this client "
                 f"answered round {self.round_index}, attempt {self.attempt}: it is late, replayed or of another run."
             )
-        return replace(_take_boxes(self, request.boxes), phase=Phase.FINISHED)
+        return changed(_take_boxes(self, request.boxes), phase=Phase.FINISHED)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Subtract the key authors' streams from a release.
@@ -189,8 +191,9 @@ class Retry(Party):
         values = vector.values.copy()
         length = len(values)
         transcript = _transcript(self)
+        info = key_info("mask", *asked, transcript)
         for peer, key in self.pair_keys:
-            mask = stream(derive_key(key, "mask", *asked, transcript), length)
+            mask = stream(derived(key, info), length)
             if self.node_id < peer:
                 values += mask
             else:
@@ -200,7 +203,7 @@ class Retry(Party):
         boxes = _seal_boxes(self) if request.roster is not None and self.own_group_key else {}
         tag = self.tag(request.round_index, request.attempt, state_digest)
         reply = SumReply(request.round_index, request.attempt, MaskedVector(values), tag, boxes)
-        return replace(self, phase=Phase.SUMMING), reply
+        return changed(self, phase=Phase.SUMMING), reply
 
     def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
         """Tag the clustering state under the key that only clients share; empty while there is none."""
@@ -228,7 +231,7 @@ def _take_boxes(state: Retry, boxes: Mapping[int, bytes]) -> Retry:
         keys[state.node_id] = state.own_group_key
     ordered = tuple(sorted(keys.items()))
     tag_key = derive_key(b"".join(key for _, key in ordered), "tag", state.run_id, state.cohort.digest)
-    return replace(state, group_keys=ordered, tag_key=tag_key)
+    return changed(state, group_keys=ordered, tag_key=tag_key)
 
 
 def _require_admissible(state: Retry, request: SumRequest, first_round: int) -> None:
@@ -280,7 +283,7 @@ def _enter_attempt(state: Retry, request: SumRequest) -> Retry:
     tag_key = state.tag_key
     if not state.authored:
         tag_key = derive_key(state.plan_digest, "tag", state.run_id, roster.digest)
-    return replace(
+    return changed(
         state,
         attempt=request.attempt,
         roster=roster,

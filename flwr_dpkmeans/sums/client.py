@@ -53,7 +53,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
-from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
 from flwr_dpkmeans.secagg.roster import Roster
@@ -306,8 +306,8 @@ class Client:
         identities: tuple[tuple[int, bytes], ...] = ()
         if n_recognised:
             identities = tuple((node, asked.credentials[node].identity) for node in party.neighbours)
-        memory = replace(memory, protocol=party, n_recognised=n_recognised, identities=identities)
-        memory = replace(memory, cohort=fingerprints(asked.roster, asked.credentials))
+        memory = changed(memory, protocol=party, n_recognised=n_recognised, identities=identities)
+        memory = changed(memory, cohort=fingerprints(asked.roster, asked.credentials))
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
@@ -315,37 +315,41 @@ class Client:
         """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
         memory, asked = self._remembered, request.body
         now_at(asked.round_index, asked.attempt)
-        _require_planned(memory.plan, asked)
-        memory = replace(memory, n_recognised=self._recognised(memory, asked))
-        if asked.roster is not None and not memory.cohort:
-            memory = replace(memory, cohort=fingerprints(asked.roster, asked.credentials))
+        plan, cohort = memory.plan, memory.cohort
+        _require_planned(plan, asked)
+        n_recognised = self._recognised(memory, asked)
+        if asked.roster is not None and not cohort:
+            cohort = fingerprints(asked.roster, asked.credentials)
         if asked.release is not None:
             self._require_confirmed(memory, asked.confirmations)
         repeated = bool(memory.attempts) and asked.round_index == memory.protocol.round_index
-        memory = replace(memory, protocol=memory.protocol.admit(asked, memory.plan.first_round))
+        party = memory.protocol.admit(asked, plan.first_round)
+        memory = changed(memory, protocol=party, n_recognised=n_recognised, cohort=cohort)
         memory = self._taken_in(memory, request, repeated=repeated)
         self._guard.asked(memory, asked)
         return self._contribute(memory, asked, request.wait)
 
     def _taken_in(self, memory: Memory, request: Request, *, repeated: bool) -> Memory:
         """Read what came along with a request for a vector: a release or a state, and perhaps a later plan."""
-        asked = request.body
+        asked, plan = request.body, memory.plan
         release: Release | None = asked.release
         index = None if release is None else release.round_index
-        if release is not None and release.round_index <= 0:
-            released = _accepted(memory.plan, release.round_index, _readable(memory, release))
-            found = memory.plan.task.take_preliminary(memory.plan, release.round_index, released, memory.found)
-            memory = replace(memory, found=found)
+        discovered = release is not None and plan.discovers(release.round_index)
+        if release is not None and discovered:
+            released = _accepted(plan, release.round_index, _readable(memory, release))
+            found = plan.task.take_preliminary(plan, release.round_index, released, memory.found)
+            memory = changed(memory, found=found)
         memory = self._with_next_plan(memory, request.plan, index)
+        plan = memory.plan
         # A server that skipped the comparison, or lies about it, would have one vector added up under different names.
-        require_agreed_columns(memory.plan, memory.columns)
-        if memory.plan.server_advances and asked.round_index > 0:
+        require_agreed_columns(plan, memory.columns)
+        if plan.server_advances and not plan.discovers(asked.round_index):
             return _with_server_state(memory, asked.round_index, asked.state, repeated=repeated)
         if asked.state:
             # It could have the statistic taken where its bound does not hold, or where it tells about one row.
             raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
-        if release is not None and release.round_index > 0:
-            memory = replace(memory, clusters=_advance(memory, release))
+        if release is not None and not discovered:
+            memory = changed(memory, clusters=_advance(memory, release))
         return memory
 
     def _contribute(self, memory: Memory, request: SumRequest, wait: float | None) -> tuple[Memory, SumReply]:
@@ -367,7 +371,7 @@ class Client:
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
-        return replace(memory, protocol=party, attempts=(*memory.attempts, asked)), reply
+        return changed(memory, protocol=party, attempts=(*memory.attempts, asked)), reply
 
     def _vector(self, memory: Memory, request: SumRequest) -> FixedPointVector:
         """The statistic on the grid, or zeros where the client's own coin says that it does not take part."""
@@ -381,7 +385,7 @@ class Client:
                 "the plan's statistic."
             )
         encoded = encode(flat, plan.fraction_bits)
-        if plan.config.client_sampling_rate < 1.0:
+        if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells who takes part.
             coin = takes_part(plan, self._guard.stream, index, request.attempt)
             encoded = encode(flat * coin, plan.fraction_bits)
@@ -400,7 +404,7 @@ class Client:
         # With an older memory, both shares of one neighbour would be given: the ledger remembers.
         guard.note_shares(memory, asked.round_index, asked.attempt)
         guard.unmasked(len(asked.survivors), len(memory.protocol.cohort.members))
-        return replace(memory, protocol=party), reply
+        return changed(memory, protocol=party), reply
 
     def _finish(self, request: Request) -> tuple[Memory, FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
@@ -408,13 +412,13 @@ class Client:
         index = asked.release.round_index
         now_at(index, asked.release.attempt)
         self._require_confirmed(memory, asked.confirmations)
-        memory = replace(memory, protocol=memory.protocol.finish(asked))
+        memory = changed(memory, protocol=memory.protocol.finish(asked))
         if index != memory.plan.last_round:
             raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
         if memory.plan.server_advances:
             memory = _with_server_state(memory, index + 1, asked.state, repeated=False)
         else:
-            memory = replace(memory, clusters=_advance(memory, asked.release))
+            memory = changed(memory, clusters=_advance(memory, asked.release))
         self._statistic.deliver(memory, lambda: self._report(memory))
         party = memory.protocol
         return memory, FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
@@ -472,7 +476,7 @@ class Client:
                 raise ProtocolError(
                     "the last preliminary sum was released, but no final plan came with it: stop the run."
                 )
-            if memory.plan.config.private_bounds and memory.plan.n_features is None:
+            if memory.plan.settings.private_bounds and memory.plan.n_features is None:
                 raise ProtocolError(
                     "the plan has no histograms yet, and none with the tables' width came: stop the run."
                 )
@@ -482,7 +486,7 @@ class Client:
         self._guard.require_approved(plan, digest)
         require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
-        return replace(memory, protocol=party, plan_blob=blob, clusters=_initial_clusters(plan))
+        return changed(memory, protocol=party, plan_blob=blob, clusters=_initial_clusters(plan))
 
 
 _TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = MappingProxyType(
@@ -522,9 +526,9 @@ def recognised(
 
 def _require_planned(plan: Plan, request: SumRequest) -> None:
     """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
-    if request.attempt > plan.config.max_retries:
+    if request.attempt > plan.settings.max_retries:
         raise ProtocolError(
-            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.config.max_retries} "
+            f"attempt {request.attempt} was asked for, but the plan that was agreed on has {plan.settings.max_retries} "
             "retries: start a new run, or raise max-retries."
         )
     if request.roster is not None:
@@ -568,8 +572,12 @@ def _require_found(final: Plan, found: Found) -> None:
         raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
 
 
+@lru_cache(maxsize=4)
 def _initial_clusters(plan: Plan) -> State | None:
-    """The data-independent start, once the plan is final; None where it comes from the server."""
+    """The data-independent start, once the plan is final; None where it comes from the server.
+
+    Made once for all virtual clients of one process.
+    """
     return initial_state(plan) if plan.is_final and not plan.server_advances else None
 
 
@@ -582,7 +590,7 @@ def _with_server_state(memory: Memory, index: int, blob: bytes, *, repeated: boo
         return memory
     state = unpack_state(blob, memory.plan.last_round)
     require_server_state(memory.plan, index, state)
-    return replace(memory, clusters=state)
+    return changed(memory, clusters=state)
 
 
 def _readable(memory: Memory, release: Release) -> AggregateVector:

@@ -6,7 +6,7 @@ instead of bytes, one client after another, so that 10,000 clients need no 10,00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -227,7 +227,7 @@ class _Rows:
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         """See `Statistic`."""
         plan = memory.plan
-        if index <= 0:
+        if plan.discovers(index):
             return plan.task.preliminary_statistic(plan, index, self._points, memory.found)
         if self._scaled is None:
             self._scaled = self._scale(plan, self._points)
@@ -245,14 +245,12 @@ class _Virtual:
     def __init__(self, plan: Plan, node_id: int, rows: _Rows) -> None:
         self._guard, self._rows = _OpenGuard(plan, node_id), rows
         self.memory: Memory | None = None
-        self.sent: Ring = np.zeros(0, dtype=np.uint64)
 
-    def answer(self, request: Request) -> Any:
-        """Handle a request, and note what was masked."""
+    def answer(self, request: Request) -> tuple[Any, Ring]:
+        """Handle a request; with the reply, what was masked for it."""
         client = Client(self._guard, self._rows, self.memory)
         self.memory, reply = client.handle(request)
-        self.sent = client.unmasked_vector
-        return reply
+        return reply, client.unmasked_vector
 
 
 class _Run:
@@ -275,10 +273,10 @@ class _Run:
         """Ask and answer until nothing is due."""
         server = self._server
         done: _Aggregation | None = None
-        while asked := list(server.requests()):
+        while server.due is not None:
             if server.due is Stage.SUM:
                 self._sent, self._received = [], []
-            step = server.take(self._answered(asked))
+            step = server.take(self._answered(server.requests()))
             if done is not None:
                 # What clients read of a sum they read when they are asked the next thing.
                 self._tell(done)
@@ -295,12 +293,12 @@ class _Run:
         assert memory is not None
         return memory
 
-    def _answered(self, asked: Sequence[tuple[int, Request]]) -> Iterator[tuple[int, _Given]]:
+    def _answered(self, asked: Iterable[tuple[int, Request]]) -> Iterator[tuple[int, _Given]]:
         """Let one client after another answer."""
         for node, request in asked:
-            reply = self._nodes[node].answer(request)
+            reply, sent = self._nodes[node].answer(request)
             if self._watch is not None and request.stage is Stage.SUM:
-                self._sent.append(self._nodes[node].sent)
+                self._sent.append(sent)
                 self._received.append(reply.masked.values)
             yield node, _Given(reply)
 
@@ -311,14 +309,15 @@ class _Run:
     def _tell(self, done: _Aggregation) -> None:
         """Tell of one aggregation, now that the first client has read it."""
         memory, step, index = self._first, done.step, done.step.round_index
-        movements = memory.clusters.movements if memory.clusters is not None and index > 0 else ()
+        plan, state = done.memory.plan, done.memory.clusters
+        steers = plan.discovers(index)
+        movements = memory.clusters.movements if memory.clusters is not None and not steers else ()
         self._steps.append(replace(step, movement=movements[-1] if movements else None))
         self._on_step(self._steps[-1])
         if self._watch is None:
             return
-        plan, state = done.memory.plan, done.memory.clusters
         shown: State | Found = done.memory.found
-        if index > 0 and state is not None:
+        if state is not None and not steers:
             shown = state.view(build_algorithm(plan).rounds[index - 1].reads)
         release = Release(index, step.attempt, done.broadcast)
         released = memory.protocol.unblind(release, blinded=trust_model(plan.round_at(index).trust).blinded).values
@@ -331,8 +330,8 @@ class _Aggregation:
     """What passed by in one aggregation, before clients have read it."""
 
     step: Step
-    memory: Memory
-    sent: tuple[Ring, ...]
-    received: tuple[Ring, ...]
-    aggregate: AggregateVector
-    broadcast: Ring
+    memory: Memory = field(repr=False)
+    sent: tuple[Ring, ...] = field(repr=False)
+    received: tuple[Ring, ...] = field(repr=False)
+    aggregate: AggregateVector = field(repr=False)
+    broadcast: Ring = field(repr=False)

@@ -7,7 +7,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -136,6 +136,14 @@ class Plan:
                 f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can take part: use fewer."
             )
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a plan is looked up in caches with every message, and has hundreds of values."""
+        return hash(tuple(getattr(self, item.name) for item in fields(self)))
+
     @cached_property
     def settings(self) -> Settings:
         """What every run has."""
@@ -218,6 +226,11 @@ class Plan:
         least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
         least = min(least, recovery_graph(n_sharers, self.max_silent).fewest_open(n_sharers, self.max_silent))
         return Shares(n_clients, self.max_silent, max(0, n_clients - least))
+
+    @staticmethod
+    def discovers(index: int) -> bool:
+        """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
+        return index <= 0
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""

@@ -352,7 +352,9 @@ class Server:
             n_sharers = None if session.sharers is None else len(session.sharers.members)
             require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
         # Where the server goes on by itself, clients are sent its state and need no release.
-        sent = broadcast.values[:0] if self.plan.server_advances and index > 0 else broadcast.values
+        sent = (
+            broadcast.values[:0] if self.plan.server_advances and not self.plan.discovers(index) else broadcast.values
+        )
         self._release = Release(index, session.attempt, sent)
         self._new_plan = None
         if broadcast.released is not None:
@@ -400,7 +402,7 @@ class Server:
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
-        if index <= 0:
+        if self.plan.discovers(index):
             self._found = self.plan.task.take_preliminary(self.plan, index, released, self._found)
             if COUNT in released.arrays:
                 logger.info("private count: about %d rows", self._found.n_examples)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -63,6 +63,11 @@ class State:
 
     def digest(self) -> bytes:
         """SHA-256 of names, shapes and grid values, equal on all machines whose states are equal."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        """Computed once, since all virtual clients of one process may share a state."""
         names = sorted(self.arrays)
         shapes = [size for name in names for size in (self.arrays[name].ndim, *self.arrays[name].shape)]
         grid = [np.rint(self.arrays[name] * _GRID).astype("<i8").tobytes() for name in names]

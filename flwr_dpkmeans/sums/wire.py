@@ -99,7 +99,7 @@ class Packet:
     """
 
     fields: Mapping[str, Any]
-    vector: Ring | None = None
+    vector: Ring | None = field(default=None, repr=False)
 
     @property
     def header(self) -> Mapping[str, Any]:

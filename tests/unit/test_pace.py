@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from flwr_dpkmeans.flower.exchange import SECONDS_PER_ROUND_TRIP, announce, round_trips
+from flwr_dpkmeans.flower.exchange import announce
 from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 
 
 def plan(n_examples: int | None, n_rounds: int) -> Plan:

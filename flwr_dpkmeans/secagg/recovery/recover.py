@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -53,7 +53,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskRequest,
 )
 from flwr_dpkmeans.secagg.packing import pack_boxes, pack_nodes, pack_roster, unpack_nodes, unpack_roster
-from flwr_dpkmeans.secagg.party import Party, Phase, sorted_boxes
+from flwr_dpkmeans.secagg.party import Party, Phase, changed, sorted_boxes
 from flwr_dpkmeans.secagg.recovery.agreement import (
     cohort_view,
     combine,
@@ -219,7 +219,7 @@ class Recover(Party):
                 "start more clients or lower min-clients."
             )
         is_author = self.authored and self.node_id in roster.authors(self.max_silent)
-        state = replace(self, setup=roster, own_group_key=generate_group_key() if is_author else b"")
+        state = changed(self, setup=roster, own_group_key=generate_group_key() if is_author else b"")
         neighbours = state.neighbours
         pairs = _run_keys(state, roster.node_ids if is_author else neighbours)
         selves, privates = _own_seeds(state)
@@ -233,7 +233,7 @@ class Recover(Party):
         group_boxes = {peer: _seal(state, pairs[peer], "box", peer, state.own_group_key) for peer in others}
         commitments = b"".join(digest("self mask", seed) for seed in selves)
         held = tuple((peer, pairs[peer]) for peer in neighbours)
-        return replace(state, phase=Phase.SHARED, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
+        return changed(state, phase=Phase.SHARED, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
 
     def admit(self, request: SumRequest, first_round: int) -> Recover:
         """Check a request against the transition table and take in its cohort and boxes; see `Retry.admit`."""
@@ -241,12 +241,12 @@ class Recover(Party):
         if request.roster is not None:
             raise ProtocolError("a roster came although keys are shared already: use the same version everywhere.")
         cohort = _cohort(self, request)
-        entered = replace(self, roster=cohort)
+        entered = changed(self, roster=cohort)
         if self.phase is Phase.SHARED:
             entered = _take_boxes(entered, request)
         elif request.boxes or request.group_boxes:
             raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
-        return replace(entered, phase=Phase.ADMITTED, round_index=request.round_index, attempt=request.attempt)
+        return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index, attempt=request.attempt)
 
     def answer(
         self, request: SumRequest, vector: FixedPointVector, *, blinded: bool, state_digest: bytes
@@ -269,7 +269,7 @@ class Recover(Party):
             values += _blind_stream(self, self.node_id, self.own_group_key, asked, transcript, length)
         tag = self.tag(*asked, state_digest)
         reply = SumReply(*asked, MaskedVector(values), tag, tickets)
-        return replace(self, phase=Phase.MASKED, transcript=transcript), reply
+        return changed(self, phase=Phase.MASKED, transcript=transcript), reply
 
     def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for.
@@ -306,7 +306,7 @@ class Recover(Party):
                 f"{len(authors)} key author(s) survived, but {LEAST_AUTHORS} are needed to hide the sum from the "
                 "server: start a new run."
             )
-        return replace(self, phase=Phase.UNMASKED, survivors=survivors), UnmaskReply(*asked, _give(self, survivors))
+        return changed(self, phase=Phase.UNMASKED, survivors=survivors), UnmaskReply(*asked, _give(self, survivors))
 
     def finish(self, request: FinishRequest) -> Recover:
         """Check the last message; see `admit`."""
@@ -319,7 +319,7 @@ class Recover(Party):
             )
         if request.boxes:
             raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
-        return replace(self, phase=Phase.FINISHED)
+        return changed(self, phase=Phase.FINISHED)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Subtract the surviving authors' streams from a release; see `Retry.unblind`."""
@@ -431,7 +431,7 @@ def _take_boxes(state: Recover, request: SumRequest) -> Recover:
     ordered = tuple(sorted(keys.items()))
     secret = b"".join(key for _, key in ordered) if state.authored else state.plan_digest
     tag_key = derive_key(secret, "tag", state.run_id, state.sharers.digest)
-    return replace(state, held=tuple(sorted(held)), group_keys=ordered, tag_key=tag_key)
+    return changed(state, held=tuple(sorted(held)), group_keys=ordered, tag_key=tag_key)
 
 
 def _run_keys(state: Recover, peers: Iterable[int]) -> dict[int, bytes]:
