@@ -20,15 +20,6 @@ _DIGITS = 16
 class Credential:
     """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`).
 
-    Parameters
-    ----------
-    identity : bytes of length 32
-        Ed25519 public key.
-    plan_digest : bytes of length 32
-        As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a
-        wrong one.
-    signature : bytes of length 64
-
     Raises
     ------
     ProtocolError
@@ -36,7 +27,11 @@ class Credential:
     """
 
     identity: bytes
+    """Ed25519 public key."""
     plan_digest: bytes
+    """As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a wrong
+    one.
+    """
     signature: bytes
 
     def __post_init__(self) -> None:

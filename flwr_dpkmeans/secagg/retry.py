@@ -57,15 +57,10 @@ TAG_BYTES = 32
 
 @dataclass(frozen=True)
 class Retry(Party):
-    """A client of a run that repeats sums; see `Party`.
-
-    Parameters
-    ----------
-    pair_keys : tuple of (node id, key)
-        Keys agreed with the neighbours of the current attempt.
-    """
+    """A client of a run that repeats sums; see `Party`."""
 
     pair_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """Keys agreed with the neighbours of the current attempt."""
 
     @property
     def announced(self) -> Roster | None:

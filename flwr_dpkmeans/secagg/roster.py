@@ -23,13 +23,6 @@ ALL_PAIRS_UP_TO = 32
 class Roster:
     """The clients of one attempt.
 
-    Parameters
-    ----------
-    attempt : int
-        0 for the first attempt of a run, one more after each dropout.
-    members : tuple of (node id, public key)
-        In ascending order of node id, without repetition.
-
     Raises
     ------
     ProtocolError
@@ -42,7 +35,9 @@ class Roster:
     """
 
     attempt: int
+    """0 for the first attempt of a run, one more after each dropout."""
     members: tuple[tuple[int, bytes], ...]
+    """In ascending order of node id, without repetition."""
 
     def __post_init__(self) -> None:
         ids = [node_id for node_id, _ in self.members]

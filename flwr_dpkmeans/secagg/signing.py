@@ -35,11 +35,6 @@ _DIGITS = 2 * IDENTITY_BYTES
 class Signer:
     """A party's long-term key pair.
 
-    Parameters
-    ----------
-    private_key : bytes of length 32
-        Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``.
-
     Examples
     --------
     >>> identity = Signer.generate()
@@ -51,6 +46,7 @@ class Signer:
     """
 
     private_key: bytes = field(repr=False)
+    """Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``."""
 
     @classmethod
     def generate(cls) -> Self:

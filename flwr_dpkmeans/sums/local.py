@@ -37,27 +37,18 @@ FIRST_NODE_ID = 2
 
 @dataclass(frozen=True)
 class DirectResult:
-    """What a direct run leaves.
-
-    Parameters
-    ----------
-    state : State
-        After the last round.
-    steps : tuple of Step
-        One for each aggregation.
-    attempts : tuple of (round, attempt)
-        Every aggregation, for the report.
-    plan : Plan
-        The final one.
-    found : Found
-        What preliminary releases told.
-    """
+    """What a direct run leaves."""
 
     state: State
+    """After the last round."""
     steps: tuple[Step, ...]
+    """One for each aggregation."""
     attempts: tuple[tuple[int, int], ...]
+    """Every aggregation, for the report."""
     plan: Plan
+    """The final one."""
     found: Found
+    """What preliminary releases told."""
 
     @property
     def result(self) -> Result:
@@ -67,37 +58,25 @@ class DirectResult:
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that passes by in one aggregation, for audits: what one party sees of a run is a part of it.
-
-    Parameters
-    ----------
-    plan : Plan
-        In force.
-    round_index, attempt : int
-        Which aggregation.
-    state : State or Found
-        What the clients' statistics were taken at; `Found` in preliminary rounds.
-    sent : tuple of ndarray of uint64
-        Each client's vector before it is masked, with its share of the noise: known to that client alone.
-    received : tuple of ndarray of uint64
-        What the server gets of each client.
-    aggregate : AggregateVector
-        What the server adds up.
-    broadcast : ndarray of uint64
-        What the server sends on.
-    released : ndarray of uint64
-        What a client reads.
-    """
+    """Everything that passes by in one aggregation, for audits: what one party sees of a run is a part of it."""
 
     plan: Plan = field(repr=False)
+    """In force."""
     round_index: int
     attempt: int
+    """Which aggregation."""
     state: State | Found = field(repr=False)
+    """What the clients' statistics were taken at; `Found` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
+    """Each client's vector before it is masked, with its share of the noise: known to that client alone."""
     received: tuple[Ring, ...] = field(repr=False)
+    """What the server gets of each client."""
     aggregate: AggregateVector = field(repr=False)
+    """What the server adds up."""
     broadcast: Ring = field(repr=False)
+    """What the server sends on."""
     released: Ring = field(repr=False)
+    """What a client reads."""
 
 
 def _as_given(plan: Plan, points: Array) -> Array:

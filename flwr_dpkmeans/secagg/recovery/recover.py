@@ -76,31 +76,22 @@ LEAST_AUTHORS = 2
 
 @dataclass(frozen=True)
 class Recover(Party):
-    """A client of a run whose sums are recovered; see `Party`.
-
-    Parameters
-    ----------
-    slots : Slots
-        The aggregations that keys are shared for.
-    masters : bytes
-        Two 32-byte secrets, from which the own keys of all aggregations follow.
-    setup : Roster or None
-        Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request.
-    survivors : tuple of int
-        Of the last aggregation that was unmasked.
-    transcript : bytes
-        What the last answered vector was masked under.
-    held : tuple of (node id, bytes)
-        The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
-        it gave this client, its public keys, and the key of its tickets.
-    """
+    """A client of a run whose sums are recovered; see `Party`."""
 
     slots: Slots = field(kw_only=True)
+    """The aggregations that keys are shared for."""
     masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
+    """Two 32-byte secrets, from which the own keys of all aggregations follow."""
     setup: Roster | None = None
+    """Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request."""
     survivors: tuple[int, ...] = ()
+    """Of the last aggregation that was unmasked."""
     transcript: bytes = b""
+    """What the last answered vector was masked under."""
     held: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
+    it gave this client, its public keys, and the key of its tickets.
+    """
 
     @property
     def announced(self) -> Roster | None:

@@ -16,13 +16,6 @@ MOST_SLOTS = 256
 class Slots:
     """Every aggregation that a run may have.
 
-    Parameters
-    ----------
-    first_round, last_round : int
-        Of the plan; where it is not final yet, the last round that it may have.
-    n_attempts : int
-        Attempts of each.
-
     Raises
     ------
     PlanError
@@ -36,7 +29,9 @@ class Slots:
 
     first_round: int
     last_round: int
+    """Of the plan; where it is not final yet, the last round that it may have."""
     n_attempts: int
+    """Attempts of each."""
 
     def __post_init__(self) -> None:
         if not (self.last_round >= self.first_round and self.n_attempts >= 1 and self.number <= MOST_SLOTS):
