@@ -20,10 +20,7 @@ _DIGITS = 16
 class Credential:
     """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`).
 
-    Raises
-    ------
-    ProtocolError
-        If a length is wrong.
+    Raises `ProtocolError` if a length is wrong.
     """
 
     identity: bytes
@@ -149,18 +146,7 @@ def require_known_peers(
     This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
     roster against its own pins as well (`require_pinned`).
 
-    Parameters
-    ----------
-    credentials : mapping of node id to Credential or None
-        Of the whole cohort; None for a node without an identity.
-    marks : mapping of node id to collection of bytes
-        What clients that pin identities said of them (`pin_mark`).
-    run_id : int
-
-    Raises
-    ------
-    IdentityError
-        It names the first node that refuses, and whom.
+    The `IdentityError` names the first node that refuses, and whom.
     """
     own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
     for node, known in marks.items():

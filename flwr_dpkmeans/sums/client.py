@@ -203,15 +203,7 @@ class Statistic(Protocol):
 
 
 class Client:
-    """One client, for one request.
-
-    Parameters
-    ----------
-    guard : Guard
-    statistic : Statistic
-    memory : Memory or None
-        Of this run; None before its first request.
-    """
+    """One client, for one request; `memory` is of this run, and None before its first request."""
 
     def __init__(self, guard: Guard, statistic: Statistic, memory: Memory | None) -> None:
         self._guard = guard
@@ -221,18 +213,10 @@ class Client:
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
     def handle(self, request: Request) -> tuple[Memory, Any]:
-        """Answer a request.
+        """Answer a request; the memory is to be kept before the reply is sent.
 
-        Returns
-        -------
-        Memory
-            To be kept before the reply is sent.
-        KeysReply, ShareReply, SumReply, UnmaskReply or FinishReply
-
-        Raises
-        ------
-        PeerError
-            A refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side, whose may not.
+        A `PeerError` is a refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side,
+        whose may not.
         """
         guard = self._guard
         if request.run_id not in (None, guard.run_id):

@@ -95,33 +95,14 @@ def run_direct(
     on_step: Callable[[Step], None] = lambda _: None,
     watch: Callable[[Seen], None] | None = None,
 ) -> DirectResult:
-    """Run a plan over clients in this process.
+    """Run a plan over clients in this process, one table (n_i, n_features) for each; `config.masking` decides on masks.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
-    parts : sequence of ndarray, (n_i, n_features)
-        One table for each client.
-    scale : callable
-        ``scale(plan, points)`` puts one table into the final plan's box, on the grid; by default it is there already.
-    server_points : ndarray, (n_server, n_features), optional
-        The server's own points, likewise, if the plan does not hold them.
-    labels : sequence of ndarray of int, (n_i,), optional
-        For each client, if the plan evaluates against labels.
-    on_step : callable
-        Told a `Step` after each aggregation.
-    watch : callable, optional
-        For audits: told what all parties saw of each aggregation.
+    The plan is final, or has its width and preliminary rounds. `scale` puts a table into the final plan's box, on the
+    grid, where by default it is already, as `server_points` are, if the plan does not hold them. `on_step` is told of
+    each aggregation, and `watch`, for audits, what all parties saw of it.
 
-    Returns
-    -------
-    DirectResult
-
-    Raises
-    ------
-    PlanError
-        If the plan waits for something that no round of its own finds, or is for another number of clients.
+    Raises `PlanError` if the plan waits for something that no round of its own finds, or is for another number of
+    clients.
     """
     if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")

@@ -75,23 +75,9 @@ class RecoveryGraph:
 
 @lru_cache(maxsize=64)
 def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
-    """Choose the smallest neighbourhoods that keep the promises above.
+    """Choose the smallest neighbourhoods that keep the promises above, where t = `max_silent` collude or fall silent.
 
-    Parameters
-    ----------
-    n_clients : int
-        Clients that share keys.
-    max_silent : int
-        t: how many of them may collude with the server or fall silent, together.
-
-    Returns
-    -------
-    RecoveryGraph
-
-    Raises
-    ------
-    PlanError
-        If no neighbourhood of at most 255 can keep them.
+    Raises `PlanError` if no neighbourhood of at most 255 can keep them.
 
     Examples
     --------

@@ -182,22 +182,7 @@ class Recover(Party):
     def share(self, request: ShareRequest) -> tuple[Recover, ShareReply]:
         """Make the keys of all aggregations and share them among the neighbours.
 
-        Parameters
-        ----------
-        request : ShareRequest
-            From the server.
-
-        Returns
-        -------
-        Recover
-            `SHARED`.
-        ShareReply
-            To be sent.
-
-        Raises
-        ------
-        ProtocolError
-            If it was asked for before, or the roster lacks this client or is too small.
+        Raises `ProtocolError` if it was asked for before, or the roster lacks this client or is too small.
         """
         roster = request.roster
         if self.phase is not Phase.KEYED:
@@ -265,22 +250,8 @@ class Recover(Party):
     def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for.
 
-        Parameters
-        ----------
-        request : UnmaskRequest
-            From the server.
-
-        Returns
-        -------
-        Recover
-            `UNMASKED`, with the survivors.
-        UnmaskReply
-            To be sent, once signed.
-
-        Raises
-        ------
-        ProtocolError
-            If it is not due, or the survivors are too few, not of the cohort, or without this client.
+        Raises `ProtocolError` if it is not due, or the survivors are too few, not of the cohort, or without this
+        client.
         """
         asked = (request.round_index, request.attempt)
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):

@@ -16,10 +16,7 @@ MOST_SLOTS = 256
 class Slots:
     """Every aggregation that a run may have.
 
-    Raises
-    ------
-    PlanError
-        If there are more than `MOST_SLOTS`.
+    Raises `PlanError` if there are more than `MOST_SLOTS`.
 
     Examples
     --------
