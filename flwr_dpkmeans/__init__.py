@@ -29,9 +29,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.algorithms.dplloyd import GLloydOptions as GLloydOptions
+    from flwr_dpkmeans.algorithms.dplloyd import LloydOptions as LloydOptions
+    from flwr_dpkmeans.algorithms.dplloyd import SuLloydOptions as SuLloydOptions
+    from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions as FastLloydOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
+    from flwr_dpkmeans.algorithms.in_one_place import OptimalOptions as OptimalOptions
+    from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloydOptions as ProxyLloydOptions
+    from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
+    from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
+    from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
+    from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.client_app import client_app as client_app
+    from flwr_dpkmeans.flower.engines import federate as federate
     from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
     from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
@@ -43,7 +55,15 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
     from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
     from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
+    from flwr_dpkmeans.options import Auto as Auto
+    from flwr_dpkmeans.options import ClientLevel as ClientLevel
+    from flwr_dpkmeans.options import Cohort as Cohort
+    from flwr_dpkmeans.options import Evaluation as Evaluation
+    from flwr_dpkmeans.options import ExactEvaluation as ExactEvaluation
+    from flwr_dpkmeans.options import PrivateBounds as PrivateBounds
+    from flwr_dpkmeans.options import PrivateCount as PrivateCount
     from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
+    from flwr_dpkmeans.sums.task import register as register
 
 __version__ = "0.1.0"
 
@@ -63,7 +83,27 @@ _HOMES = {
     "ServerLloyd": "flwr_dpkmeans.flower.strategy",
     "SpherePacking": "flwr_dpkmeans.flower.strategy",
     "SuLloyd": "flwr_dpkmeans.flower.strategy",
+    "Auto": "flwr_dpkmeans.options",
+    "ClientLevel": "flwr_dpkmeans.options",
+    "Cohort": "flwr_dpkmeans.options",
+    "Evaluation": "flwr_dpkmeans.options",
+    "ExactEvaluation": "flwr_dpkmeans.options",
+    "PrivateBounds": "flwr_dpkmeans.options",
+    "PrivateCount": "flwr_dpkmeans.options",
+    "FastLloydOptions": "flwr_dpkmeans.algorithms.fastlloyd",
+    "GLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
+    "LloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
+    "SuLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
+    "FedDPKMeansOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
+    "ProxyLloydOptions": "flwr_dpkmeans.algorithms.proxy_lloyd",
+    "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.server_starts",
+    "ServerLloydOptions": "flwr_dpkmeans.algorithms.server_starts",
+    "SpherePackingOptions": "flwr_dpkmeans.algorithms.server_starts",
+    "OptimalOptions": "flwr_dpkmeans.algorithms.in_one_place",
+    "register": "flwr_dpkmeans.sums.task",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",
+    "FederatedNaiveBayes": "flwr_dpkmeans.estimator",
+    "federate": "flwr_dpkmeans.flower.engines",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -1,4 +1,4 @@
-"""All commands: ``flwr-dpkmeans plan | ledger | identity | node``, or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans plan | ledger | identity | node | options``, or ``python -m flwr_dpkmeans ...``."""
 
 from __future__ import annotations
 
@@ -13,28 +13,13 @@ COMMANDS = {
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
     "node": ("flwr_dpkmeans.flower.node_command", "node"),
+    "options": ("flwr_dpkmeans.flower.run_config", "main"),
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hand the rest of the command line to the command that it begins with.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        The command's own code; 1 where it fails with a sentence; 2 without a command.
-
-    Examples
-    --------
-    >>> main(["ledger", "verify", "no-such-ledger"])
-    1
-    """
+    """Hand the rest of the command line to the command that it begins with: its code, 1 if it fails, 2 without one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")

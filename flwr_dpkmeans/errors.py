@@ -123,62 +123,14 @@ def listed(values: Iterable[str]) -> str:
 
 
 def require_real(name: str, value: object, mend: str) -> float:
-    """Return `value` as a float, or say that it must be a finite number and how to mend it.
-
-    Parameters
-    ----------
-    name : str
-        What the value is, as the subject of the error sentence.
-    value : object
-        The value that was given.
-    mend : str
-        The last part of the error sentence, for example "give a positive number such as 1.0".
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the value is not a number, or NaN, or infinite.
-
-    Examples
-    --------
-    >>> require_real("epsilon", 2, "give a number such as 1.0")
-    2.0
-    """
+    """Return `value` as a float, or raise a LocalMisuseError, ending with `mend`, if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise LocalMisuseError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
     return float(value)
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float, or raise if it is not finite and greater than 0.
-
-    Parameters
-    ----------
-    name : str
-        What the value is, as the subject of the error sentence.
-    value : object
-        The value that was given.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the value is not a finite number greater than 0.
-
-    Examples
-    --------
-    >>> require_positive("epsilon", 0.5)
-    0.5
-    """
+    """Return `value` as a float, or raise a LocalMisuseError if it is not finite and greater than 0."""
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
@@ -187,30 +139,16 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float, or raise if it is not strictly between 0 and 1.
-
-    Parameters
-    ----------
-    value : object
-        The delta that was given.
-
-    Returns
-    -------
-    float
-        The delta.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the value is not a number strictly between 0 and 1.
-
-    Examples
-    --------
-    >>> require_delta(1e-6)
-    1e-06
-    """
+    """Return `value` as a float, or raise a LocalMisuseError if it is not strictly between 0 and 1."""
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
         raise LocalMisuseError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
     return number
+
+
+def require_whole(name: str, value: object, least: int, mend: str) -> int:
+    """Return `value` as an int, or raise `LocalMisuseError` if it is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise LocalMisuseError(f"{name} is {value!r}, but it must be a whole number of at least {least}: {mend}.")
+    return int(value)

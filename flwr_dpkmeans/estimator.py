@@ -11,26 +11,49 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_in_one_place, fit_inprocess
+from flwr_dpkmeans.flower.engines import (
+    FittedFederation,
+    federate,
+    fit_direct,
+    fit_in_one_place,
+    fit_inprocess,
+)
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.options import DEFAULT_ALGORITHM, own_options, parse_run, require_server_data, resolve_n_clusters
+from flwr_dpkmeans.options import (
+    DEFAULT_ALGORITHM,
+    Auto,
+    ClientLevel,
+    Cohort,
+    Evaluation,
+    EvaluationKind,
+    ExactEvaluation,
+    PrivateCount,
+    flat_options,
+    moved,
+    object_of,
+    own_options,
+    parse_run,
+    require_server_data,
+    resolve_n_clusters,
+)
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.results.cluster_choice import ClusterChoice
+from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -39,39 +62,6 @@ _FITS: Mapping[str, Callable[..., FittedFederation]] = MappingProxyType(
     {"inprocess": fit_inprocess, "direct": fit_direct}
 )
 ENGINES = tuple(_FITS)
-_CONFIG_FIELDS = (
-    "algorithm",
-    "epsilon",
-    "delta",
-    "unit",
-    "trust",
-    "noise",
-    "max_iter",
-    "alpha",
-    "schedule",
-    "post_processing",
-    "radius_clipping",
-    "packing",
-    "random_state",
-    "max_silent",
-    "noise_kind",
-    "budget_shares",
-    "lloyd_share",
-    "weight_threshold",
-    "n_init",
-    "margin",
-    "server_prior",
-    *CLIP_BOUNDS,
-    "count_share",
-    "bounds_share",
-    "evaluation",
-    "evaluation_share",
-    "n_classes",
-    "evaluation_radius",
-    "examples_per_client",
-    "client_sampling_rate",
-    "masking",
-)
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
@@ -84,28 +74,31 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     Parameters
     ----------
-    n_clusters : int or "auto"
-        k; "auto" (``proxy_lloyd``, ``feddp_kmeans``; trust ``distributed``) chooses it, up to `max_clusters`, within
-        the same budget.
-    algorithm : str
+    n_clusters : int, "auto" or Auto
+        k; "auto" (``proxy_lloyd``, ``feddp_kmeans``; trust ``distributed``) chooses it within the same budget, up to
+        20, or as ``Auto(12)`` says.
+    algorithm : str or one of the ``*Options``
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
         baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private).
+        together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
+        ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.
     delta : float, optional
         None: 1/(N ln N). Lowered where a private count finds so many rows that it would not be below 1/N.
-    unit : str
-        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table.
+    unit : str or ClientLevel
+        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table, with
+        ``ClientLevel(examples_per_client=50, sampling_rate=1.0)``.
     trust : str, optional
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
-    bounds : pair, optional
+    bounds : pair, "private" or PrivateBounds, optional
         Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
         or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
         around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms, for which nobody needs to know anything of the columns.
+        histograms, for which nobody needs to know anything of the columns, as
+        ``PrivateBounds(share=0.05, domain=None)``.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -118,38 +111,21 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
         messages, for thousands of clients.
-    n_examples : int, optional
+    n_examples : int, "private" or PrivateCount, optional
         Public number of rows; None: the total of the parts, listed in the report as declared public. With private
-        bounds nothing is taken as public unless it is given: None then stands for ``"private"``, a private count.
-    bounds_domain : pair, optional
-        With private bounds: a public range that they lie in, if there is one; it need not be tight. It helps small
-        tables, and columns whose values lie far from zero compared with their spread.
-    bounds_share, count_share : float
-        Shares of the budget for private bounds and for a private count.
-    alpha, schedule, post_processing, radius_clipping, packing
-        FastLloyd's options, see `flwr_dpkmeans.options.Run`.
-    max_silent : int, optional
-        Clients that may collude or fall silent; None: 0 up to 32 clients, above that a
-        tenth of them, at most 20.
-    max_clusters : int
-        Largest number of clusters that ``n_clusters="auto"`` and `choose_k` consider.
-    noise_kind, budget_shares, lloyd_share, weight_threshold, n_init, margin, server_prior
-        FedDP-KMeans' options, see `flwr_dpkmeans.options.Run`.
-    data_radius, outer_product_bound, weights_bound, means_bound, indicators_bound
-        FedDP-KMeans' clip bounds; None: from server data.
-    examples_per_client, client_sampling_rate
-        Client-level options, see `flwr_dpkmeans.options.Run`.
-    masking : bool
-        False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
-    evaluation : str
-        ``"none"``; ``"private"``: one more round measures the result, with a share of the same budget; ``"exact"``:
-        the same without noise, after which the run is not private.
-    evaluation_share : float
-        Share of the budget that a private evaluation takes.
-    n_classes : int
-        Public number of label classes in the `y` of `fit`, which an evaluation compares with the clusters; 0: none.
-    evaluation_radius : float, optional
-        Distance from a centroid, in scaled units, beyond which an evaluation clips; None: from k and d.
+        bounds nothing is taken as public unless it is given: None then stands for ``"private"``, a private count, as
+        ``PrivateCount(share=0.02)``.
+    evaluation : "private", "exact", Evaluation or ExactEvaluation, optional
+        ``"private"``: one more round measures the result, with a share of the same budget, as
+        ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``: the same without noise, after which the run
+        is not private. With ``n_classes``, the `y` of `fit` is compared with the clusters.
+    cohort : Cohort, optional
+        What happens when clients fall silent, and whether masks are on.
+
+    Notes
+    -----
+    A string is always the short form of an object, whose options are nested parameters: ``algorithm__alpha`` in
+    `set_params` and in scikit-learn's searches. Objects are frozen, so estimators may share them.
 
     Attributes
     ----------
@@ -188,12 +164,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def __init__(
         self,
-        n_clusters: int | str = 8,
+        n_clusters: int | str | Auto = 8,
         *,
-        algorithm: str = DEFAULT_ALGORITHM,
+        algorithm: str | Options = DEFAULT_ALGORITHM,
         epsilon: float = 1.0,
         delta: float | None = None,
-        unit: str = "record",
+        unit: str | ClientLevel = "record",
         trust: str | None = None,
         bounds: Any = None,
         noise: str = "secure",
@@ -201,37 +177,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         max_iter: int | None = None,
         server_data: ArrayLike | None = None,
         engine: str = "inprocess",
-        n_examples: int | str | None = None,
-        bounds_domain: Any = None,
-        bounds_share: float = 0.05,
-        count_share: float = 0.02,
-        alpha: float = 0.8,
-        schedule: str = "step",
-        post_processing: str | None = None,
-        radius_clipping: bool = True,
-        packing: str = "bisect",
-        max_silent: int | None = None,
-        max_clusters: int = DEFAULT_MAX_CLUSTERS,
-        noise_kind: str = "gaussian",
-        budget_shares: Sequence[float] | None = None,
-        lloyd_share: float = 0.3,
-        weight_threshold: float = 3.0,
-        n_init: int = 20,
-        margin: float = 1.0,
-        server_prior: bool = True,
-        data_radius: float | None = None,
-        outer_product_bound: float | None = None,
-        weights_bound: float | None = None,
-        means_bound: float | None = None,
-        indicators_bound: float | None = None,
-        examples_per_client: int = 50,
-        client_sampling_rate: float = 1.0,
-        masking: bool = True,
-        evaluation: str = "none",
-        evaluation_share: float = 0.05,
-        n_classes: int = 0,
-        evaluation_radius: float | None = None,
+        n_examples: int | str | PrivateCount | None = None,
+        evaluation: str | Evaluation | ExactEvaluation | None = None,
+        cohort: Cohort | None = None,
+        **elsewhere: Any,
     ) -> None:
+        for name, value in elsewhere.items():
+            raise moved(name, value)
         self.n_clusters = n_clusters
         self.algorithm = algorithm
         self.epsilon = epsilon
@@ -245,35 +197,19 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.server_data = server_data
         self.engine = engine
         self.n_examples = n_examples
-        self.bounds_domain = bounds_domain
-        self.bounds_share = bounds_share
-        self.count_share = count_share
-        self.alpha = alpha
-        self.schedule = schedule
-        self.post_processing = post_processing
-        self.radius_clipping = radius_clipping
-        self.packing = packing
-        self.max_silent = max_silent
-        self.max_clusters = max_clusters
-        self.noise_kind = noise_kind
-        self.budget_shares = budget_shares
-        self.lloyd_share = lloyd_share
-        self.weight_threshold = weight_threshold
-        self.n_init = n_init
-        self.margin = margin
-        self.server_prior = server_prior
-        self.data_radius = data_radius
-        self.outer_product_bound = outer_product_bound
-        self.weights_bound = weights_bound
-        self.means_bound = means_bound
-        self.indicators_bound = indicators_bound
-        self.examples_per_client = examples_per_client
-        self.client_sampling_rate = client_sampling_rate
-        self.masking = masking
         self.evaluation = evaluation
-        self.evaluation_share = evaluation_share
-        self.n_classes = n_classes
-        self.evaluation_radius = evaluation_radius
+        self.cohort = cohort
+
+    def set_params(self, **params: Any) -> FederatedKMeans:
+        """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
+        nested = {name: value for name, value in params.items() if "__" in name}
+        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        for name, value in nested.items():
+            argument, _, option = name.partition("__")
+            if argument not in self._get_param_names():
+                super().set_params(**{argument: value})  # scikit-learn's own sentence
+            setattr(self, argument, object_of(argument, getattr(self, argument)).set_params(**{option: value}))
+        return self
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None) -> FederatedKMeans:
         """Cluster the parties' data together.
@@ -296,10 +232,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        parts, names = self._validated_parts(X)
-        config, server_points = self._config(parts, names)
+        given = self._given()
+        parts, names = self._validated_parts(X, given)
+        config, server_points = self._config(given, parts, names)
         labels = _validated_labels(y, parts, config)
-        fit = fit_in_one_place if self.algorithm in NOT_FEDERATED else _FITS[self.engine]
+        fit = fit_in_one_place if config.algorithm in NOT_FEDERATED else _FITS[self.engine]
         self._take(_with_local_warnings(fit(config, parts, server_points, labels), config, parts))
         _warn(self.privacy_)
         self._name_columns(names)
@@ -329,16 +266,19 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError
             If the algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the choice is public.
         """
-        if self.algorithm != "feddp_kmeans":
+        given = self._given()
+        if given["algorithm"] != "feddp_kmeans":
             raise ConfigurationError(
-                f"choose_k was called for {self.algorithm!r}, but it needs weights of server points: use "
+                f"choose_k was called for {given['algorithm']!r}, but it needs weights of server points: use "
                 "algorithm='feddp_kmeans', or n_clusters='auto', which chooses k and clusters within one budget."
             )
-        parts, names = self._validated_parts(X)
-        most = self.max_clusters if max_clusters is None else max_clusters
+        most = given.pop("max_clusters", DEFAULT_MAX_CLUSTERS) if max_clusters is None else max_clusters
         # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
-        nothing = {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
-        config, server_points = self._config(parts, names, "feddp_choose_k", ("auto", most), **nothing)
+        given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
+        given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
+        given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
+        parts, names = self._validated_parts(X, given)
+        config, server_points = self._config(given, parts, names)
         fitted = _FITS[self.engine](config, parts, server_points)
         _warn(fitted.privacy)
         costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
@@ -395,15 +335,16 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """
         from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
-        bounds = self.bounds
-        if bounds is None and self.server_data is not None:
+        options = self._given()
+        options |= resolve_n_clusters(options.pop("n_clusters"), options.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
+        if options["bounds"] is None and self.server_data is not None:
             # Server data that no candidate uses would still decide on the bounds.
-            bounds, _, _ = resolve_bounds(None, self.server_data)
-        options = {name: getattr(self, name) for name in _CONFIG_FIELDS if name not in ("algorithm", "masking")}
-        options |= resolve_n_clusters(self.n_clusters, self.max_clusters)
-        options |= {"bounds": bounds, "bounds_domain": self.bounds_domain}
+            options["bounds"], _, _ = resolve_bounds(None, self.server_data)
+        declared, bounds = options.pop("n_examples"), options["bounds"]
         if private_count is None:
-            private_count = is_private(self.n_examples) or (is_private(bounds) and self.n_examples is None)
+            private_count = is_private(declared) or (is_private(bounds) and declared is None)
+        for name in ("algorithm", "masking"):
+            options.pop(name, None)
         request = PlanningRequest(
             n_examples,
             n_features,
@@ -514,7 +455,14 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _validated_parts(self, X: Sequence[ArrayLike]) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
+    def _given(self) -> dict[str, Any]:
+        """What the constructor was given for the run, by flat names."""
+        own = self.get_params(deep=False)
+        return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
+
+    def _validated_parts(
+        self, X: Sequence[ArrayLike], given: Mapping[str, Any]
+    ) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
         """The one border where the caller's tables are checked; all have the first one's columns in its order."""
         listed = _listed(X)
         if len(listed) < 2:
@@ -527,8 +475,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        k = self.n_clusters
-        if isinstance(k, int) and not isinstance(k, bool) and self._takes_total() and (total := _total(parts)) < k:
+        k = given["n_clusters"]
+        if isinstance(k, int) and not isinstance(k, bool) and _takes_total(given) and (total := _total(parts)) < k:
             raise DataError(
                 f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
@@ -536,69 +484,42 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return parts, names
 
     def _config(
-        self,
-        parts: Sequence[NDArray[np.float64]],
-        names: tuple[str, ...],
-        algorithm: str | None = None,
-        n_clusters: tuple[int | str, int] | None = None,
-        **changes: Any,
+        self, given: Mapping[str, Any], parts: Sequence[NDArray[np.float64]], names: tuple[str, ...]
     ) -> tuple[Run, NDArray[np.float64] | None]:
         """The validated configuration of this fit, and the server's points."""
+        values = dict(given)
         if self.engine not in ENGINES:
             raise ConfigurationError(f"engine is {self.engine!r}, which is not known: {nearest(self.engine, ENGINES)}")
-        if not self.masking and self.engine != "direct":
+        if not values.get("masking", True) and self.engine != "direct":
             raise ConfigurationError(
-                f"masking is {self.masking!r}, but engine {self.engine!r} always masks: use engine='direct' for "
+                f"masking is {values['masking']!r}, but engine {self.engine!r} always masks: use engine='direct' for "
                 "experiments without masks."
             )
-        algorithm = algorithm or self.algorithm
+        algorithm, bounds = values["algorithm"], values["bounds"]
         if not isinstance(algorithm, str):
             raise ConfigurationError(f"algorithm is {algorithm!r}, but it must be a name: give a string.")
-        self._require_server_data(algorithm, has_server_data=self.server_data is not None)
-        bounds, order, server_points = resolve_bounds(self.bounds, self.server_data, self.bounds_domain, names=names)
+        _require_server_data(algorithm, has_server_data=self.server_data is not None)
+        box, order, server_points = resolve_bounds(
+            bounds, self.server_data, values.pop("bounds_domain", None), names=names
+        )
         if order != names:
             raise DataError(
                 f"X has no column names, but the bounds file or server_data names {len(order)} columns: give X as data "
                 "frames, or leave the names out there."
             )
-        values: dict[str, Any] = {name: getattr(self, name) for name in _CONFIG_FIELDS}
-        values |= resolve_n_clusters(*(n_clusters or (self.n_clusters, self.max_clusters)))
+        values |= resolve_n_clusters(values.pop("n_clusters"), values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
         values |= {
-            "algorithm": algorithm,
-            "bounds": (bounds.lower, bounds.upper),
-            "private_bounds": is_private(self.bounds),
-            "n_examples": self._n_examples(parts),
+            "bounds": (box.lower, box.upper),
+            "private_bounds": is_private(bounds),
+            "n_examples": _n_examples(given, parts),
             "n_features": parts[0].shape[1],
             "n_clients": len(parts),
             "feature_names": names,
         }
-        if algorithm != self.algorithm:
-            values = own_options(values, algorithm, (self.algorithm,))
-        config = parse_run(has_server_data=server_points is not None, **(values | changes))
-        if self.algorithm not in NOT_FEDERATED:
+        config = parse_run(has_server_data=server_points is not None, **values)
+        if algorithm not in NOT_FEDERATED:
             require_supported(config, has_server_data=server_points is not None)
         return config, server_points
-
-    def _require_server_data(self, algorithm: str, *, has_server_data: bool) -> None:
-        """Refuse server data that is missing, or that nobody asked for."""
-        if algorithm not in NOT_FEDERATED:
-            require_server_data(algorithm, has_server_data=has_server_data)
-        elif has_server_data:
-            raise ConfigurationError(f"server_data was given, but {algorithm!r} starts without it: leave it out.")
-
-    def _n_examples(self, parts: Sequence[NDArray[np.float64]]) -> int | None:
-        """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
-        if is_private(self.n_examples):
-            return None
-        if isinstance(self.n_examples, str):
-            raise ConfigurationError(
-                f"n_examples is {self.n_examples!r}, but it must be a number or 'private': give 1000, or leave it out."
-            )
-        return _total(parts) if self._takes_total() else self.n_examples
-
-    def _takes_total(self) -> bool:
-        """Whether the total of the parts counts as public; elsewhere not even an error may depend on it."""
-        return self.n_examples is None and self.unit != "client" and not is_private(self.bounds)
 
     def _take(self, fitted: FittedFederation) -> None:
         """Set the fitted attributes."""
@@ -652,6 +573,31 @@ def warn_once(sentence: str) -> None:
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 
+def _require_server_data(algorithm: str, *, has_server_data: bool) -> None:
+    """Refuse server data that is missing, or that nobody asked for."""
+    if algorithm not in NOT_FEDERATED:
+        require_server_data(algorithm, has_server_data=has_server_data)
+    elif has_server_data:
+        raise ConfigurationError(f"server_data was given, but {algorithm!r} starts without it: leave it out.")
+
+
+def _n_examples(given: Mapping[str, Any], parts: Sequence[NDArray[np.float64]]) -> Any:
+    """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
+    declared = given["n_examples"]
+    if is_private(declared):
+        return None
+    if isinstance(declared, str):
+        raise ConfigurationError(
+            f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
+        )
+    return _total(parts) if _takes_total(given) else declared
+
+
+def _takes_total(given: Mapping[str, Any]) -> bool:
+    """Whether the total of the parts counts as public; elsewhere not even an error may depend on it."""
+    return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
+
+
 def _total(parts: Sequence[NDArray[np.float64]]) -> int:
     """Rows of all clients together."""
     return sum(len(part) for part in parts)
@@ -680,7 +626,7 @@ def _validated_labels(
     y: Sequence[ArrayLike] | None, parts: Sequence[NDArray[np.float64]], config: Run
 ) -> list[NDArray[np.int64]] | None:
     """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
-    if config.evaluation is Evaluation.NONE or (y is None and config.n_classes == 0):
+    if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
         return None
     if y is None:
         raise DataError(
@@ -735,3 +681,160 @@ def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[n
         return validate_columns(part, names)
     except DataError as error:
         raise DataError(f"X[{index}]: {error}") from error
+
+
+class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Differentially private naive Bayes over several parties' labelled rows.
+
+    Numbers are Gaussian in each class; columns of categories have a table. One masked and noised sum is all that is
+    released: rows, sums and squares by class, and rows by class and category.
+
+    Parameters
+    ----------
+    n_classes : int
+        Public number of classes; labels are 0 to one less.
+    epsilon, delta : float
+        Total of the run; None: delta is 1/(N ln N).
+    bounds : pair
+        Public bounds of the columns; not looked at for columns of categories.
+    categories : sequence of int, optional
+        For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
+    smoothing : float
+        Laplace smoothing: rows added to each class and category.
+    trust, noise : str
+        As in `FederatedKMeans`.
+    random_state : int, optional
+        Seed of seeded noise.
+    engine : str
+        ``"inprocess"`` or ``"direct"``.
+    n_examples : int or "private", optional
+        Public number of rows; None: the total of the parts.
+
+    Attributes
+    ----------
+    classes_ : ndarray of int, (n_classes,)
+    class_prior_ : ndarray, (n_classes,)
+    theta_, var_ : ndarray, (n_classes, n_numbers)
+        Means and variances of the columns of numbers, in the caller's units; None without such columns.
+    chances_ : ndarray, (n_classes, n_categories in all), or None
+        Of the columns of categories, one after the other.
+    privacy_ : PrivacyReport
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> generator = np.random.default_rng(0)
+    >>> labels = [generator.integers(0, 2, 500) for _ in range(3)]
+    >>> parts = [generator.normal(2.0 * own[:, None] - 1.0, 0.5, (500, 2)) for own in labels]
+    >>> model = FederatedNaiveBayes(2, epsilon=2.0, bounds=(-4, 4)).fit(parts, labels)
+    >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        n_classes: int = 2,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        bounds: Any = None,
+        categories: Sequence[int] | None = None,
+        smoothing: float = 1.0,
+        trust: str | None = None,
+        noise: str = "secure",
+        random_state: int | None = None,
+        engine: str = "inprocess",
+        n_examples: int | str | None = None,
+    ) -> None:
+        self.n_classes = n_classes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.categories = categories
+        self.smoothing = smoothing
+        self.trust = trust
+        self.noise = noise
+        self.random_state = random_state
+        self.engine = engine
+        self.n_examples = n_examples
+
+    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
+        """Learn from the parties' rows together.
+
+        Parameters
+        ----------
+        X : sequence of array-like, (n_i, n_features)
+            One table for each party.
+        y : sequence of array-like of int, (n_i,)
+            Their labels, from 0 to ``n_classes - 1``.
+
+        Returns
+        -------
+        FederatedNaiveBayes
+            Itself.
+        """
+        coded = None if self.categories is None else tuple(self.categories)
+        options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
+        if y is None:
+            raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
+        found = federate(
+            NaiveBayes(options=options),
+            X,
+            bounds=self._bounds(options),
+            labels=y,
+            engine=self.engine,
+            n_examples=self.n_examples,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            trust=self.trust,
+            noise=self.noise,
+            random_state=self.random_state,
+        )
+        arrays = found.result.arrays
+        self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
+        self.class_prior_ = arrays["class_prior"]
+        self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
+        self.n_features_in_ = found.plan.n_features
+        if found.columns:
+            self.feature_names_in_ = np.array(found.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """The likeliest class of each row; local, costs no privacy."""
+        return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithm of `predict_proba`."""
+        joint = self._log_joint(X)
+        joint -= joint.max(axis=1, keepdims=True)
+        return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probability of each class, (n_rows, n_classes); local, costs no privacy."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def _log_joint(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
+        check_is_fitted(self, "classes_")
+        points = validate_columns(X, self._found.columns)
+        if points.shape[1] != self.n_features_in_:
+            raise DataError(f"X has {points.shape[1]} features, but the model was fitted to {self.n_features_in_}.")
+        task = self._found.plan.task
+        assert isinstance(task, NaiveBayes)
+        bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
+        return task.log_joint(self._found.state, round_to_grid(bounds.scale(points)))
+
+    def _bounds(self, options: NaiveBayesOptions) -> Any:
+        """Bounds as given, with those that follow from the categories."""
+        categories = options.categories or ()
+        if not any(categories):
+            return self.bounds
+        given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
+        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
+        lower, upper = (
+            [float(other if n else value) for n, value, other in zip(categories, side, coded, strict=True)]
+            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in categories]), strict=True)
+        )
+        return lower, upper

@@ -36,21 +36,13 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the operator of one machine wants to read.
-
-    Parameters
-    ----------
-    format : LogFormat
-        Lines for people, or one JSON object a line.
-    verbose : bool
-        Also sizes, timings, bytes and phases. Neither data nor keys nor masks, ever.
-    file : Path or None
-        Where lines are written as well, by a node that says so itself.
-    """
+    """What the operator of one machine wants to read."""
 
     format: LogFormat = LogFormat.TEXT
     verbose: bool = False
+    """Also sizes, timings, bytes and phases. Neither data nor keys nor masks, ever."""
     file: Path | None = None
+    """Where lines are written as well, by a node that says so itself."""
 
     @classmethod
     def of(cls, log_format: Any = "", verbose: Any = False, file: Any = "") -> LogOptions:
@@ -107,22 +99,7 @@ _FILTER = _PlaceFilter()
 
 
 def placed_logger(name: str) -> logging.Logger:
-    """Return a logger of the package whose records carry their place.
-
-    Parameters
-    ----------
-    name : str
-        Dotted, below the package's.
-
-    Returns
-    -------
-    logging.Logger
-
-    Examples
-    --------
-    >>> placed_logger("flwr_dpkmeans.server").name
-    'flwr_dpkmeans.server'
-    """
+    """Return a logger (a dotted name below the package's) whose records carry their place."""
     logger = logging.getLogger(name)
     logger.addFilter(_FILTER)
     return logger
@@ -146,18 +123,7 @@ def event(name: str, **details: Any) -> dict[str, Any]:
 
 
 def printable(text: object, longest: int = LONGEST_LINE) -> str:
-    r"""Return text for one line of a log: bounded, and without control characters.
-
-    Parameters
-    ----------
-    text : object
-        Its text may come from another party.
-    longest : int
-        Characters that are kept.
-
-    Returns
-    -------
-    str
+    r"""Return text, perhaps another party's, for one line of a log: bounded, and without control characters.
 
     Examples
     --------
@@ -170,19 +136,9 @@ def printable(text: object, longest: int = LONGEST_LINE) -> str:
 
 
 def where_raised(error: BaseException, *, verbose: bool = False) -> str:
-    """Say what kind of exception was raised and where, but not its text, which may quote rows of a table.
+    """Say in one line what kind of exception was raised and where, but not its text, which may quote rows of a table.
 
-    Parameters
-    ----------
-    error : BaseException
-        Its causes are told as well.
-    verbose : bool
-        Tell every call on the way, not only the last one.
-
-    Returns
-    -------
-    str
-        One line.
+    Its causes are told as well; `verbose` tells every call on the way, not only the last one.
     """
     told = []
     seen: set[int] = set()
@@ -199,17 +155,8 @@ def where_raised(error: BaseException, *, verbose: bool = False) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """One line for each record, without control characters.
+    """One line for each record, without control characters; text lines begin with the time only if `timed`.
 
-    Parameters
-    ----------
-    log_format : LogFormat
-        Text or JSON.
-    timed : bool
-        Whether text lines begin with the time; JSON lines have it always.
-
-    Notes
-    -----
     As text, lines of a client and everything that is not INFO begin with their place; INFO lines of the server name
     their round themselves. Exceptions are written by kind and place, see `where_raised`.
     """
@@ -252,23 +199,10 @@ def _spelt(record: logging.LogRecord) -> str:
 
 
 def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -> None:
-    """Show the package's lines on standard output and, if asked for, in a file; for processes that run one app.
+    """Show the package's lines on standard output (or `stream`) and, if asked for, in a file; for processes of one app.
 
-    Parameters
-    ----------
-    options : LogOptions, optional
-        What to show, and how.
-    stream : text stream, optional
-        Instead of standard output.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be written.
-
-    Notes
-    -----
-    Where the process has set up logging itself, its own handlers show the lines. A second call replaces the first.
+    Where the process has set up logging itself, its own handlers show the lines. A second call replaces the first. A
+    file that cannot be written is a ConfigurationError.
     """
     chosen = options or LogOptions()
     root = logging.getLogger(PACKAGE)

@@ -1,35 +1,53 @@
-"""From flat names and plain values to a `Run`: the settings that every run has, and a task with its own options.
+"""What a user writes and the `Run` that follows from it: settings that every run has, and a task with its own options.
 
-`flwr run`, the estimator, the strategies and Hydra all come through here.
+Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an algorithm's own), of which a
+string is the short form. `flwr run`, the estimator, the strategies and Hydra all come through `parse_run`, which takes
+flat names and plain values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Options, Settings, as_integer, member, require_integer
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, Task
+from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, member, require_integer, whole
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 __all__ = [
+    "AUTO",
     "CLIP_BOUNDS",
     "DEFAULT_ALGORITHM",
     "DEFAULT_MAX_CLUSTERS",
+    "GROUPS",
+    "Auto",
+    "ClientLevel",
+    "Cohort",
     "Dropout",
     "Evaluation",
+    "EvaluationKind",
+    "ExactEvaluation",
     "NoiseFamily",
+    "Options",
+    "PrivateBounds",
+    "PrivateCount",
     "Run",
     "Schedule",
+    "algorithm_value",
+    "flat_options",
+    "foreign_table",
     "member",
+    "moved",
+    "object_of",
     "option_defaults",
     "options_of",
     "own_options",
@@ -41,11 +59,262 @@ __all__ = [
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""
+AUTO = "auto"
+"""What a file or a command line says where an option is left to the run."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", "weights_bound", "means_bound", "indicators_bound")
 _OF_EVALUATIONS = ("n_classes", "evaluation_radius")
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
+
+
+# -- what belongs together ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group(Options):
+    """Options of every run that belong together and are the value of one argument.
+
+    Attributes
+    ----------
+    argument : str
+        Whose value it is.
+    short : str or None
+        What may be written instead where all its options have their defaults.
+    """
+
+    argument: ClassVar[str]
+    short: ClassVar[str | None]
+
+    def flat(self) -> dict[str, Any]:
+        """The same by flat names."""
+        own = {one.metadata.get("flat", one.name): getattr(self, one.name) for one in fields(self)}
+        return own if self.short is None else {self.argument: self.short, **own}
+
+
+def _setting(name: str) -> Any:
+    """Declare an option of a group that is one of `Settings`, with its range and default."""
+    one = Settings.__dataclass_fields__[name]
+    return field(default=one.default, metadata={**one.metadata, "flat": name})
+
+
+@dataclass(frozen=True)
+class Auto(Group):
+    """A number of clusters that the algorithm chooses, up to `max_clusters`; ``"auto"`` for short."""
+
+    argument, short = "n_clusters", "auto"
+    max_clusters: int = whole(DEFAULT_MAX_CLUSTERS, 1, 20, "largest number of clusters that is considered")
+
+
+@dataclass(frozen=True)
+class PrivateBounds(Group):
+    """Bounds found by two private histograms; ``"private"`` for short.
+
+    Parameters
+    ----------
+    share : float
+        Share of the budget that the two take together.
+    domain : pair, optional
+        A public range that the bounds lie in, if there is one; it need not be tight. It helps small tables, and columns
+        whose values lie far from zero compared with their spread.
+    """
+
+    argument, short = "bounds", "private"
+    share: float = _setting("bounds_share")
+    domain: Any = field(default=None, metadata={"flat": "bounds_domain"})
+
+
+@dataclass(frozen=True)
+class PrivateCount(Group):
+    """A number of rows that is counted privately, with a share of the budget; ``"private"`` for short."""
+
+    argument, short = "n_examples", "private"
+    share: float = _setting("count_share")
+
+
+@dataclass(frozen=True)
+class ClientLevel(Group):
+    """Protection of a client's whole table; ``"client"`` for short.
+
+    Parameters
+    ----------
+    examples_per_client : int
+        Declared size of a client's table, for clip bounds; a private count counts no more of each.
+    sampling_rate : float
+        Probability with which a client takes part in a round.
+    """
+
+    argument, short = "unit", "client"
+    examples_per_client: int = _setting("examples_per_client")
+    sampling_rate: float = _setting("client_sampling_rate")
+
+
+@dataclass(frozen=True)
+class Evaluation(Group):
+    """One more round that measures the result with noise, within the same budget; ``"private"`` for short.
+
+    Parameters
+    ----------
+    share : float
+        Share of the budget that it takes.
+    n_classes : int
+        Public number of label classes that clusters are compared with; 0: none.
+    radius : float, optional
+        Distance from a centroid, in scaled units, beyond which rows are clipped; None: from k and d.
+    """
+
+    argument, short = "evaluation", "private"
+    share: float = _setting("evaluation_share")
+    n_classes: int = _setting("n_classes")
+    radius: float | None = _setting("evaluation_radius")
+
+
+@dataclass(frozen=True)
+class ExactEvaluation(Group):
+    """The same without noise, after which the run is not private: in simulation only; ``"exact"`` for short."""
+
+    argument, short = "evaluation", "exact"
+    n_classes: int = _setting("n_classes")
+    radius: float | None = _setting("evaluation_radius")
+
+
+@dataclass(frozen=True)
+class Cohort(Group):
+    """Who takes part, and what happens when some fall silent.
+
+    Parameters
+    ----------
+    min_clients : int
+        Smallest cohort whose sum is released.
+    max_silent : int, optional
+        Clients that may collude or fall silent; None: by the size of the cohort.
+    max_retries : int
+        Attempts that may follow a dropout; what they can cost is charged beforehand.
+    max_epsilon : float, optional
+        Refuse a plan whose worst case, all retries used, costs more.
+    dropout : str, optional
+        ``"retry"`` or ``"recover"``; None: recover in deployments of more than 100 clients.
+    masking : bool
+        False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
+    """
+
+    argument, short = "cohort", None
+    min_clients: int = _setting("min_clients")
+    max_silent: int | None = _setting("max_silent")
+    max_retries: int = _setting("max_retries")
+    max_epsilon: float | None = _setting("max_epsilon")
+    dropout: Dropout | None = _setting("dropout")
+    masking: bool = _setting("masking")
+
+
+GROUPS: tuple[type[Group], ...] = (Auto, PrivateBounds, PrivateCount, ClientLevel, Evaluation, ExactEvaluation, Cohort)
+"""Every kind of object besides algorithms' own options."""
+
+
+def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn arguments, some of which may be objects, into flat names and plain values.
+
+    Raises
+    ------
+    ConfigurationError
+        If an object is given for an argument that it is no value of, or ``max_iter`` is given twice.
+
+    Examples
+    --------
+    >>> flat_options({"unit": ClientLevel(20), "epsilon": 2.0, "cohort": None})
+    {'unit': 'client', 'examples_per_client': 20, 'client_sampling_rate': 1.0, 'epsilon': 2.0}
+    """
+    values: dict[str, Any] = {}
+    for name, given in arguments.items():
+        if isinstance(given, Options):
+            wanted = given.argument if isinstance(given, Group) else "algorithm"
+            if wanted != name:
+                raise ConfigurationError(f"{name} is {given!r}, which is a value of {wanted}: give {wanted}={given!r}.")
+            values |= given.flat() if isinstance(given, Group) else _flat_algorithm(given, arguments)
+        elif name == "cohort":
+            if given is not None:
+                raise ConfigurationError(f"cohort is {given!r}, but it must be a Cohort: give Cohort(max_silent=1).")
+        elif name == "evaluation":
+            values[name] = given or "none"
+        elif name not in values:
+            values[name] = given
+    return values
+
+
+def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The algorithm whose options these are, with them; ``max_iter`` may also be an argument of its own."""
+    name = next((kind.name for kind in _kinds() if kind.option_class() is type(options)), None)
+    if name is None:
+        raise ConfigurationError(
+            f"algorithm is {options!r}, but no algorithm has such options: give its name, or register it."
+        )
+    own = options.get_params()
+    rounds = arguments.get("max_iter")
+    if rounds is not None and own.get("max_iter") not in (None, rounds):
+        raise ConfigurationError(
+            f"max_iter is {rounds!r}, but algorithm={options!r} says {own['max_iter']}: leave one of the two out."
+        )
+    if rounds is not None:
+        own.pop("max_iter", None)
+    return {"algorithm": name, **own}
+
+
+def object_of(argument: str, value: object) -> Options:
+    """The object that an argument's short form stands for, so that its options can be changed.
+
+    Examples
+    --------
+    >>> object_of("bounds", "private").set_params(share=0.1)
+    PrivateBounds(share=0.1, domain=None)
+    """
+    if isinstance(value, Options):
+        return value
+    if argument == "algorithm":
+        return task_kind(value).option_class()()
+    kinds = [kind for kind in GROUPS if kind.argument == argument]
+    for kind in kinds:
+        if isinstance(value, str | None) and kind.short == value:
+            return kind()
+    wanted = f"give one such as {kinds[0]()!r} first" if kinds else "leave them out"
+    raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
+
+
+def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
+    """An algorithm with some options of its own, as an argument has it; those of other algorithms are refused.
+
+    Examples
+    --------
+    >>> algorithm_value("lloyd", {}), algorithm_value("fastlloyd", {"alpha": 0.6}).alpha
+    ('lloyd', 0.6)
+    """
+    kind = task_kind(name)
+    for option, value in options.items():
+        if option not in kind.option_class().__dataclass_fields__:
+            raise _foreign(option, value, name)
+    return kind.option_class()(**options) if options else name
+
+
+def moved(name: str, value: Any) -> ConfigurationError:
+    """Say where an argument has gone that the estimator had once, or which one is nearest.
+
+    Examples
+    --------
+    >>> print(moved("max_silent", 1))
+    max_silent is no argument of its own: give cohort=Cohort(max_silent=1).
+    """
+    for group in GROUPS:
+        for one in fields(group):
+            if one.metadata.get("flat", one.name) == name:
+                given = f"{group.argument}={group.__name__}({one.name}={value!r})"
+                return ConfigurationError(f"{name} is no argument of its own: give {given}.")
+    owners = [kind.option_class().__name__ for kind in _kinds() if name in kind.option_class().__dataclass_fields__]
+    if owners:
+        given = " or ".join(f"{owner}({name}={value!r})" for owner in owners)
+        return ConfigurationError(f"{name} is an option of some algorithms: give algorithm={given}.")
+    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, option_defaults())}")
+
+
+# -- what the run is built from -----------------------------------------------------------------------------------
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
@@ -113,15 +382,15 @@ def parse_config(**values: Any) -> Run:
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as {_EXAMPLES[name]}."
             )
-    settings = Settings.parse(_taken(given, Settings.__dataclass_fields__))
+    settings = Settings(**_taken(given, Settings.__dataclass_fields__))
     own = _taken(given, kind.own_fields())
     options = _taken(given, kind.option_class().__dataclass_fields__)
     foreign = {
         name: value for name, value in given.items() if value is not defaults[name] and name not in own | options
     }
     for other in {one.option_class() for one in _kinds()} if foreign else ():
-        other.parse(_taken(foreign, other.__dataclass_fields__))
-    return Run(settings, kind.parse(own | {"options": kind.option_class().parse(options)}))
+        other(**_taken(foreign, other.__dataclass_fields__))
+    return Run(settings, kind(**own, options=kind.option_class()(**options)))
 
 
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
@@ -208,7 +477,7 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 
 def _kinds() -> Iterator[type[Task]]:
     """All algorithms, federated or not."""
-    yield from ALGORITHMS.values()
+    yield from TASKS.values()
     yield from NOT_FEDERATED.values()
 
 
@@ -224,12 +493,8 @@ def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
     understood = {option: _changed(run, classes.get(option), option, given) for option, given in values.items()}
     changed = {option: value for option, value in understood.items() if value is not None}
     for option, value in changed.items():
-        owners = [kind.name for kind in _kinds() if option in options_of(kind.name)]
-        if owners and option not in own:
-            raise ConfigurationError(
-                f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, "
-                f"or choose {' or '.join(map(repr, owners))}."
-            )
+        if option not in own and any(option in options_of(kind.name) for kind in _kinds()):
+            raise _foreign(option, value, name)
     counted = settings.n_examples is None and run.task.counts(settings.unit) and name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
     for options, effective, reason, mend in (
@@ -247,6 +512,17 @@ def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
                 )
 
 
+def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
+    """Say that an algorithm has no such option, and which ones have."""
+    owners = [repr(kind.name) for kind in _kinds() if option in options_of(kind.name)]
+    if not owners:
+        return ConfigurationError(f"there is no parameter {option!r}: {nearest(option, option_defaults())}")
+    return ConfigurationError(
+        f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, or "
+        f"choose {' or '.join(owners)}."
+    )
+
+
 def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what another kind of task has beside its options, such as a number of clusters."""
     own = run.task.own_fields()
@@ -258,6 +534,16 @@ def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
         )
 
 
+def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: str) -> None:
+    """Refuse an option of an algorithm's own table if another one was chosen, unless it is the default."""
+    value = getattr(owner.option_class()(**{option: given}), option)
+    if value != getattr(owner.option_class(), option):
+        raise ConfigurationError(
+            f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or choose algorithm="
+            f"{owner.name!r}."
+        )
+
+
 def _changed(run: Run, holder: type[Options] | None, option: str, given: Any) -> Any:
     """An option as it was understood, if it differs from its default; else None."""
     if option in Settings.__dataclass_fields__:
@@ -265,7 +551,7 @@ def _changed(run: Run, holder: type[Options] | None, option: str, given: Any) ->
     elif holder is None or given is (default := getattr(holder, option)):
         return None
     else:
-        value = getattr(holder.parse({option: given}), option)
+        value = getattr(holder(**{option: given}), option)
     return None if value == default else value
 
 

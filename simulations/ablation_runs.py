@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, proxy_lloyd
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
-from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.discreteness import SAME

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException
@@ -24,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.options import options_of
+from flwr_dpkmeans.sums.task import Task
 
 _LINK = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
@@ -157,12 +159,18 @@ def _leaves(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def groups_in(folder: Path) -> dict[str, list[str]]:
-    """The configuration groups and their options."""
-    return {
+    """The configuration groups and their options; algorithms of installed packages need no file."""
+    found = {
         group.name: sorted(option.stem for option in group.glob("*.yaml"))
         for group in sorted(folder.iterdir())
         if group.is_dir()
     }
+    return found | {"algorithm": sorted([*found.get("algorithm", []), *_of_packages()])}
+
+
+def _of_packages() -> dict[str, type[Task]]:
+    """Algorithms that other packages brought, by name."""
+    return {name: kind for name, kind in ALGORITHMS.items() if kind.__module__.split(".")[0] != "flwr_dpkmeans"}
 
 
 def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
@@ -195,5 +203,8 @@ def bare_key(key: str) -> str:
 @contextmanager
 def hydra_folder(folder: Path) -> Iterator[None]:
     """Hydra's global state for the duration."""
+    for name, kind in _of_packages().items():
+        defaults = {key: getattr(value, "value", value) for key, value in kind.option_class().defaults().items()}
+        ConfigStore.instance().store(group="algorithm", name=name, node={"name": name, **defaults})
     with initialize_config_dir(str(folder), version_base=None):
         yield

@@ -18,16 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED
+from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
+from flwr_dpkmeans.options import EvaluationKind, algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.task import Run
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points
@@ -95,7 +94,11 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     4
     """
     algorithm = dict(settings["algorithm"])
-    values: dict[str, Any] = {"algorithm": algorithm.pop("name"), **algorithm, **settings["privacy"]}
+    name = algorithm.pop("name")
+    values: dict[str, Any] = {"algorithm": name, **settings["privacy"]}
+    # What needs all rows in one place is never run by Flower.
+    own = {} if name in NOT_FEDERATED else algorithm
+    values |= {_key_of(name, option): value for option, value in own.items()}
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
@@ -105,7 +108,13 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     values["partition"] = settings["partition"]["kind"]
     if settings.get("evaluation", "none") != "none":
         values |= {"evaluation": settings["evaluation"], "evaluation_share": settings["evaluation_share"]}
-    return {name.replace("_", "-"): _scalar(value) for name, value in values.items() if value is not None}
+    return {_hyphenated(name): _scalar(value) for name, value in values.items() if value is not None}
+
+
+def _key_of(algorithm: str, option: str) -> str:
+    """Where an option of the group ``algorithm`` stands in a run configuration: in its own table, or beside it."""
+    own = algorithm in ALGORITHMS and option in ALGORITHMS[algorithm].option_class().defaults()
+    return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
 
 
 def require_valid(settings: Mapping[str, Any]) -> None:
@@ -176,11 +185,11 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
     ConfigurationError
         As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
     """
-    exact = run_config.get("evaluation") == Evaluation.EXACT.value
+    exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     # Outside Flower's own simulation that is refused; here all rows are the caller's.
-    asked = {**run_config, "evaluation": Evaluation.PRIVATE.value} if exact else run_config
+    asked = {**run_config, "evaluation": EvaluationKind.PRIVATE.value} if exact else run_config
     config = strategy_from_run_config(asked, server_points=server_points).config
-    return config.changed(evaluation=Evaluation.EXACT) if exact else config
+    return config.changed(evaluation=EvaluationKind.EXACT) if exact else config
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:
@@ -231,7 +240,8 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit")}
     options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
     require_central(parse_run(**options))
-    return options
+    own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
+    return options | {"algorithm": algorithm_value(options["algorithm"], own)}
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,6 +299,12 @@ def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + name, " ".join(str(one) for one in inner)
         else:
             yield prefix + name, inner
+
+
+def _hyphenated(name: str) -> str:
+    """A key as run configurations spell it; names of tables keep their underscores."""
+    table, dot, option = name.rpartition(".")
+    return table + dot + option.replace("_", "-")
 
 
 def _scalar(value: Any) -> Scalar:

@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
-from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.options import EvaluationKind
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
 from simulations.federation import bounds_of, reference_box, server_points_of, split
@@ -91,7 +91,7 @@ def _prepared(settings: Mapping[str, Any], data: DataSet) -> Prepared:
     if settings["privacy"]["unit"] == "record" and not is_private(bounds):
         run_config["n-examples"] = len(data.points)
     labels = None
-    if settings["evaluation"] != Evaluation.NONE.value and data.labels is not None:
+    if settings["evaluation"] != EvaluationKind.NONE.value and data.labels is not None:
         classes, labels = np.unique(data.labels, return_inverse=True)
         run_config["n-classes"] = len(classes)
     return Prepared(settings, data, split(settings, data), labels, server_points, bounds, run_config)

@@ -28,7 +28,7 @@ from rich.table import Table
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import Cohort, parse_run
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import draw_noise, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -186,8 +186,10 @@ def _fit(case: Case, epsilon: float) -> None:
         random_state=0,
         server_data=mixture.server_points,
         engine=case.engine,
-        masking=case.masking,
-        max_silent=min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None,
+        cohort=Cohort(
+            masking=case.masking,
+            max_silent=min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None,
+        ),
     )
     model.fit(mixture.clients)
 

@@ -25,7 +25,8 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.options import Cohort, algorithm_value
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread_from_now_on
 
@@ -129,18 +130,20 @@ def optimum(setting: Setting, seed: int, restarts: int) -> float:
 def run_fit(fit: Fit) -> Fitted:
     """Fit once, without masks and with seeded noise, on one thread, and look at the exact data for the cost."""
     mixture = drawn(fit.setting, fit.seed)
-    options: dict[str, Any] = {"unit": fit.setting.unit, **dict(fit.options)}
+    own = dict(fit.options)
+    options: dict[str, Any] = {"unit": fit.setting.unit}
+    options |= {name: own.pop(name) for name in ("max_iter", "trust") if name in own}
     if fit.algorithm in WITH_SERVER_DATA:
         options["server_data"] = mixture.server_points
     else:
         options["bounds"] = (MIXTURE_BOUNDS.lower, MIXTURE_BOUNDS.upper)
     if fit.algorithm not in NOT_FEDERATED:
-        options |= {"engine": "direct", "masking": False}
+        options |= {"engine": "direct", "cohort": Cohort(masking=False)}
     if fit.algorithm in ("k_fed", "optimal"):
         options["unit"] = "record"  # They protect no unit at all, and the estimator knows them under this one only.
     model = FederatedKMeans(
         N_CLUSTERS,
-        algorithm=fit.algorithm,
+        algorithm=algorithm_value(fit.algorithm, own),
         epsilon=fit.epsilon,
         delta=DELTA,
         noise="seeded",

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.options import Cohort
 from simulations.mixture_runs import (
     DELTA,
     N_CLUSTERS,
@@ -122,7 +123,12 @@ def _optimum(unit: str, seed: int) -> float:
 def run_job(job: Job) -> Outcome:
     """Fit once and look at the exact data for the cost."""
     case = job.case
-    options: dict[str, Any] = {"engine": "direct", "masking": False, "noise": "seeded", "random_state": job.seed}
+    options: dict[str, Any] = {
+        "engine": "direct",
+        "cohort": Cohort(masking=False),
+        "noise": "seeded",
+        "random_state": job.seed,
+    }
     if case.data == "mixture":
         mixture = drawn(PAPER[case.unit], job.seed)
         parts, rows, least = list(mixture.clients), all_rows(PAPER[case.unit], job.seed), _optimum(case.unit, job.seed)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.run_config import require_known
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE, METRICS_FILE, REPORT_FILE
 from simulations.ray_settings import CROSS_DEVICE, CROSS_SILO, RayBackend, Scalar, app_file
@@ -141,9 +141,7 @@ def run_on_ray(
 
 def _completed(run_config: Mapping[str, Scalar], folder: Path) -> dict[str, Scalar]:
     """The run configuration with the engine's own keys; a wrong key is refused before anything starts."""
-    for key in run_config:
-        if key not in RUN_CONFIG_KEYS:
-            raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
+    require_known(run_config)
     for key in ("data", "algorithm", "n-clusters"):
         if key not in run_config:
             raise ConfigurationError(f"the run configuration has no {key}: give it, such as {key}={_SUCH_AS[key]}.")

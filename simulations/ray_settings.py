@@ -127,8 +127,8 @@ def app_file(run_config: Mapping[str, Scalar]) -> str:
 
     Examples
     --------
-    >>> print(app_file({"data": "it's \\\\ here", "epsilon": 1e-7, "server-prior": True}).splitlines()[-3:])
-    ['"data" = "it\\'s \\\\\\\\ here"', '"epsilon" = 1e-07', '"server-prior" = true']
+    >>> print(app_file({"data": "it's \\\\ here", "epsilon": 1e-7, "verbose": True}).splitlines()[-3:])
+    ['"data" = "it\\'s \\\\\\\\ here"', '"epsilon" = 1e-07', '"verbose" = true']
     """
     lines = [
         "[project]",

@@ -88,22 +88,22 @@ def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import ALGORITHMS
-    from flwr_dpkmeans.kmeans.metrics import cost_per_point
-    from flwr_dpkmeans.options import own_options
+    from flwr_dpkmeans.kmeans.assignment import cost_per_point
+    from flwr_dpkmeans.options import algorithm_value, own_options
 
     logging.disable(logging.CRITICAL)
     points = load_scaled(job.source)
     order = np.random.default_rng([job.seed, 1]).permutation(len(points))
     parts = np.array_split(points[order], job.n_clients)
+    packed = {"packing": job.packing, "post_processing": job.post_processing}
     with one_thread():
         fitted = FederatedKMeans(
             n_clusters=job.n_clusters,
-            algorithm=job.algorithm,
+            algorithm=algorithm_value(job.algorithm, own_options(packed, job.algorithm, ALGORITHMS)),
             epsilon=job.epsilon,
             bounds=(-1.0, 1.0),
             noise="seeded",
             random_state=job.seed,
-            **own_options({"packing": job.packing, "post_processing": job.post_processing}, job.algorithm, ALGORITHMS),
         ).fit(parts)
         return cost_per_point(points, fitted.cluster_centers_)
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.fastlloyd import FastLloyd
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans
+from flwr_dpkmeans.algorithms.histograms import Histograms
 from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED, needs_all_rows
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
+from flwr_dpkmeans.algorithms.outliers import Radii
 from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloyd
 from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlus, ServerLloyd, SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, nearest
@@ -16,12 +23,29 @@ __all__ = ["ALGORITHMS", "NOT_FEDERATED", "ServerData", "algorithm_entry"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
     *(FedDPKMeans, FedDPChooseK, ServerKMeansPlusPlus, ServerLloyd, SpherePacking),
+    *(NaiveBayes, Moments, Histograms, Radii),
 )
 for _kind in _OWN:
     register(_kind)
 
-ALGORITHMS = TASKS
-"""Every algorithm that a federation can run, those of other packages included."""
+
+class _Clusterings(Mapping[str, type[Task]]):
+    """Those of all tasks that cluster."""
+
+    def __getitem__(self, name: str) -> type[Task]:
+        if not issubclass(TASKS[name], KMeansTask):
+            raise KeyError(name)
+        return TASKS[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, kind in TASKS.items() if issubclass(kind, KMeansTask))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+ALGORITHMS = _Clusterings()
+"""Every clustering that a federation can run, those of other packages included."""
 
 
 def algorithm_entry(name: str) -> type[Task]:
@@ -34,7 +58,7 @@ def algorithm_entry(name: str) -> type[Task]:
     """
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
-    if name not in ALGORITHMS:
-        known = nearest(name, (*ALGORITHMS, *NOT_FEDERATED))
+    if name not in TASKS:
+        known = nearest(name, (*TASKS, *NOT_FEDERATED))
         raise ConfigurationError(f"algorithm is {name!r}, which is not known: {known}")
-    return ALGORITHMS[name]
+    return TASKS[name]

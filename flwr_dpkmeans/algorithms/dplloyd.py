@@ -186,7 +186,7 @@ def build_lloyd(public: Known) -> Algorithm:
     return _build("lloyd", public, iterations(public.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
 
 
-def _root_at_least(square: int) -> float:
+def root_at_least(square: int) -> float:
     """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
     root = math.sqrt(square)
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
@@ -197,7 +197,7 @@ def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
     if norm is Norm.L1:
         bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
     else:
-        bound, because = _root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+        bound, because = root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
     return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
 
 

@@ -39,6 +39,7 @@ class KFed(InOnePlace):
     """One-shot federated k-means."""
 
     name = "k_fed"
+    title = "one-shot federated k-means from each client's own centres; not private"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class Optimal(InOnePlace):
     """Central k-means."""
 
     name = "optimal"
+    title = "k-means on all rows in one place; not private"
     options: OptimalOptions = OptimalOptions()
 
 
@@ -54,6 +56,7 @@ class MaxCover(InOnePlace):
     """Central differentially private k-means."""
 
     name = "max_cover"
+    title = "central k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021): private, on all rows in one place"
     noise = NoiseShape.GAUSSIAN
 
 

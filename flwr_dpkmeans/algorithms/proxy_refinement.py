@@ -14,8 +14,7 @@ from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, RADIUS, SPREAD,
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected
-from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums
-from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum

@@ -35,7 +35,6 @@ from flwr_dpkmeans.algorithms.proxy_setting import (
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_rows
-from flwr_dpkmeans.kmeans.ellipsoid import PRIOR_VARIANCE, Ellipsoid, axis_variance, ellipsoid_of, shrunk_centre
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -44,9 +43,19 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
     triangle_size,
 )
-from flwr_dpkmeans.kmeans.proxies import box_samples, normal_samples, proxy_weights, samples_around, tessellation
-from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.proxies import (
+    PRIOR_VARIANCE,
+    Ellipsoid,
+    axis_variance,
+    box_samples,
+    ellipsoid_of,
+    normal_samples,
+    proxy_weights,
+    samples_around,
+    shrunk_centre,
+    tessellation,
+)
+from flwr_dpkmeans.kmeans.residuals import residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum

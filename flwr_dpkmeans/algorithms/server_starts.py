@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import iterations, require_packable
 from flwr_dpkmeans.algorithms.noise_budget import allocate
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.packing import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit

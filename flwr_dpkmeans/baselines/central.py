@@ -11,8 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.baselines.cover_budget import CentralLine
-from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.baselines.max_cover import CentralLine, max_cover
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
@@ -46,28 +45,17 @@ class CentralResult:
 
 @one_thread()
 def run(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
-    """Run a central baseline.
+    """Run a central baseline on parts, (n_i, n_features) each, that lie in the scaled box, on the grid.
 
-    Parameters
-    ----------
-    config : Run
-        Validated; its algorithm is a key of `CENTRAL_BASELINES`.
-    parts : sequence of ndarray, (n_i, n_features)
-        In the scaled box, on the grid.
-    delta : float
-        Of the total guarantee.
-
-    Raises
-    ------
-    ConfigurationError
-        For client-level privacy, which none of them has, or another trust model than ``central``.
+    The validated configuration's algorithm is a key of `CENTRAL_BASELINES`; `delta` is that of the total guarantee.
+    What `require_central` refuses is a ConfigurationError.
     """
     require_central(config)
     return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
 
 
 def require_central(config: Run) -> None:
-    """Refuse a unit of privacy and a trust model that no central baseline has; see `run`."""
+    """Refuse client-level privacy and another trust model than ``central``, which no central baseline has."""
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
             f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record' only: choose unit='record', or "

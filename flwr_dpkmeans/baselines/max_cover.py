@@ -2,7 +2,7 @@
 
 What differs from the paper, and why:
 
-* Grid points cover cubes, not balls (``grid_cover``): simple and fast, at the price of a factor sqrt(m) in the radius.
+* Grid points cover cubes, not balls (``selection``): simple and fast, at the price of a factor sqrt(m) in the radius.
 * Radii double from the finest grid to the coarsest, and each grid gets n_clusters selections: constants that the
   paper leaves open.
 * The price of the selections is a sharper theorem with a proof of its own (``selection``), and their sampling is exact.
@@ -13,27 +13,154 @@ What differs from the paper, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines.cover_budget import NOISE_BITS, CentralLine, CoverBudget, draft_budget
-from flwr_dpkmeans.baselines.grid_cover import cover_centres
 from flwr_dpkmeans.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
-from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES, CoverageSampler, byte_source
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_positive
-from flwr_dpkmeans.kmeans import nearest_centroids, round_to_grid, truncate
+from flwr_dpkmeans.baselines.selection import (
+    LARGEST_NUMBER_OF_CANDIDATES,
+    SELECTION_SLACK,
+    CoverageSampler,
+    byte_source,
+    cover_centres,
+    selection_rate,
+)
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError, require_delta, require_positive
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.clipping import largest_kept_square
-from flwr_dpkmeans.privacy.events import Event
+from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
+from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.noise import NoiseSource
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
 
 _RESTARTS = 10
 _SMALLEST_RADIUS = 2.0**-10  # points live on multiples of 2^-16
 _MATRIX_BITS, _POINT_BITS = 20, 16
 # A random direction sees a vector of length R as a normal variable of standard deviation R / sqrt(d).
 _DEVIATIONS_IN_BOX = 3.0
+# Part of epsilon that goes to the selections, and parts of the squared GDP parameter of the Gaussian releases, which
+# add up to 1. The best of nine splits on mixtures of 64 Gaussians in 100 dimensions with 50,000 points.
+_SELECTION_SHARE = 0.35
+_WEIGHTS = {
+    "cover counts": 0.05,
+    "average sums": 0.25,
+    "average counts": 0.025,
+    "Lloyd sums": 0.65,
+    "Lloyd counts": 0.025,
+}
+_SELECTION_DELTA_SHARE = 0.1
+NOISE_BITS = 24
+"""Noise lives on multiples of 2^-24: what its discreteness costs falls with the square of the step, to nothing."""
+_SELECTION_THEOREM = (
+    "adaptive max cover by the exponential mechanism, any number of selections (after Nguyen, Chaturvedi and Xu 2021, "
+    "Lemma 17; proof in flwr_dpkmeans.baselines.selection) [S20, M6]."
+)
+
+
+class CentralLine(NamedTuple):
+    """What was released, how far one record can move it (L2 for Gaussian noise), its noise, and why it is private.
+
+    The noise's scale is a standard deviation in the release's own units; for selections, 1 / rate.
+    """
+
+    name: str
+    sensitivity: float
+    noise_scale: float
+    theorem: str
+
+
+@dataclass(frozen=True)
+class CoverBudget:
+    """The rate of the selections, the noise's standard deviation of each Gaussian release by name, and their price."""
+
+    rate: float
+    stds: dict[str, float]
+    events: tuple[Event, ...]
+    lines: tuple[CentralLine, ...]
+
+
+def draft_budget(
+    epsilon: float, delta: float, *, radius: float, n_clusters: int, n_features: int, n_levels: int
+) -> CoverBudget:
+    """Split a budget among the releases of max cover, from public numbers alone.
+
+    The selections are (e, s)-DP with e a share of epsilon, by the theorem in ``selection``. Such a mechanism is a
+    post-processing of one that with probability s tells everything and else is e-DP (Kairouz, Oh and Viswanath 2015),
+    so that it adds at most s to the delta of whatever is composed with an e-DP mechanism. It is described by a
+    `PureRelease` of e and by an additive closeness of s, beside its own, on the first Gaussian release: the accountant
+    charges (1 + exp(epsilon)) s for it, more than is due.
+
+    No clipped point is longer than `radius`. The events cost at most `epsilon` at `delta`, as `compose_epsilon` prices
+    them; a budget that is too small for discrete noise and failing selections is a PlanError.
+    """
+    epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
+    pure = _SELECTION_SHARE * epsilon
+    n_choices = n_clusters * n_levels
+    failure = _SELECTION_DELTA_SHARE * delta * math.exp(-epsilon)
+    selections = Closeness(additive=min(1.0, failure + n_choices * SELECTION_SLACK))
+    sizes = {
+        "cover counts": n_choices,
+        "average sums": n_clusters * n_features,
+        "average counts": n_clusters,
+        "Lloyd sums": n_clusters * n_features,
+        "Lloyd counts": n_clusters,
+    }
+    sensitivities = {name: _sensitivity(name, radius) for name in sizes}
+
+    def stds_at(multiplier: float) -> dict[str, float]:
+        # Never below the multiplier that is priced times the bound, not even in the last digit.
+        priced = {name: multiplier / math.sqrt(_WEIGHTS[name]) for name in sizes}
+        return {name: product_at_least(priced[name], sensitivities[name].bound) for name in sizes}
+
+    def closeness_at(multiplier: float) -> dict[str, Closeness]:
+        stds = {name: std * 2.0**NOISE_BITS for name, std in stds_at(multiplier).items()}
+        closeness = {name: discrete_gaussian_closeness(stds[name], size) for name, size in sizes.items()}
+        return closeness | {"cover counts": joint_closeness([closeness["cover counts"], selections])}
+
+    def events_at(multiplier: float) -> tuple[Event, ...]:
+        closeness = closeness_at(multiplier)
+        gaussians = (GaussianRelease(name, multiplier / math.sqrt(_WEIGHTS[name]), closeness[name]) for name in sizes)
+        return (PureRelease("grid set cover", pure), *gaussians)
+
+    def joint_closeness_at(multiplier: float) -> Closeness:
+        joint = joint_closeness(closeness_at(multiplier).values())
+        # It is paid for at the total epsilon, which is `pure` above the Gaussian part: hence the factor.
+        return replace(joint, additive=min(1.0, math.exp(min(pure, 700.0)) * joint.additive))
+
+    multiplier = calibrate_gaussian(epsilon - pure, delta, joint_closeness_at)
+    rate, events = selection_rate(pure, failure), events_at(multiplier)
+    total = compose_epsilon(events, delta)
+    if total > epsilon:
+        raise PlanError(
+            f"the releases cost epsilon = {total}, but {epsilon} was asked for: give a slightly larger delta."
+        )
+    selection = CentralLine("grid set cover", 1.0, 1.0 / rate, _SELECTION_THEOREM)
+    stds = stds_at(multiplier)
+    gaussians = [
+        CentralLine(name, sensitivities[name].bound, std, _theorem(sensitivities[name])) for name, std in stds.items()
+    ]
+    return CoverBudget(rate, stds, events, (selection, *gaussians))
+
+
+def _sensitivity(name: str, radius: float) -> Sensitivity:
+    """How far one record moves a release."""
+    if name.endswith("sums"):
+        because = "S22: one row of the sums moves by at most the radius"
+        return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, because)
+    row = "S21" if name == "cover counts" else "S22"
+    return Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, f"{row}: one count moves by 1", nonnegative=True)
+
+
+def _theorem(sensitivity: Sensitivity) -> str:
+    """Say why one Gaussian release is private."""
+    row, bound = sensitivity.proof
+    return f"Gaussian mechanism (Dong, Roth and Su 2022): {bound} [{row}, M1, M3]."
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,55 +190,20 @@ def max_cover(
     n_components: int | None = None,
     n_levels: int = 7,
 ) -> MaxCoverResult:
-    """Cluster points in one place by private max cover, noisy averages, and one private Lloyd step.
+    """Cluster points, (n_points, n_features), in one place by max cover, noisy averages, and one private Lloyd step.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        Scaled to [-1, 1]; clipped to it.
-    n_clusters : int
-        Number of centroids, at least 1.
-    epsilon, delta : float
-        The total under the add-or-remove-one-record relation.
-    source : NoiseSource
-        Noise. With a private one the selections draw from the operating system's entropy, too.
-    generator : numpy.random.Generator
-        The random projection and the starts of k-means, which protect nothing; and the selections beside a seeded
-        source.
-    data_radius : float, optional
-        Points are clipped to the ball of this public radius around the origin; default the box's, sqrt(n_features).
-    n_examples : int, optional
-        The number of records, which is public; default the number of points, thereby declared public.
-    n_components : int, optional
-        Dimensions of the projection, from 1 to n_features; default about ``log(n_examples) / 2``.
-    n_levels : int
-        Number of grids; the finest has spacing ``2^-(n_levels - 1)`` in the projected box [-1, 1]^n_components.
+    Points are scaled to [-1, 1], and clipped to it and to the ball of the public `data_radius`, by default the box's,
+    sqrt(n_features). The number of records, `n_examples`, is public; by default it is thereby declared public.
+    `n_components` dimensions, about ``log(n_examples) / 2``, are projected to; the finest of `n_levels` grids there has
+    spacing ``2^-(n_levels - 1)``. With a private source the selections draw from the operating system's entropy, too;
+    else from the generator, which also draws the projection and the starts of k-means, which protect nothing.
+    The result's events cost at most `epsilon` at `delta` under the add-or-remove-one-record relation.
 
-    Returns
-    -------
-    MaxCoverResult
-        Its events cost at most `epsilon` at `delta`.
-
-    Raises
-    ------
-    ConfigurationError
-        If a count is out of its range, or the grids have more than 2^62 points.
-    DataError
-        If the points are not a finite table or fewer than clusters.
-    LocalMisuseError
-        If `epsilon`, `delta`, `data_radius` or `generator` is out of its range.
-    PlanError
-        If the budget is too small.
-
-    Notes
-    -----
     Every label and every cell is a function of one record and of earlier releases, to the last bit; so are clipped
     points, all on the 2^-16 grid, and their sums are exact. Sensitivities therefore hold without slack. The time is
     some ``n_points 2^n_components`` operations per level.
 
-    References
-    ----------
-    Nguyen, Chaturvedi and Xu 2021, "Differentially private k-means via exponential mechanism and max cover".
+    Source: Nguyen, Chaturvedi and Xu 2021, "Differentially private k-means via exponential mechanism and max cover".
 
     Examples
     --------
@@ -229,11 +321,6 @@ def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
     """Clip every point to the box and to the ball around the origin, and round it toward zero to the 2^-16 grid.
 
     No row is longer than `radius` then, and each is a function of its own row alone.
-
-    Examples
-    --------
-    >>> clip_to_ball(np.array([[0.75, 0.0], [3.0, 0.0]]), 0.5).tolist()
-    [[0.4999847412109375, 0.0], [0.4999847412109375, 0.0]]
     """
     scale = 2.0**_POINT_BITS
     boxed = np.trunc(np.clip(points, -1.0, 1.0) * scale) / scale
@@ -248,13 +335,7 @@ def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
 
 
 def default_components(n_examples: int, n_features: int) -> int:
-    """Return about ``log(n) / 2`` dimensions, as in the paper's experiments; at most `n_features` and 8.
-
-    Examples
-    --------
-    >>> default_components(50_000, 100), default_components(50_000, 2)
-    (5, 2)
-    """
+    """Return about ``log(n) / 2`` dimensions, as in the paper's experiments; at most `n_features` and 8."""
     return max(1, min(n_features, round(0.5 * math.log(n_examples)), 8))
 
 
@@ -264,17 +345,8 @@ def project_to_box(points: FloatArray, radius: float, n_components: int, generat
     With `n_components` equal to the number of features there is no projection. Otherwise coordinates are divided by 3
     ``radius / sqrt(n_features)``, three standard deviations for a point at distance `radius`, and clipped. A row is a
     function of its own point alone, to the last bit: the matrix is rounded to multiples of 2^-20, so that all sums of
-    products are exact in whatever order a library forms them, and the result lies on the 2^-16 grid.
-
-    References
-    ----------
-    Nguyen, Chaturvedi and Xu 2021, "Differentially private k-means via exponential mechanism and max cover",
-    Algorithm 1, step 1.
-
-    Examples
-    --------
-    >>> project_to_box(np.array([[0.25], [-0.5]]), 0.5, 1, np.random.default_rng(0)).tolist()
-    [[0.5], [-1.0]]
+    products are exact in whatever order a library forms them, and the result lies on the 2^-16 grid. Source: Nguyen,
+    Chaturvedi and Xu 2021, Algorithm 1, step 1.
     """
     n_features = points.shape[1]
     if n_components == n_features:
@@ -293,15 +365,7 @@ class NoisyAverages(NamedTuple):
 
 
 def add_gaussian_noise(values: FloatArray, std: float, source: NoiseSource) -> FloatArray:
-    """Return exact multiples of 2^-16, such as counts or sums of points, with discrete Gaussian noise on 2^-24.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
-    >>> noise = SeededNoise(np.random.default_rng(0))
-    >>> add_gaussian_noise(np.array([[8.0, 9.0]]), 0.001, noise).round(2).tolist()
-    [[8.0, 9.0]]
-    """
+    """Return exact multiples of 2^-16, such as counts or sums of points, with discrete Gaussian noise on 2^-24."""
     scale = 2.0**NOISE_BITS
     exact = np.rint(values * scale).astype(np.int64)
     noise = source.discrete_gaussian(std * scale, exact.size).reshape(exact.shape)
@@ -317,12 +381,6 @@ def cluster_statistics(
     Adding or removing a record whose point is no longer than R changes one row of the sums by at most R in the L2 norm,
     hence all sums jointly by at most R; and one count by 1. Points lie on the 2^-16 grid, so that sums are exact, and
     each label must be a function of its own record and of earlier releases alone.
-
-    Examples
-    --------
-    >>> sums, counts = cluster_statistics(np.array([[0.5], [0.25]]), np.array([1, 1], dtype=np.int32), 2)
-    >>> sums.tolist(), counts.tolist()
-    ([[0.0], [0.75]], [0.0, 2.0])
     """
     columns = [np.bincount(labels, weights=column, minlength=n_clusters) for column in points.T]
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
@@ -339,25 +397,13 @@ def noisy_averages(
     count_std: float,
     source: NoiseSource,
 ) -> NoisyAverages:
-    """Release sums and counts with Gaussian noise, and divide.
+    """Release sums and counts with Gaussian noise of these deviations, in data units and in records, and divide.
 
     A cluster whose noisy count is at most two standard deviations of the counts' noise keeps its previous centroid; if
     there is none, it gets the average of everything that was released, where the paper takes a random point. All of
-    this happens after the release and costs nothing. Points and labels are those of `cluster_statistics`, and the
-    noise has standard deviations in data units and in records.
-
-    References
-    ----------
+    this happens after the release and costs nothing. Points and labels are those of `cluster_statistics`. Source:
     Nissim, Stemmer and Vadhan 2016, "Locating a small cluster privately", Algorithm 5 (NoisyAVG), here with joint
     Gaussian accounting of sums and counts instead of Laplace noise on the counts.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.privacy.noise import SeededNoise
-    >>> found = noisy_averages(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int32), previous=None, n_clusters=2,
-    ...                        sum_std=0.01, count_std=0.01, source=SeededNoise(np.random.default_rng(0)))
-    >>> found.centroids.round(2).tolist(), found.counts.round().astype(int).tolist()
-    ([[0.5], [0.5]], [1000, 0])
     """
     sums, counts = cluster_statistics(points, labels, n_clusters)
     noisy_sums = add_gaussian_noise(sums, sum_std, source)

@@ -18,39 +18,11 @@ FloatArray = npt.NDArray[np.float64]
 def optimal(
     parts: Sequence[npt.ArrayLike], n_clusters: int, *, n_init: int = 20, random_state: int | None = None
 ) -> FloatArray:
-    """Cluster the pooled parts by scikit-learn's k-means. NOT private.
+    """Cluster the pooled parts, (n_i, n_features) in any common unit, by scikit-learn's k-means. NOT private.
 
-    "Optimal" is the usual name of this baseline in the literature; it is the best of `n_init` restarts.
-
-    Parameters
-    ----------
-    parts : sequence of arrays of shape (n_i, n_features)
-        One per client, in any common unit; empty parts are fine.
-    n_clusters, n_init : int
-        Numbers of centroids and of k-means++ restarts, at least 1.
-    random_state : int, optional
-        Seed of the restarts; None draws one.
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features)
-        The centroids, in the units of the parts.
-
-    Raises
-    ------
-    ConfigurationError
-        If a count is not a whole number of at least 1.
-    DataError
-        If the parts are not tables of one width, hold fewer points than clusters, or are not finite.
-
-    References
-    ----------
-    Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; Lloyd 1982.
-
-    Examples
-    --------
-    >>> optimal([[[0.0], [0.25]], [[1.0]]], 2, random_state=0).round(3).tolist()
-    [[0.125], [1.0]]
+    "Optimal" is the usual name of this baseline in the literature; it is the best of `n_init` restarts of k-means++
+    (Arthur and Vassilvitskii 2007; Lloyd 1982). Counts below 1 are a ConfigurationError; parts that are not finite
+    tables of one width, or hold fewer points than clusters, a DataError. `k_fed` raises the same.
     """
     n_clusters, n_init = require_count("n_clusters", n_clusters), require_count("n_init", n_init)
     points = np.concatenate(_require_parts(parts))
@@ -68,45 +40,13 @@ def k_fed(
 ) -> FloatArray:
     """Cluster by k-FED: local k-means, farthest-first starts, and one Lloyd step on the clients' centres. NOT private.
 
-    Each client sends the centres of its own k-means with ``min(k_local, n_i)`` clusters. The server starts from the
-    first client's centres, adds the received centre farthest from those chosen until there are `n_clusters`, assigns
-    every received centre to the nearest start (ties to the lowest index), and averages. Centres are not weighted by
-    the sizes of their local clusters.
+    Each client sends the centres of its own k-means with ``min(k_local, n_i)`` clusters; `k_local` is `n_clusters` by
+    default, and at most that. The server starts from the first client's centres, adds the received centre farthest from
+    those chosen until there are `n_clusters`, assigns every received centre to the nearest start (ties to the lowest
+    index), and averages. Centres are not weighted by the sizes of their local clusters.
 
-    Parameters
-    ----------
-    parts : sequence of arrays of shape (n_i, n_features)
-        One per client, in any common unit; empty parts send nothing.
-    n_clusters : int
-        Number of centroids, at least 1.
-    k_local : int, optional
-        Most centres of one client, from 1 to `n_clusters`, which is the default.
-    n_init : int
-        Number of restarts of each local k-means, at least 1.
-    random_state : int, optional
-        Seed of all local k-means; None draws one.
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features)
-        The centroids, in the units of the parts.
-
-    Raises
-    ------
-    ConfigurationError
-        If a count is out of its range.
-    DataError
-        If the parts are not finite tables of one width, or there are fewer points or received centres than clusters.
-
-    References
-    ----------
-    Dennis, Li and Smith 2021, "Heterogeneity for the win: one-shot federated clustering" (here the local
+    Source: Dennis, Li and Smith 2021, "Heterogeneity for the win: one-shot federated clustering" (here the local
     solver is plain k-means instead of Awasthi and Sheffet's).
-
-    Examples
-    --------
-    >>> k_fed([[[0.0], [0.25]], [[1.0], [0.75]]], 2, k_local=1, random_state=0).tolist()
-    [[0.125], [0.875]]
     """
     n_clusters, n_init = require_count("n_clusters", n_clusters), require_count("n_init", n_init)
     k_local = n_clusters if k_local is None else require_count("k_local", k_local)
@@ -123,17 +63,8 @@ def k_fed(
 def combine_centres(sent: Sequence[FloatArray], n_clusters: int) -> FloatArray:
     """The server's (n_clusters, n_features) centroids from the (k_i, n_features) centres that each client sent.
 
-    They are averages of the received centres nearest to each start; a start that repeats another stays as it is.
-
-    Raises
-    ------
-    DataError
-        If fewer centres than clusters were sent.
-
-    Examples
-    --------
-    >>> combine_centres([np.array([[0.0]]), np.array([[0.5], [4.0]])], 2).tolist()
-    [[0.25], [4.0]]
+    They are averages of the received centres nearest to each start; a start that repeats another stays as it is. Fewer
+    centres than clusters are a DataError.
     """
     received = np.concatenate(sent)
     if len(received) < n_clusters:
@@ -150,12 +81,7 @@ def combine_centres(sent: Sequence[FloatArray], n_clusters: int) -> FloatArray:
 
 
 def run_kmeans(
-    points: FloatArray,
-    n_clusters: int,
-    *,
-    n_init: int,
-    random_state: int | None,
-    weights: FloatArray | None = None,
+    points: FloatArray, n_clusters: int, *, n_init: int, random_state: int | None, weights: FloatArray | None = None
 ) -> FloatArray:
     """The (n_clusters, n_features) centres of scikit-learn's k-means."""
     from sklearn.cluster import KMeans

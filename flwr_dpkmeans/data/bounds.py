@@ -27,18 +27,9 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 
 @dataclass(frozen=True)
 class Bounds:
-    """The public range of every feature.
+    """The public range of every feature: one for all, or d, in the units of the data.
 
-    Parameters
-    ----------
-    lower, upper : tuple of float
-        Length 1 (the same range for every feature) or d, in the units of the data. Each lower bound
-        is finite and smaller than its upper bound.
-
-    Raises
-    ------
-    ConfigurationError
-        If a range is reversed, empty or not finite, or the two lengths differ.
+    A `ConfigurationError` is raised if a range is reversed, empty or not finite, or the two lengths differ.
 
     Examples
     --------
@@ -47,8 +38,6 @@ class Bounds:
     [[0.0, 1.0], [-1.0, 1.0]]
     >>> bounds.unscale([[0.0, 1.0]]).tolist()
     [[50.0, 10.0]]
-    >>> bounds.count_outside([[50.0, 10.0], [0.0, 99.0]])
-    1
     """
 
     lower: tuple[float, ...]
@@ -71,17 +60,10 @@ class Bounds:
         return Bounds(self.lower * n_features, self.upper * n_features)
 
     def scale(self, points: object) -> NDArray[np.float64]:
-        """Clip points to the bounds and map each feature to [-1, 1].
+        """Clip points (n, d) to the bounds and map each feature to [-1, 1]; a `DataError` if one is not finite.
 
-        Every value of the new (n, d) array is computed from its own cell and bounds alone, by single IEEE operations,
-        so that the result does not depend on the other rows, on their order or on the machine.
-
-        Raises
-        ------
-        DataError
-            If the points are not finite real numbers in two dimensions.
-        ConfigurationError
-            If the number of features does not fit.
+        Every value of the new array is computed from its own cell and bounds alone, by single IEEE operations, so that
+        the result does not depend on the other rows, on their order or on the machine.
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
@@ -130,38 +112,24 @@ def _to_box(values: NDArray[np.float64], lower: NDArray[np.float64], upper: NDAr
 
 
 def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -> Bounds:
-    """Read bounds in any of the forms that a caller may give.
+    """Read bounds in any of the forms that a caller may give, which are
 
-    Parameters
-    ----------
-    value : Bounds, pair, str or Path
-        * a ``Bounds``;
-        * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of one number per
-          feature. A list of one (lower, upper) pair per feature is transposed by ``tuple(zip(*pairs))``;
-        * text such as ``"0,100"``, one range for all features;
-        * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
-          ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
-          have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
-    feature_names : sequence of str, optional
-        The result then has one range for each of them; a file with names is matched by name, and its rows for other
-        features are ignored. Without them, the ranges stay in the order of the file.
+    * a ``Bounds``;
+    * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of one number per
+      feature. A list of one (lower, upper) pair per feature is transposed by ``tuple(zip(*pairs))``;
+    * text such as ``"0,100"``, one range for all features;
+    * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
+      ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
+      have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
 
-    Returns
-    -------
-    Bounds
-
-    Raises
-    ------
-    ConfigurationError
-        If the value cannot be understood, a feature has no range, or a range is reversed, empty or not
-        finite. Features are counted from 0.
+    With `feature_names` the result has one range for each of them; a file with names is matched by name, and its rows
+    for other features are ignored. Without them, the ranges stay in the order of the file. A `ConfigurationError` is
+    raised if the value cannot be understood, a feature has no range, or a range is wrong; features are counted from 0.
 
     Examples
     --------
     >>> parse_bounds("0,100")
     Bounds(lower=(0.0,), upper=(100.0,))
-    >>> parse_bounds(((0, 0), (1, 5)))
-    Bounds(lower=(0.0, 0.0), upper=(1.0, 5.0))
     >>> parse_bounds((-1, 1), feature_names=["a", "b"])
     Bounds(lower=(-1.0, -1.0), upper=(1.0, 1.0))
     """
@@ -169,7 +137,9 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
         bounds = value
     elif _is_bounds_file(value):
         ranges = read_bounds_file(str(value))
-        bounds = Bounds(*(ranges if feature_names is None else ranges.matched(feature_names)).as_pair())
+        matched = ranges if feature_names is None else ranges.matched(feature_names)
+        check_ranges(matched.lower, matched.upper, matched.names)
+        bounds = Bounds(matched.lower, matched.upper)
     elif isinstance(value, str):
         bounds = _parse_text(value)
     else:
@@ -190,9 +160,8 @@ def bounds_feature_names(value: object) -> tuple[str, ...]:
     >>> bounds_feature_names("0,100")
     ()
     """
-    if isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS:
-        return read_bounds_file(value).names or ()
-    return ()
+    named = isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS
+    return (read_bounds_file(str(value)).names or ()) if named else ()
 
 
 def _parse_text(text: str) -> Bounds:
@@ -288,11 +257,6 @@ class NamedRanges:
     upper: tuple[float, ...]
     names: tuple[str, ...] | None
     path: Path
-
-    def as_pair(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return checked lower and upper bounds."""
-        check_ranges(self.lower, self.upper, self.names)
-        return self.lower, self.upper
 
     def matched(self, feature_names: Sequence[str]) -> NamedRanges:
         """Return the ranges in the order of `feature_names`; ranges without names stay as they are."""
@@ -390,15 +354,11 @@ def _read_npz(path: Path) -> Mapping[str, object]:
         return {name: np.atleast_1d(archive[name]) for name in archive.files}
 
 
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8-sig")
-
-
 _READERS: Mapping[str, Callable[[Path], Mapping[str, object]]] = MappingProxyType(
     {
         ".csv": _read_csv,
-        ".json": lambda path: json.loads(_text_of(path)),
-        ".toml": lambda path: tomllib.loads(_text_of(path)),
+        ".json": lambda path: json.loads(path.read_text(encoding="utf-8-sig")),
+        ".toml": lambda path: tomllib.loads(path.read_text(encoding="utf-8-sig")),
         ".npz": _read_npz,
     }
 )

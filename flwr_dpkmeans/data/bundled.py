@@ -35,17 +35,19 @@ class BundledData:
     image_shape: tuple[int, int] | None = None
 
 
-def _describe(n_examples: int, n_clusters: int, ranges: Mapping[str, tuple[float, float]]) -> BundledData:
+def _describe(
+    n_examples: int,
+    n_clusters: int,
+    ranges: Mapping[str, tuple[float, float]],
+    image_shape: tuple[int, int] | None = None,
+) -> BundledData:
     """Describe a data set by the range of each named feature."""
     lower, upper = zip(*ranges.values(), strict=True)
-    return BundledData(n_examples, len(ranges), n_clusters, Bounds(lower, upper), tuple(ranges))
+    return BundledData(n_examples, len(ranges), n_clusters, Bounds(lower, upper), tuple(ranges), image_shape)
 
 
-def _describe_digits() -> BundledData:
-    """Describe the digits: each pixel counts the black points in a block of 4 by 4, hence 0 to 16."""
-    names = tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8))
-    return BundledData(1797, 64, 10, Bounds((0.0,) * 64, (16.0,) * 64), names, (8, 8))
-
+# Each pixel counts the black points in a block of 4 by 4, hence 0 to 16.
+_DIGITS = {f"pixel_{row}_{column}": (0.0, 16.0) for row in range(8) for column in range(8)}
 
 # Lengths in cm of the flowers of the genus.
 _IRIS = {
@@ -94,7 +96,7 @@ _BREAST_CANCER = {
 
 BUNDLED: Mapping[str, BundledData] = MappingProxyType(
     {
-        "digits": _describe_digits(),
+        "digits": _describe(1797, 10, _DIGITS, (8, 8)),
         "iris": _describe(150, 3, _IRIS),
         "wine": _describe(178, 3, _WINE),
         "breast_cancer": _describe(569, 2, _BREAST_CANCER),
@@ -103,22 +105,10 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
-    """Load a bundled data set without its labels.
+    """Load a bundled data set without its labels, in its own units and scikit-learn's order (often sorted by label).
 
-    Points are in the units of the data set and in the order of scikit-learn (often sorted by label). The partition
-    column ``"target"`` returns the labels beside them, to split the rows by.
-
-    Raises
-    ------
-    ConfigurationError
-        If the name is no key of ``BUNDLED``, or there is no such partition column.
-
-    Examples
-    --------
-    >>> load_bundled("iris").points.shape
-    (150, 4)
-    >>> BUNDLED["digits"].image_shape
-    (8, 8)
+    The partition column ``"target"`` returns the labels beside the points, to split the rows by. A `ConfigurationError`
+    is raised if the name is no key of ``BUNDLED``, or there is no such partition column.
     """
     if name not in BUNDLED:
         raise ConfigurationError(
@@ -139,21 +129,10 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
 
 
 def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
-    """Load a bundled data set by name, or else a file by path.
+    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does: a file of such a name is ``./iris``.
 
-    Parameters
-    ----------
-    source : str
-        A key of ``BUNDLED``, or else a path: a file of such a name is ``./iris``.
-    label_column, partition_column, **options
-        Of a file: as for `load_table`. A bundled data set has no label column, and may be split by ``"target"``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the source is neither a bundled name nor looks like a path.
-    DataError
-        If the file cannot be used, or a label column is named for a bundled data set.
+    A bundled data set has no label column (`DataError`), and may be split by ``"target"``. What is neither a bundled
+    name nor looks like a path is a `ConfigurationError`.
 
     Examples
     --------
@@ -187,11 +166,6 @@ def load_source_once(source: str, **options: Any) -> Table:
     kept, and a file that has changed (time of change or size) is read again.
 
     The table is shared by all callers, so its arrays are read-only; failures are not remembered.
-
-    Examples
-    --------
-    >>> load_source_once("iris") is load_source_once("iris")
-    True
     """
     return _parsed(source, state_of(source), **options)
 
@@ -217,34 +191,13 @@ def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
 
 
 def load_server_table(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> Table:
-    """Load and check the server's public points, with the names of their columns where they have some.
+    """Load and check the server's public points, at least one, with the names of their columns where they have some.
 
-    Files are read as the clients' tables are: the same columns are left out (text, with a warning of the logger
-    ``flwr_dpkmeans.data``), so that the server's features are those of the clients.
-
-    Parameters
-    ----------
-    source : array-like of shape (m, d), Table, Path or str
-        The points (a data frame has names), the path of a file, or a bundled name.
-    label_column, ignored
-        As in `load_table`; points that are given have no label column, and a public file need not have the clients'.
-
-    Returns
-    -------
-    Table
-        Finite points of shape (m, d), m >= 1 and d >= 1, C-contiguous; an array of this form is kept as it is.
-
-    Raises
-    ------
-    DataError
-        If there is no row, a value is missing, infinite or no number, or the file cannot be read.
-    ConfigurationError
-        If the source is text, but neither a bundled data set nor a path.
-
-    Examples
-    --------
-    >>> load_server_table("iris").names[0]
-    'sepal length (cm)'
+    The source is an array (kept as it is if it is C-contiguous float64), a data frame (which has names), a `Table`, the
+    path of a file or a bundled name; as text that is neither it is a `ConfigurationError`. Files are read as the
+    clients' tables are: the same columns are left out (text, with a warning of the logger ``flwr_dpkmeans.data``), so
+    that the server's features are those of the clients. Points that are given have no label column, and a public file
+    need not have the clients' `ignored` ones.
     """
     if isinstance(source, Table):
         table = source

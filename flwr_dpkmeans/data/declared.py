@@ -40,27 +40,15 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True)
 class Schema:
-    """What a node's owner says of its table.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        The columns that are clustered, by name. Of a file without names (.npy, .npz, .csv without header): the names of
-        all its columns in their order; empty for an array whose columns have none.
-    label_column : str
-        Column of classes, by name (or, without names, by index), which is left out; empty for none.
-    header : bool
-        Whether the first row of a .csv file holds names; without, its cells are separated by commas.
-
-    Examples
-    --------
-    >>> Schema.of('age,"height, cm"').columns
-    ('age', 'height, cm')
-    """
+    """What a node's owner says of its table."""
 
     columns: tuple[str, ...] = ()
+    """The columns that are clustered, by name. Of a file without names (.npy, .npz, .csv without header): the names of
+    all its columns in their order; empty for an array whose columns have none."""
     label_column: str = ""
+    """Column of classes, by name (or, without names, by index), which is left out; empty for none."""
     header: bool = True
+    """Whether the first row of a .csv file holds names; without, its cells are separated by commas."""
 
     @classmethod
     def of(cls, columns: object, label_column: object = "", header: object = None) -> Schema:
@@ -71,13 +59,7 @@ class Schema:
 
 
 def parse_header(value: object) -> bool | None:
-    """Whether a .csv file is said to have a header; None where nothing is said.
-
-    Examples
-    --------
-    >>> parse_header("yes"), parse_header(False), parse_header("")
-    (True, False, None)
-    """
+    """Whether a .csv file is said to have a header; None where nothing is said."""
     said = {"": None, "auto": None, "none": None, "yes": True, "true": True, "no": False, "false": False}
     if str(value).lower() not in said:
         raise ConfigurationError(f"header is {value!r}, but it says whether a file has one: give 'yes' or 'no'.")
@@ -95,10 +77,7 @@ class DeclaredTable:
 def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
     """Load a .csv, .npy, .npz or .parquet file under what its owner says of it.
 
-    Raises
-    ------
-    DataError
-        If the file is missing or is none of these, or has other columns than declared.
+    A `DataError` is raised if the file is missing or is none of these, or has other columns than declared.
 
     Examples
     --------

@@ -16,22 +16,11 @@ _LARGEST_CLASS = 2**31
 
 
 def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
-    """Turn whatever stands in a label column into classes, without an error.
+    """Turn whatever stands in a label column into classes (n_rows,), without an error.
 
     A server that could make a node fail over its labels would learn about them at no charge, so what is no class of a
-    row (text, a missing value, a fraction, a negative number) becomes -1.
-
-    Parameters
-    ----------
-    values : array-like
-        One value for each row; anything else has no classes.
-    n_rows : int
-        Rows of the table.
-
-    Examples
-    --------
-    >>> as_classes([2.0, 0.5, None, "a", -3], 5).tolist()
-    [2, -1, -1, -1, -1]
+    row (text, a missing value, a fraction, a negative number) becomes -1, and so do all where there is not one value
+    for each row.
     """
     none = np.full(n_rows, -1, dtype=np.int64)
     try:
@@ -67,33 +56,11 @@ def _label_values(path: str, column: str, header: bool | None) -> NDArray[np.gen
 
 
 def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
-    """Load the classes of a table's rows, once in a process, whatever the column holds.
+    """Load the classes (n_rows,) of a table's rows, once in a process, whatever the column holds: shared, so read-only.
 
-    Parameters
-    ----------
-    source : str
-        A bundled name, whose labels are its target, or a path.
-    column : str
-        Of a file: its name (or index), or that of an array beside the points of an archive.
-    n_rows : int
-        Rows of the table.
-    header : bool, optional
-        As in `load_table`.
-
-    Returns
-    -------
-    ndarray of int64, (n_rows,)
-        -1 where there is no class (see `as_classes`); shared, so read-only.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read as a table or has no such column.
-
-    Examples
-    --------
-    >>> load_labels("iris", "", 150)[[0, 149]].tolist()
-    [0, 2]
+    A bundled data set's labels are its target; `column` is the name (or index) of a file's, or of an array beside the
+    points of an archive. -1 where there is no class (see `as_classes`). A `DataError` is raised if the file cannot be
+    read as a table or has no such column.
     """
     return _labels(source, column, n_rows, header, state_of(source))
 

@@ -24,22 +24,16 @@ _ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Clients' points from one mixture, and a server's points that only resemble them.
-
-    Attributes
-    ----------
-    clients, labels : tuple of ndarray, each of shape (n_i, d) and (n_i,)
-        The points of each client (views of one array, so copy before changing them) and their components.
-    server_points : ndarray of float64, shape (m, d)
-        First the points of the components that the server knows, component by component, then the uniform ones.
-    means : ndarray of float64, shape (k, d)
-        Of the components. The last ``missing_components`` of them have no point at the server.
-    """
+    """Clients' points from one mixture, and a server's points that only resemble them."""
 
     clients: tuple[NDArray[np.float64], ...]
+    """The points (n_i, d) of each client: views of one array, so copy before changing them."""
     server_points: NDArray[np.float64]
+    """(m, d): first those of the components that the server knows, component by component, then the uniform ones."""
     means: NDArray[np.float64]
+    """(k, d), of the components. The last ``missing_components`` of them have no point at the server."""
     labels: tuple[NDArray[np.int64], ...]
+    """The component of each client's points."""
 
 
 def draw_gaussian_mixture(
@@ -57,40 +51,16 @@ def draw_gaussian_mixture(
     """Draw the mixture of Gaussians of the experiments with FedDP-KMeans.
 
     The means are uniform in the unit cube, the covariance is ``variance`` times the identity and the components have
-    equal weights. The server has points of the same mixture and points that are uniform in the unit cube [1]_. The
-    defaults are those of the paper's experiments with data-point-level privacy; those with client-level privacy
-    have ``points_per_client=50`` and 1000, 2000 or 5000 clients. Means and server points are drawn first: they do not
-    depend on the clients.
+    equal weights. The server has points of the same mixture and points that are uniform in the unit cube (J. Scott, C.
+    H. Lampert, D. Saulpic, "Differentially private federated k-means clustering with server-side data", 2025, appendix
+    G.1); of the last ``missing_components`` it has none (appendix G.4, figures 3 to 6). The defaults are those of the
+    paper's experiments with data-point-level privacy; those with client-level privacy have ``points_per_client=50`` and
+    1000, 2000 or 5000 clients. Means and server points are drawn first: they do not depend on the clients, whose sizes
+    may be 0.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n_clients, n_components, n_features : int
-        The number of clients, the number k of components and the dimension d, at least 1.
-    points_per_client : int or sequence of int
-        The size of every client, or one size per client; sizes may be 0.
-    variance : float
-        The variance of each coordinate within a component, finite and above 0.
-    server_points_per_component, n_uniform : int
-        Points that the server has of each component it knows, and uniform ones.
-    missing_components : int
-        The number of components of which the server has no point, from 0 to k (appendix G.4, figures 3 to 6).
-
-    Returns
-    -------
-    GaussianMixture
-        All clients together are one array of 8 n d bytes, 400 MB for 10,000 clients with 50 points in 100 dimensions;
-        no second array of this size is made.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range, or there is not one size per client.
-
-    References
-    ----------
-    .. [1] J. Scott, C. H. Lampert, D. Saulpic, "Differentially private federated k-means clustering with server-side
-       data", 2025, appendix G.1.
+    All clients together are one array of 8 n d bytes, 400 MB for 10,000 clients with 50 points in 100 dimensions; no
+    second array of this size is made. A `ConfigurationError` is raised if a number is out of its range, or there is not
+    one size per client.
 
     Examples
     --------
@@ -123,12 +93,6 @@ class MixtureClients:
 
     Means and server points are those of ``draw_gaussian_mixture(numpy.random.default_rng(seed))``; each client, of
     `rows_per_client` rows, has a generator of its own, spawned from the seed.
-
-    Examples
-    --------
-    >>> mixture = MixtureClients(seed=0, rows_per_client=50)
-    >>> mixture.client_points(4999).shape, mixture.server_points().shape
-    ((50, 100), (300, 100))
     """
 
     seed: int = 0

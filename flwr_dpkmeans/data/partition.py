@@ -61,45 +61,21 @@ def partition_indices(
     alpha: float = 0.5,
     sizes: Sequence[int] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the rows of one part.
+    """Return the rows of one part, from 0 on, in ascending order.
 
     The parts 0 to n_parts - 1 of the same call are disjoint and cover all rows (for ``fixed_sizes``, as many as the
-    sizes add up to). They follow from the arguments alone, so that every process finds the same split by itself.
+    sizes add up to); more parts than rows leave some empty. They follow from the arguments alone, so that every process
+    finds the same split by itself; the seed is no secret.
 
-    Parameters
-    ----------
-    n_rows, n_parts, part : int
-        Rows of the table, number of parts (more than rows leave some empty), and the part to return, from 0 on.
-    seed : int
-        Of the random kinds. It is no secret.
-    kind : Partition or str
-        How rows are assigned.
-    column_values : array-like, shape (n_rows,), optional
-        The column to sort by (``by_value``), to spread (``dirichlet``) or whose values are the parts
-        (``one_client_per_value``).
-    alpha : float
-        The concentration of ``dirichlet``, above 0: large values make the parts alike, small values give
-        each part few of the labels [1]_.
-    sizes : sequence of int, optional
-        The number of rows of each part for ``fixed_sizes``.
+    `column_values` (n_rows,) is the column to sort by (``by_value``), to spread (``dirichlet``) or whose values are the
+    parts (``one_client_per_value``). `alpha` is the concentration of ``dirichlet``, above 0: large values make the
+    parts alike, small values give each part few of the labels (T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of
+    non-identical data distribution for federated visual classification", 2019, section 3). `sizes` has the rows of each
+    part for ``fixed_sizes``.
 
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        Row indices in ascending order.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range, the kind is unknown, or ``fixed_sizes`` has not one size per part.
-    DataError
-        If the kind needs ``column_values`` and they are missing or of another length, the sizes add up to
-        more than the rows, or the column has not as many values as ``one_client_per_value`` has parts.
-
-    References
-    ----------
-    .. [1] T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical data distribution for
-       federated visual classification", 2019, section 3.
+    A `ConfigurationError` is raised if a number is out of its range, the kind is unknown, or there is not one size per
+    part; a `DataError` if `column_values` are missing or of another length, the sizes add up to more than the rows, or
+    the column has not as many values as ``one_client_per_value`` has parts.
 
     Examples
     --------
@@ -107,10 +83,6 @@ def partition_indices(
     [[0, 1, 2], [3, 4]]
     >>> partition_indices(4, 2, 0, seed=0, kind="by_value", column_values=[9, 1, 7, 3]).tolist()
     [1, 3]
-    >>> [len(partition_indices(9, 2, part, seed=0, kind="fixed_sizes", sizes=(6, 2))) for part in range(2)]
-    [6, 2]
-    >>> partition_indices(3, 2, 1, seed=0, kind="one_client_per_value", column_values=["b", "a", "b"]).tolist()
-    [0, 2]
     """
     check_integer("n_rows", n_rows, 0)
     check_integer("n_parts", n_parts, 1)

@@ -46,11 +46,11 @@ def load_table(
     columns: Collection[str] = (),
     header: bool | None = None,
 ) -> Table:
-    """Load the numeric columns of a file.
+    """Load the numeric columns of a file: points (n, d) with d >= 1 and n >= 0.
 
-    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a
-    warning of the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both
-    numbers and text is an error, so that one mistyped cell never changes the number of features.
+    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a warning of
+    the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both numbers and text
+    is an error, so that one mistyped cell never changes the number of features.
 
     The formats are
 
@@ -63,42 +63,14 @@ def load_table(
     * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
     * ``.parquet``: the stored type of a column decides whether it is numeric.
 
-    Parameters
-    ----------
-    path : str or Path
-        A relative one is resolved from the working directory of the process.
-    label_column : str
-        The column to leave out, by name, or by index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
-        name of an array beside the points of an archive.
-    partition_column : str
-        A column of numbers or text (or such an array), likewise, that is left out and returned beside the points. It
-        may be the label column.
-    ignored, columns : collection of str
-        Names of columns to leave out where the file has them, and names of the only ones to look at besides those two,
-        in any order (empty: all; without effect on a file that has no names).
-    header : bool, optional
-        Whether the first row of a .csv file holds names; None: guessed.
+    `label_column` is left out: a name, or an index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
+    name of an array beside the points of an archive. `partition_column`, likewise, of numbers or text, is left out and
+    returned beside the points; both may be the same. `ignored` names columns to leave out where the file has them,
+    `columns` the only ones to look at besides those two, in any order (empty: all; without effect on a file that has no
+    names).
 
-    Returns
-    -------
-    Table
-        Points of shape (n, d) with d >= 1 and n >= 0.
-
-    Raises
-    ------
-    DataError
-        If the file is missing or unreadable, a column that is named is unknown, no numeric column remains, or
-        a value is missing, infinite or not a number. No message contains a value of a cell.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder) / "people.csv"
-    ...     _ = file.write_text("age,member,group\\n31,True,a\\n47,False,b\\n")
-    ...     table = load_table(file, label_column="group")
-    >>> table.feature_names, table.points.tolist()
-    (('age', 'member'), [[31.0, 1.0], [47.0, 0.0]])
+    A `DataError` is raised if the file is missing or unreadable, a column that is named is unknown, no numeric column
+    remains, or a value is missing, infinite or not a number. No message contains a value of a cell.
     """
     located = locate_file(path, "table", DataError)
     raw = read_raw(located, header)
@@ -122,30 +94,11 @@ def load_table(
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
-    """Check points given by a caller and return them as float64 rows.
+    """Check points (n, d), n >= 0 and d >= 1, given by a caller and return them as C-contiguous float64 rows.
 
-    Parameters
-    ----------
-    points : array-like, shape (n, d)
-        An array, nested sequences, or a data frame with the method ``to_numpy``; n may be 0, d may not.
-    n_features : int, optional
-        The number of features that is required.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, d), C-contiguous
-        The array itself if it has this form already, otherwise a copy. The argument is never changed.
-
-    Raises
-    ------
-    DataError
-        If there are not 2 dimensions, a value is no finite real number, or the width is wrong.
-
-    Examples
-    --------
-    >>> validate_points([[1, 2], [3, 4]], n_features=2)
-    array([[1., 2.],
-           [3., 4.]])
+    An array, nested sequences, or a data frame with the method ``to_numpy``: the array itself if it has this form
+    already, otherwise a copy. The argument is never changed. A `DataError` is raised if there are not 2 dimensions, a
+    value is no finite real number, or the width is not `n_features`, where it is given.
     """
     array = _as_array(points)
     if array.ndim != 2:
@@ -175,10 +128,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
 def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
 
-    Raises
-    ------
-    DataError
-        If some names are text and some are not.
+    A `DataError` is raised if some names are text and some are not.
 
     Examples
     --------
@@ -208,17 +158,7 @@ def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
     """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
 
-    Parameters
-    ----------
-    points : array-like, shape (n, d)
-        What has no column names stays in its order.
-    names : sequence of str
-        Empty: any names in any order.
-
-    Raises
-    ------
-    DataError
-        If columns have other names, besides what `validate_points` refuses.
+    What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
 
     Examples
     --------
@@ -241,20 +181,10 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
 
 
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
-    """Check class labels of rows and return them as integers.
+    """Check class labels (n_rows,) of rows and return them as integers.
 
-    Parameters
-    ----------
-    labels : array-like of int, (n_rows,)
-        Classes from 0 on.
-    n_rows : int
-        Rows of the table that they belong to.
-    n_classes : int, optional
-
-    Raises
-    ------
-    DataError
-        If there is not one label for each row, or one is no whole number from 0 to ``n_classes - 1``.
+    A `DataError` is raised if there is not one label for each row, or one is no whole number from 0 to ``n_classes -
+    1`` (where classes are declared).
 
     Examples
     --------

@@ -19,6 +19,7 @@ from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.node import is_simulation, result_folder
+from flwr_dpkmeans.options import AUTO
 
 LabelSource = Callable[[], NDArray[np.int64]]
 """Reads the labels of one node's rows."""
@@ -125,9 +126,9 @@ def _labels(
 
 def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, LabelSource | None]:
     """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
-    column, header = str(run.get("label-column", "")), parse_header(run.get("header", ""))
+    column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
-    names = Schema.of(run.get("columns", "")).columns
+    names = Schema.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
     table = load_source_once(source, label_column=column, partition_column=by, columns=names, header=header)
     n_rows = len(table.points)
     if "partition-id" not in node:

@@ -44,39 +44,20 @@ class GuardError(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """What a node allows, and where apps and alerts go.
-
-    Parameters
-    ----------
-    allowed : frozenset of str
-        SHA-256 of whole FABs, 64 lower-case hexadecimal digits each.
-    folder : Path
-        Private folder in which every message's app is unpacked anew.
-    alerts : Path
-        File that gets a line for each refused app.
-    """
+    """What a node allows, and where apps and alerts go."""
 
     allowed: frozenset[str]
+    """SHA-256 of whole FABs, 64 lower-case hexadecimal digits each."""
     folder: Path
+    """Private folder in which every message's app is unpacked anew."""
     alerts: Path
+    """File that gets a line for each refused app."""
 
     def unpack(self, content: bytes) -> Path:
-        """Write an approved app into a new folder, or refuse it.
+        """Write an approved app (a whole FAB) into a new folder, or refuse it with a GuardError.
 
-        Parameters
-        ----------
-        content : bytes
-            The whole FAB.
-
-        Returns
-        -------
-        Path
-            A folder that did not exist before, so that nobody can have put anything in it.
-
-        Raises
-        ------
-        GuardError
-            If the hash is not on the list, or the app or the folder could lead elsewhere.
+        The folder did not exist before, so that nobody can have put anything in it. Refused is an app whose hash is not
+        on the list, or that could lead elsewhere, and a node whose own folder could.
         """
         content = bytes(content)  # what is hashed is what is unpacked, whatever the caller still holds
         digest = hashlib.sha256(content).hexdigest()
@@ -119,13 +100,7 @@ def _run() -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it may be approved at all.
-
-    Raises
-    ------
-    GuardError
-        If it is no FAB, or its names could lead out of the folder that it is unpacked into.
-    """
+    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it may be approved at all."""
     require_plain(content)
     return hashlib.sha256(content).hexdigest()
 
@@ -170,23 +145,10 @@ def require_private(folder: Path) -> None:
 def write_programs(guard: Guard, folder: Path) -> dict[str, str]:
     """Write every program that Flower starts on a node as a guarded script, and return the environment to use.
 
-    Parameters
-    ----------
-    guard : Guard
-        Goes into the scripts: a change needs a new start of the node.
-    folder : Path
-        For the scripts; replaced if it is there.
-
-    Returns
-    -------
-    dict
-        Variables for ``flower-supernode`` and ``flower-superexec``. PATH has this folder alone: if a script could not
-        be run, Flower would take the next program of that name, which guards nothing.
-
-    Raises
-    ------
-    GuardError
-        If the list has something else than hashes, or the system does not run programs in this folder.
+    The guard goes into the scripts, so a change needs a new start of the node; the folder is replaced if it is there.
+    The variables are for ``flower-supernode`` and ``flower-superexec``. PATH has this folder alone: if a script could
+    not be run, Flower would take the next program of that name, which guards nothing. A list with something else than
+    hashes, or a system that does not run programs in this folder, is a GuardError.
     """
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
@@ -232,17 +194,8 @@ def put_before_flower(guard: Guard) -> None:
     """Put the guard in the place of what Flower installs and loads apps with, in this process.
 
     The server also names the folder that Flower would load from (id, version and hash of a run are its own words), so
-    what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own.
-
-    Parameters
-    ----------
-    guard : Guard
-        What is allowed.
-
-    Raises
-    ------
-    GuardError
-        If this version of Flower works in another way.
+    what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own. A
+    version of Flower that works in another way is a GuardError.
     """
     from flwr.clientapp.client_app import LoadClientAppError
     from flwr.clientapp.utils import get_load_client_app_fn

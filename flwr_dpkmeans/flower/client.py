@@ -76,6 +76,8 @@ class KMeansClient(NumPyClient):
         Noisy counts of the last release (client level: of clients with rows in the cluster).
     cost_curve_ : ndarray, (largest k,), or None
         Cost over the number of clusters, if the run chose it.
+    state_ : State
+        The last state, whatever the task: named arrays in scaled units, which its ``result`` reads.
     privacy_ : PrivacyReport
         What the run guaranteed, with the warnings that follow from releases.
     local_warnings_ : tuple of str
@@ -117,6 +119,7 @@ class KMeansClient(NumPyClient):
         self.counts_: Array | None = None
         self.movements_: tuple[float, ...] = ()
         self.cost_curve_: Array | None = None
+        self.state_: State | None = None
         self.privacy_: PrivacyReport | None = None
         self.local_warnings_: tuple[str, ...] = ()
         self.bounds_: Box | None = None
@@ -182,40 +185,54 @@ class KMeansClient(NumPyClient):
         """
         plan = _plan(config)
         state = _state(parameters, config)
-        self.cluster_centers_ = in_callers_units(plan, state.centroids)
-        self.scaled_centers_ = state.centroids
-        self.counts_ = state.counts
-        self.movements_ = state.movements
-        self.cost_curve_ = state.extras.get(COST_CURVE)
-        self.bounds_ = plan.bounds
-        self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
+        self.state_, self.bounds_ = state, plan.bounds
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
         names = agreed_names(plan, self._feature_names)
         self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, [self._ordered(plan)], names)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
-            from flwr_dpkmeans.flower.result_files import write_run
-            from flwr_dpkmeans.results.writer import RunResult
+        report = replace(report, warnings=report.warnings + self.local_warnings_)
+        if "centroids" in state.arrays:
+            self._take_clusters(plan, state, report, names, int(config.get("n_clients", plan.n_clients)))
+        elif self._output_dir is not None:
+            from flwr_dpkmeans.flower.result_files import write_arrays
 
-            result = RunResult(
-                self.cluster_centers_,
-                self.counts_,
-                self.movements_,
-                replace(report, warnings=report.warnings + self.local_warnings_),
-                self._image_shape,
-                names,
-                state.centroids,
-                self.evaluation_,
-                plan.bounds,
-            )
-            for path in write_run(self._output_dir, result, plan.config.changed(bounds=plan.bounds), self.cost_curve_):
-                logger.info("wrote %s", path)
+            _log_written(write_arrays(self._output_dir, plan.task.result(plan, state), report))
         return 0.0, 0, {}
+
+    def _take_clusters(
+        self, plan: Plan, state: State, report: PrivacyReport, names: tuple[str, ...], n_clients: int
+    ) -> None:
+        """Keep what a clustering found, and write its files."""
+        self.cluster_centers_ = in_callers_units(plan, state.centroids)
+        self.scaled_centers_ = state.centroids
+        self.counts_ = state.counts
+        self.movements_ = state.movements
+        self.cost_curve_ = state.extras.get(COST_CURVE)
+        self.evaluation_ = read_evaluation(plan, state, n_clients)
+        if self._output_dir is None:
+            return
+        from flwr_dpkmeans.flower.result_files import write_run
+        from flwr_dpkmeans.results.writer import RunResult
+
+        result = RunResult(
+            self.cluster_centers_,
+            self.counts_,
+            self.movements_,
+            report,
+            self._image_shape,
+            names,
+            state.centroids,
+            self.evaluation_,
+            plan.bounds,
+        )
+        config = plan.config.changed(bounds=plan.bounds)
+        _log_written(write_run(self._output_dir, result, config, self.cost_curve_))
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
-        n_classes = plan.config.n_classes
+        n_classes = plan.task.n_classes(plan.settings)
         if self._labels is None or step.labelled is None or n_classes == 0:
             return None
         given = self._labels() if callable(self._labels) else self._labels
@@ -242,6 +259,12 @@ class KMeansClient(NumPyClient):
                 logger.debug("some rows have values outside the bounds and are clipped")
             self._scaled = (bounds, order, in_box(bounds, points, plan.fraction_bits))
         return self._scaled[2]
+
+
+def _log_written(paths: Sequence[Path]) -> None:
+    """Say where the files of a result are."""
+    for path in paths:
+        logger.info("wrote %s", path)
 
 
 def _task(config: dict[str, Scalar]) -> Task:

@@ -7,39 +7,44 @@ the same rounds, noise and masks without messages, for thousands of virtual clie
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from flwr.app import Context
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans import baselines
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, plan_bounds
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import EvaluationKind, parse_run
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.local import DirectResult, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Dropout
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -112,21 +117,7 @@ def fit_inprocess(
     FittedFederation
         As one of the clients knows it: under ``oblivious`` the server has no result.
     """
-    clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
-        for i, part in enumerate(parts)
-    ]
-    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-    strategy = PrivateKMeans.from_config(
-        config,
-        server_points=server_points,
-        on_step=lambda step: logger.debug("%s", step),
-        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=lambda sentence: logger.debug("%s", sentence),
-    )
-    with grid.running():
-        result = strategy.start(grid)
-    client = clients[0]
+    _, result, client = play_inprocess(config, parts, server_points, labels)
     if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
     steps = tuple(step for step in result.steps if not Plan.discovers(step.round_index))
@@ -142,6 +133,30 @@ def fit_inprocess(
     )
 
 
+def play_inprocess(
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> tuple[PrivateKMeans, KMeansResult, KMeansClient]:
+    """Run any task through Flower's messages: the strategy, what it returned, and one of the clients afterwards."""
+    clients = [
+        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        for i, part in enumerate(parts)
+    ]
+    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
+    strategy = PrivateKMeans.from_config(
+        config,
+        server_points=server_points,
+        on_step=lambda step: logger.debug("%s", step),
+        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
+        on_warning=lambda sentence: logger.debug("%s", sentence),
+    )
+    with grid.running():
+        result = strategy.start(grid)
+    return strategy, result, clients[0]
+
+
 def fit_direct(
     config: Run,
     parts: Sequence[Array],
@@ -149,6 +164,27 @@ def fit_direct(
     labels: Sequence[Labels] | None = None,
 ) -> FittedFederation:
     """Run without messages; parameters and result as in `fit_inprocess`."""
+    found, report = play_directly(config, parts, server_points, labels)
+    state = found.state
+    return FittedFederation(
+        state.centroids,
+        found.plan.bounds,
+        state.counts,
+        state.movements,
+        report,
+        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
+        state.extras.get(COST_CURVE),
+        read_evaluation(found.plan, state),
+    )
+
+
+def play_directly(
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+) -> tuple[DirectResult, PrivacyReport]:
+    """Run any task without messages, and report it."""
     if config.dropout is Dropout.RECOVER:
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
@@ -174,20 +210,9 @@ def fit_direct(
         labels=labels,
         on_step=lambda step: logger.debug("%s", step),
     )
-    state = found.state
-    return FittedFederation(
-        state.centroids,
-        found.plan.bounds,
-        state.counts,
-        state.movements,
-        replace(
-            build_report(found.plan, found.attempts, SIMULATED, counts=state.counts, unclear=found.found.unclear),
-            provenance=_provenance(started),
-        ),
-        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
-        state.extras.get(COST_CURVE),
-        read_evaluation(found.plan, state),
-    )
+    counts = found.state.arrays.get("counts")
+    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
+    return found, replace(report, provenance=_provenance(started))
 
 
 def _provenance(started: str) -> Provenance:
@@ -208,7 +233,7 @@ def fit_in_one_place(
 ) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
     del server_points, labels
-    if config.evaluation is not Evaluation.NONE:
+    if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
             f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
             "without rounds: leave evaluation out and measure the result there."
@@ -238,3 +263,153 @@ def _node(client: KMeansClient) -> Node:
         return client
 
     return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
+
+
+ENGINES_OF_TASKS = ("inprocess", "direct")
+
+
+@dataclass(frozen=True)
+class Federated:
+    """What a task found.
+
+    Parameters
+    ----------
+    plan : Plan
+        The final one.
+    state : State
+        The last one, in the box [-1, 1]^d.
+    privacy : PrivacyReport
+        Cost, guarantee, every release.
+    columns : tuple of str
+        Names of the columns, where the tables have some.
+    """
+
+    plan: Plan = field(repr=False)
+    state: State = field(repr=False)
+    privacy: PrivacyReport = field(repr=False)
+    columns: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.result[name]
+
+
+def federate(
+    task: str | Task,
+    parts: Sequence[ArrayLike],
+    *,
+    bounds: Any,
+    labels: Sequence[ArrayLike] | None = None,
+    engine: str = "inprocess",
+    n_examples: int | str | None = None,
+    **options: Any,
+) -> Federated:
+    """Compute a private statistic over several parties' tables, all of them simulated in this process.
+
+    Parameters
+    ----------
+    task : str or Task
+        A registered name such as ``"moments"``, ``"histograms"``, ``"radii"`` or ``"naive_bayes"``, or a task with its
+        options.
+    parts : sequence of array-like, (n_i, n_features)
+        One table for each party, at least two; data frames' columns are put in the first one's order.
+    bounds : pair
+        Public bounds of the columns; values outside are clipped.
+    labels : sequence of array-like of int, (n_i,), optional
+        Classes from 0 on, for a task that looks at labels.
+    engine : str
+        ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds without messages.
+    n_examples : int or "private", optional
+        Public number of rows; None: the total of the parts, listed in the report as declared public; "private": not
+        public.
+    **options
+        Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
+        is given by its name.
+
+    Returns
+    -------
+    Federated
+
+    Raises
+    ------
+    ConfigurationError, DataError, PlanError, BudgetError
+        One sentence, before anything is computed.
+
+    Examples
+    --------
+    >>> tables = [np.full((300, 1), value) for value in (2.0, 4.0)]
+    >>> found = federate("moments", tables, bounds=(0, 10), epsilon=8.0, noise="seeded", random_state=1)
+    >>> found["mean"].round(), found.privacy.epsilon <= 8.0
+    (array([3.]), True)
+    """
+    if engine not in ENGINES_OF_TASKS:
+        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES_OF_TASKS)}")
+    tables, names = _tables(parts)
+    box, order, _ = resolve_bounds(bounds, None, None, names=names)
+    if order != names:
+        raise DataError("the bounds file names columns, but the tables have no names: give data frames.")
+    values: dict[str, Any] = {**_options_of(task), **options, "bounds": (box.lower, box.upper), "feature_names": names}
+    values |= {"n_features": tables[0].shape[1], "n_clients": len(tables)}
+    values["n_examples"] = sum(map(len, tables)) if n_examples is None else n_examples
+    values["n_examples"] = None if n_examples == "private" else values["n_examples"]
+    run = parse_run(**values)
+    classes = _classes(labels, tables, run.task.n_classes(run.settings))
+    if engine == "direct":
+        played, report = play_directly(run, tables, None, classes)
+        found = Federated(played.plan, played.state, report, names)
+    else:
+        strategy, _, client = play_inprocess(run, tables, None, classes)
+        if client.state_ is None or client.privacy_ is None:
+            raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
+        found = Federated(strategy.run.plan, client.state_, client.privacy_, names)
+    for sentence in found.privacy.warnings:
+        warnings.warn(sentence, PrivacyWarning, stacklevel=2)
+    return found
+
+
+def _options_of(task: str | Task) -> dict[str, Any]:
+    """A task's name and options by their flat names."""
+    if isinstance(task, str):
+        task_class(task)
+        return {"algorithm": task}
+    if not isinstance(task, Task):
+        raise ConfigurationError(f"task is {task!r}, but it must be a registered name or a Task: give 'moments'.")
+    own = {name: getattr(task, name) for name in task.own_fields()}
+    own |= {one.name: getattr(task.options, one.name) for one in fields(task.options)}
+    return {"algorithm": task.name, **own}
+
+
+def _tables(parts: Sequence[ArrayLike]) -> tuple[list[Array], tuple[str, ...]]:
+    """The parties' tables with the first one's columns in its order."""
+    if getattr(parts, "ndim", 0) == 2 or not isinstance(parts, Iterable) or isinstance(parts, str | bytes | Mapping):
+        raise DataError("one table was given, but there is one for each party: pass a list such as [X_a, X_b].")
+    listed = list(parts)
+    if len(listed) < 2:
+        raise DataError(f"there are {len(listed)} tables, but masks need at least 2 parties: pass one for each.")
+    names = frame_columns(listed[0])
+    if any(bool(frame_columns(one)) != bool(names) for one in listed):
+        raise DataError("some tables have column names and others have none: give data frames only, or arrays only.")
+    tables = [validate_columns(one, names) for one in listed]
+    if len({table.shape[1] for table in tables}) > 1:
+        raise DataError("the parties' tables differ in their number of columns, but all need the same ones.")
+    return tables, names
+
+
+def _classes(
+    labels: Sequence[ArrayLike] | None, tables: Sequence[Array], n_classes: int
+) -> list[NDArray[np.int64]] | None:
+    """The parties' labels, which a task that looks at none must not be given."""
+    if (labels is None) != (n_classes == 0):
+        told = "none were given" if labels is None else "labels were given"
+        wants = "looks at labels" if n_classes else "looks at no labels"
+        raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
+    if labels is None:
+        return None
+    listed = list(labels)
+    if len(listed) != len(tables):
+        raise DataError(f"there are labels for {len(listed)} parties, but {len(tables)} tables: pass one for each.")
+    return [validate_labels(own, len(table), n_classes) for own, table in zip(listed, tables, strict=True)]

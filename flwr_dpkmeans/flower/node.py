@@ -1,4 +1,4 @@
-"""How a node reads what is its own from Flower's context: settings, folders, its log, whether it is simulated."""
+"""How a node reads what is its own from Flower's context: settings, folders, whether it is simulated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from typing import Any
 from flwr.app import Context
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.log import LogOptions, event, show_logs
-from flwr_dpkmeans.node.client_log import logger
+from flwr_dpkmeans.log import LogOptions, show_logs
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings as NodeSettings
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
@@ -97,22 +95,11 @@ def run_folder(output: str, run_id: int) -> Path:
 def node_settings(context: Context) -> NodeSettings:
     """Read a node's settings from its node configuration.
 
-    Parameters
-    ----------
-    context : Context
-        Of the ClientApp. Node configuration keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity``
-        (path of a key file), ``data-path``, ``data-id``, ``output``; the data loader of this package's own app reads
-        ``columns``, ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A
-        deployed node whose policy is missing or incomplete refuses every run.
-
-    Returns
-    -------
-    NodeSettings
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy or identity file is missing or malformed, or the policy pins peers and there is no identity.
+    Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
+    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
+    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
+    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
+    without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -133,16 +120,8 @@ def node_settings(context: Context) -> NodeSettings:
     return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
 
 
-def _default_ledger(context: Context, data_id: str) -> Path:
-    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
-    if is_simulation(context):
-        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
-    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
-    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"
-
-
 def show_node_logs(context: Context) -> None:
-    """Show the lines as the node's own configuration says; a server has no part in it.
+    """Show this client's log as the node's own configuration says; a server has no part in it.
 
     Virtual clients show theirs only where the program that runs them has set up logging.
     """
@@ -151,11 +130,9 @@ def show_node_logs(context: Context) -> None:
         show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
 
 
-def look_for_guard() -> None:
-    """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == CLIENT_APP:
-        logger.warning(
-            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
-            "node start NODE.toml'",
-            extra=event("unguarded"),
-        )
+def _default_ledger(context: Context, data_id: str) -> Path:
+    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
+    if is_simulation(context):
+        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
+    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
+    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"

@@ -50,6 +50,16 @@ def packet_of(content: RecordDict) -> Packet:
     return Packet(record, _vector_of(content))
 
 
+def n_bytes(content: RecordDict) -> int:
+    """Bytes of the values in a message, without Flower's own wrapping."""
+    size = 0
+    for config in content.config_records.values():
+        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
+    for arrays in content.array_records.values():
+        size += sum(len(array.data) for array in arrays.values())
+    return size
+
+
 def _vector_of(content: RecordDict) -> Ring | None:
     """The uint64 vector in a message, if it carries one."""
     record = content.get(VECTOR_RECORD)
@@ -115,13 +125,3 @@ def debug_size(what: str, content: RecordDict) -> None:
     """Log how large a message is, for whoever asks for details."""
     if client_log.logger.isEnabledFor(logging.DEBUG):
         client_log.logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
-
-
-def n_bytes(content: RecordDict) -> int:
-    """Bytes of the values in a message, without Flower's own wrapping."""
-    size = 0
-    for config in content.config_records.values():
-        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
-    for arrays in content.array_records.values():
-        size += sum(len(array.data) for array in arrays.values())
-    return size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import in_squared_units
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, report_files, result_files, write_folder
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import Result, Run
 
+ARRAYS_FILE = "result.npz"
 CURVE_FILE = "cost_curve.png"
+
+
+def write_arrays(folder: Path, result: Result, report: PrivacyReport) -> list[Path]:
+    """Write the arrays of a task that is no clustering, with its report and metrics; returns absolute paths."""
+    archive = io.BytesIO()
+    arrays: dict[str, Any] = dict(result.arrays)
+    np.savez(archive, **arrays)
+    files = report_files(report, metrics_of(report, None, None))
+    return write_folder(folder, {ARRAYS_FILE: archive.getvalue(), **files})
 
 
 def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:

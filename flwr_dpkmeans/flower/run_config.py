@@ -1,8 +1,17 @@
-"""From Flower's run configuration, which holds scalars only, to a strategy."""
+"""Every key of Flower's run configuration, generated from the options, and from such a configuration to a strategy.
+
+Flower's configuration holds scalars: ``"auto"`` stands for what the run finds out or decides itself. An algorithm's own
+options and the cohort's are tables of their own (``fastlloyd.alpha``), which Flower joins to such names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,75 +31,177 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import DEFAULT_ALGORITHM
-from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS
+from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, EvaluationKind, foreign_table, task_kind
+from flwr_dpkmeans.sums.settings import Settings, rule_of
+from flwr_dpkmeans.sums.task import TASKS, Task
 
-_STRATEGY_KEYS = (
-    "algorithm",
-    "epsilon",
-    "unit",
-    "noise",
-    "alpha",
-    "schedule",
-    "packing",
-    "min-clients",
-    "max-retries",
-    "count-share",
-    "bounds-share",
-    "evaluation",
-    "evaluation-share",
-    "n-classes",
-    "radius-clipping",
-    "noise-kind",
-    "lloyd-share",
-    "n-init",
-    "margin",
-    "weight-threshold",
-    "server-prior",
-    "examples-per-client",
-    "client-sampling-rate",
-    "allow-unnamed",
+COHORT = "cohort"
+"""Table of the cohort's options."""
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """One key of the run configuration.
+
+    Parameters
+    ----------
+    name : str
+        As it is spelt, with the table that it is in: ``fastlloyd.alpha``.
+    default : str, int, float or bool
+        ``"auto"`` for an option that may be left to the run.
+    about : str
+        One line for people.
+    option : str
+        The option that it stands for, by its flat name; empty: the app reads it itself.
+    """
+
+    name: str
+    default: str | int | float | bool
+    about: str
+    option: str = ""
+
+
+_DATA = (
+    RunKey(
+        "data",
+        "digits",
+        "digits, iris, wine, breast_cancer, or the path of a .csv, .npy, .npz or .parquet file; in simulation also "
+        "mixture: Gaussians in 100 dimensions of which each node draws its own rows",
+    ),
+    RunKey(
+        "label-column", "", "simulation: left out of the clustering, for an evaluation only (deployed nodes name it)"
+    ),
+    RunKey("columns", AUTO, "'age,height', of a simulated file these only; auto: those of bounds or server-data"),
+    RunKey("header", AUTO, "simulation, .csv: yes, no; auto: guessed (deployed nodes say it themselves)"),
+    RunKey(
+        "bounds", AUTO, "'low,high', a file, or 'private'; auto: of server-data, or documented ones of bundled data"
+    ),
+    RunKey("bounds-domain", AUTO, "with bounds 'private': a public range that they lie in; auto: none is known"),
+    RunKey("n-clusters", 10, "k; auto: proxy_lloyd and feddp_kmeans choose it"),
+    RunKey("max-clusters", DEFAULT_MAX_CLUSTERS, "largest number of clusters that 'auto' considers"),
+    RunKey("server-data", "", "the server's own points: a path on the server, or a bundled name"),
+    RunKey("partition", "iid", ", ".join(kind.value for kind in Partition) + " (simulation: how rows are split)"),
+    RunKey("partition-seed", 0, "also of the mixture"),
+    RunKey("partition-column", "", "by_value, dirichlet, one_client_per_value: left out of the clustering"),
+    RunKey("partition-alpha", 0.5, "dirichlet: small values give each client few of the column's values"),
+    RunKey("partition-sizes", "", "fixed_sizes: rows of each client, such as '100,50,7'"),
+    RunKey("mixture-rows-per-client", 50, "of the mixture"),
 )
-_ZERO_MEANS_AUTOMATIC = (
-    "delta",
-    "n-examples",
-    "n-features",
-    "max-iter",
-    "max-epsilon",
-    "evaluation-radius",
-    *(name.replace("_", "-") for name in CLIP_BOUNDS),
+_RUN = (
+    RunKey("algorithm", DEFAULT_ALGORITHM, "its own options are in its table below", "algorithm"),
+    RunKey("max-iter", AUTO, "number of iterations; auto: the algorithm's own", "max_iter"),
 )
-_EMPTY_MEANS_AUTOMATIC = ("trust", "dropout", "post-processing", "budget-shares", "bounds-domain")
-_NEGATIVE_MEANS_AUTOMATIC = ("random-state", "max-silent")
-_APP_KEYS = (
-    "data",
-    "label-column",
-    "columns",
-    "header",
-    "partition",
-    "partition-seed",
-    "partition-column",
-    "partition-alpha",
-    "partition-sizes",
-    "mixture-rows-per-client",
-    "server-data",
-    "bounds",
-    "n-clusters",
-    "max-clusters",
-    "num-clients",
-    "output",
-    "output-files",
-    "join-timeout",
-    "round-timeout",
-    "run-timeout",
-    "log-format",
-    "verbose",
+_APP = (
+    RunKey("num-clients", AUTO, "cohort to wait for; auto: all simulated nodes (a deployment must say how many)"),
+    RunKey("join-timeout", 120.0, "seconds for the cohort to join"),
+    RunKey("round-timeout", 600.0, "seconds for the replies of one aggregation"),
+    RunKey("run-timeout", 86_400.0, "seconds for the whole run"),
+    RunKey("log-format", "text", "text, json: the server's lines (nodes have keys of their own)"),
+    RunKey("verbose", False, "also sizes, timings and phases; never data, keys or masks"),
+    RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
+    RunKey("output-files", "all", "simulation: all, or first: only the client of partition 0 writes its result"),
 )
-RUN_CONFIG_KEYS = frozenset(
-    (*_STRATEGY_KEYS, *_ZERO_MEANS_AUTOMATIC, *_EMPTY_MEANS_AUTOMATIC, *_NEGATIVE_MEANS_AUTOMATIC, *_APP_KEYS)
+_ELSEWHERE = frozenset(("bounds", "private_bounds", "feature_names", "n_clients", "masking"))
+"""Settings that follow from other keys, or that no deployment may change."""
+_STATED = {"epsilon": 2.0}
+"""Defaults of the app that are not the library's."""
+
+
+_HEAD = (
+    "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run finds out or decides itself.",
+    "# An option of another algorithm, or without effect on the run, is refused unless it is the default.",
 )
-"""Every key that a run configuration may have."""
+
+
+def table_of(algorithm: str) -> str:
+    """Name of an algorithm's table: TOML's bare keys have no plus sign.
+
+    Examples
+    --------
+    >>> table_of("server_kmeans++"), table_of("fastlloyd")
+    ('server_kmeans_plus_plus', 'fastlloyd')
+    """
+    return algorithm.replace("+", "_plus")
+
+
+def _own_keys() -> tuple[RunKey, ...]:
+    """Keys outside of algorithms' tables."""
+    of_cohort = {one.name for one in fields(Cohort)}
+    settings = [one for one in fields(Settings) if one.name not in _ELSEWHERE | of_cohort]
+    cohort = [one for one in fields(Cohort) if one.name not in _ELSEWHERE]
+    return (
+        *_DATA,
+        *_RUN,
+        *(_key(one, default=_STATED.get(one.name)) for one in settings),
+        *_APP,
+        *(_key(one, table=COHORT) for one in cohort),
+    )
+
+
+def run_keys() -> tuple[RunKey, ...]:
+    """Every key that a run configuration may have, those of other packages' algorithms included."""
+    return (*_own_keys(), *(key for kind in TASKS.values() for key in _keys_of(kind)))
+
+
+def _keys_of(kind: type[Task]) -> Iterator[RunKey]:
+    """An algorithm's own options; the number of its iterations is a key that all have."""
+    for one in fields(kind.option_class()):
+        if one.name != "max_iter":
+            yield _key(one, table=table_of(kind.name))
+
+
+def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
+    """The key of one option."""
+    rule = rule_of(one)
+    if default is None:
+        default = AUTO if one.default in (None, MISSING) or one.name == "trust" else one.default
+    value = default.value if isinstance(default, Enum) else default
+    about = "" if rule is None else rule.about
+    if one.name == "trust":
+        about += "; auto: the algorithm's own"
+    name = one.name.replace("_", "-")
+    return RunKey(f"{table}.{name}" if table else name, value, about.replace("automatic:", "auto:"), one.name)
+
+
+def config_toml() -> str:
+    """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``.
+
+    Examples
+    --------
+    >>> config_toml().splitlines()[0]
+    '[tool.flwr.app.config]'
+    """
+    lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
+    for key in sorted(run_keys(), key=lambda one: "." in one.name):
+        group, _, name = key.name.rpartition(".")
+        if group != table:
+            table = group
+            lines.append(f"[tool.flwr.app.config.{table}]")
+        lines.append(f"{name} = {json.dumps(key.default)}" + (f"  # {key.about}" if key.about else ""))
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the program's name; that of the process by default.
+
+    Returns
+    -------
+    int
+        0.
+    """
+    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans options", description="List the keys of flwr run.")
+    parser.add_argument("--toml", action="store_true", help="the block [tool.flwr.app.config] of pyproject.toml")
+    if parser.parse_args(arguments).toml:
+        print(config_toml(), end="")
+    else:
+        for key in run_keys():
+            print(f"{key.name} = {json.dumps(key.default)}: {key.about}")
+    return 0
 
 
 def strategy_from_run_config(
@@ -101,8 +212,7 @@ def strategy_from_run_config(
     Parameters
     ----------
     run_config : mapping
-        Hyphenated names of `flwr_dpkmeans.options.Run`; 0, "" or -1 stand for "automatic" as `pyproject.toml`
-        says, since Flower's configuration holds scalars only. A file of server data is read here.
+        Keys as `run_keys` lists them; ``"auto"`` leaves an option to the run. A file of server data is read here.
     server_points : ndarray, (n_server, n_features), optional
         The server's points where they are in memory already.
 
@@ -113,7 +223,7 @@ def strategy_from_run_config(
     Raises
     ------
     ConfigurationError
-        With the nearest valid key, or one sentence on the value.
+        With the nearest valid key, one sentence on the value, or for an option of an algorithm that was not chosen.
     DataError
         If the server's data cannot be used.
 
@@ -123,36 +233,50 @@ def strategy_from_run_config(
     >>> strategy_from_run_config(run_config).config.trust
     'oblivious'
     """
-    for key in run_config:
-        if key not in RUN_CONFIG_KEYS:
-            raise ConfigurationError(f"there is no run-config key {key!r}: {nearest(key, RUN_CONFIG_KEYS)}")
-    if "n-clusters" not in run_config:
+    require_known(run_config)
+    makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+    if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     _require_source("data", str(run_config.get("data", "")))
     _require_source("server-data", str(run_config.get("server-data", "")))
     _require_partition(run_config)
     _require_output_files(run_config.get("output-files", OutputFiles.ALL.value))
-    if run_config.get("evaluation") == Evaluation.EXACT.value and not is_simulated_server():
+    if run_config.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
         )
     server_data = _server_data(run_config) if server_points is None else server_points
-    values = _given_values(run_config) | {"n-clients": _n_clients(run_config)}
-    options = {key.replace("-", "_"): value for key, value in (_known_schema(run_config) | values).items()}
+    options = _known_schema(run_config) | _given_options(run_config) | {"n_clients": _n_clients(run_config)}
     timeouts = Timeouts(
         joining=run_config.get("join-timeout", 120.0),
         round=run_config.get("round-timeout", 600.0),
         run=run_config.get("run-timeout", 86_400.0),
     )
     return PrivateKMeans(
-        run_config["n-clusters"],
+        run_config["n-clusters"] if makes_clusters else None,
         bounds=_bounds(run_config, has_server_points=server_data is not None),
+        bounds_domain=_unless_auto(run_config, "bounds-domain"),
         server_data=server_data,
         max_clusters=run_config.get("max-clusters", DEFAULT_MAX_CLUSTERS),
         timeouts=timeouts,
         **options,
     )
+
+
+def require_known(run_config: Mapping[str, Any]) -> None:
+    """Refuse a key that does not exist, with the nearest that does.
+
+    Examples
+    --------
+    >>> require_known({"epsilon": 1.0, "fastlloyd.alpha": 0.6})
+    """
+    known = {key.name for key in run_keys()}
+    for key in run_config:
+        if key not in known:
+            in_tables = sorted(repr(name) for name in known if name.endswith(f".{key}"))
+            mend = f"did you mean {' or '.join(in_tables)}?" if in_tables else nearest(key, known)
+            raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
 
 
 def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
@@ -166,29 +290,34 @@ def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
     return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
 
 
-def _given_values(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that stand for fields of the configuration and are not automatic."""
-    values = {key: run_config[key] for key in _STRATEGY_KEYS if key in run_config}
-    for keys, automatic in (
-        (_ZERO_MEANS_AUTOMATIC, 0),
-        (_EMPTY_MEANS_AUTOMATIC, ""),
-        (_NEGATIVE_MEANS_AUTOMATIC, -1),
-    ):
-        values |= {key: run_config[key] for key in keys if run_config.get(key, automatic) != automatic}
-    return values
+def _given_options(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given and not automatic, by their flat names."""
+    kind = algorithm_entry(run_config.get("algorithm", DEFAULT_ALGORITHM))
+    for other in TASKS.values():
+        for key in _keys_of(other) if other is not kind else ():
+            given = _unless_auto(run_config, key.name)
+            if given is not None:
+                foreign_table(key.name, key.option, given, other, kind.name)
+    keys = (*_own_keys(), *_keys_of(kind))
+    values = {key.option: _unless_auto(run_config, key.name) for key in keys if key.option}
+    return {option: value for option, value in values.items() if value is not None}
+
+
+def _unless_auto(run_config: Mapping[str, Any], key: str) -> Any:
+    """What a key was given; None where it is left to the run."""
+    given = run_config.get(key, AUTO)
+    return None if given == AUTO else given
 
 
 def _n_clients(run_config: Mapping[str, Any]) -> Any:
     """The cohort to wait for; only a simulation knows it by itself."""
-    given = run_config.get("num-clients", 0)
-    if given != 0:
-        return given
-    if not is_simulated_server():
+    given = _unless_auto(run_config, "num-clients")
+    if given is None and not is_simulated_server():
         raise ConfigurationError(
-            "num-clients is 0, but outside a simulation nobody knows how many clients are still to join: give the "
+            "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
             "number that must take part, such as num-clients=3."
         )
-    return None
+    return given
 
 
 def _simulated_source(run_config: Mapping[str, Any]) -> str:
@@ -198,21 +327,21 @@ def _simulated_source(run_config: Mapping[str, Any]) -> str:
 
 def _known_schema(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """What is public of the tables: names as given; a bundled data set's size and names are in its documentation."""
-    names = Schema.of(run_config.get("columns", "")).columns
-    return _known_sizes(run_config) | ({"feature-names": names} if names else {})
+    names = Schema.of(_unless_auto(run_config, "columns") or "").columns
+    return _known_sizes(run_config) | ({"feature_names": names} if names else {})
 
 
 def _known_sizes(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """What is documented of the simulated clients' tables."""
     source = _simulated_source(run_config)
     if source == MIXTURE:
-        return {"n-features": mixture_of(run_config).n_features}
+        return {"n_features": mixture_of(run_config).n_features}
     if source in BUNDLED:
         described = BUNDLED[source]
         return {
-            "n-examples": described.n_examples,
-            "n-features": described.n_features,
-            "feature-names": described.feature_names,
+            "n_examples": described.n_examples,
+            "n_features": described.n_features,
+            "feature_names": described.feature_names,
         }
     return {}
 
@@ -233,8 +362,8 @@ def _server_data(run_config: Mapping[str, Any]) -> Table | NDArray[np.float64] |
 
 def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
     """Bounds as given, or the documented ones of the data; None where neither are, or they follow from server data."""
-    given, source = run_config.get("bounds", ""), _simulated_source(run_config)
-    if given != "":
+    given, source = run_config.get("bounds", AUTO), _simulated_source(run_config)
+    if not (isinstance(given, str) and given == AUTO):
         return given
     if has_server_points:
         return None
@@ -276,7 +405,7 @@ def _require_partition(run_config: Mapping[str, Any]) -> None:
             "columns, or 'target' for bundled data."
         )
     alpha = run_config.get("partition-alpha", 0.5)
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < float("inf"):
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < math.inf:
         raise ConfigurationError(
             f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
         )

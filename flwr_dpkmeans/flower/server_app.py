@@ -13,8 +13,8 @@ from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.exchange import is_deployed
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
-from flwr_dpkmeans.flower.result_files import CURVE_FILE, write_run
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, server_log_options, strategy_from_run_config
+from flwr_dpkmeans.flower.result_files import ARRAYS_FILE, CURVE_FILE, write_arrays, write_run
+from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.results.writer import (
@@ -27,7 +27,7 @@ from flwr_dpkmeans.results.writer import (
     write_report,
 )
 
-__all__ = ["RUN_CONFIG_KEYS", "app", "main", "report_result", "strategy_from_run_config"]
+__all__ = ["app", "main", "report_result", "strategy_from_run_config"]
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -69,6 +69,8 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     clusters = strategy.run.clusters
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
+    elif "centroids" not in clusters.arrays:
+        paths = write_arrays(server, strategy.run.plan.task.result(strategy.run.plan, clusters), report)
     else:
         if strategy.config.choose_n_clusters:
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
@@ -89,7 +91,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     for path in paths:
         logger.info("  %s", path)
     for node in result.node_ids:
-        if not first_only or (folder / f"client-{node}" / CENTROIDS_FILE).is_file():
+        if not first_only or (folder / f"client-{node}" / REPORT_FILE).is_file():
             _log_client_files(folder, node, confirmed=node in result.confirmed)
 
 
@@ -102,11 +104,11 @@ def _log_lines(text: object) -> None:
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
     """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
     client = folder / f"client-{node}"
-    names = [CENTROIDS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE]
-    names += [CURVE_FILE] if (client / CURVE_FILE).is_file() else []
+    kinds = (CENTROIDS_FILE, ARRAYS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE, CURVE_FILE)
+    names = [name for name in kinds if (client / name).is_file()]
     if not confirmed:
         logger.info("client %d did not confirm its result: look at its log", node)
-    elif (client / CENTROIDS_FILE).is_file():
+    elif (client / REPORT_FILE).is_file():
         logger.info("files of client %d:", node)
         for name in names:
             logger.info("  %s", (client / name).absolute())

@@ -24,7 +24,7 @@ from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_for_nodes
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
-from flwr_dpkmeans.options import parse_run, require_server_data, resolve_n_clusters
+from flwr_dpkmeans.options import Auto, PrivateCount, flat_options, parse_run, require_server_data, resolve_n_clusters
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
@@ -90,12 +90,12 @@ class PrivateKMeans(Strategy):
 
     Parameters
     ----------
-    n_clusters : int or "auto"
+    n_clusters : int, "auto" or Auto
         k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
     bounds : pair, optional
         Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
         cube around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms with 5% of the budget (`bounds_share`).
+        histograms with 5% of the budget (`bounds_share`), or as a `PrivateBounds` says.
     bounds_domain : pair, optional
         With private bounds: a public range that they lie in, if there is one; it need not be tight.
     n_features : int, optional
@@ -116,7 +116,9 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other field of `flwr_dpkmeans.options.Run`, such as ``trust``, ``noise``, ``max_iter``.
+        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``; the algorithm's own, such as ``alpha`` of
+        `FastLloyd`; and the objects that `FederatedKMeans` takes, such as ``unit=ClientLevel(20)``. Another
+        algorithm's options are refused.
 
     Raises
     ------
@@ -128,14 +130,14 @@ class PrivateKMeans(Strategy):
 
     def __init__(
         self,
-        n_clusters: int | str,
+        n_clusters: int | str | Auto | None = None,
         *,
         bounds: Any = None,
         bounds_domain: Any = None,
         n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
-        n_examples: int | None = None,
+        n_examples: int | str | PrivateCount | None = None,
         n_clients: int | None = None,
         server_data: Any = None,
         max_clusters: int = DEFAULT_MAX_CLUSTERS,
@@ -143,26 +145,30 @@ class PrivateKMeans(Strategy):
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> None:
+        options.setdefault("algorithm", self.algorithm)
+        own = {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
+        given = {"max_clusters": max_clusters, "bounds_domain": bounds_domain} | flat_options(own | options)
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
-            require_server_data(options.get("algorithm", self.algorithm), has_server_data=True)
-        known, mixed = options.pop("feature_names", ()), bool(options.get("allow_unnamed", False))
-        parsed, names, self._server_points = resolve_bounds(
-            bounds, server_data, bounds_domain, names=known, allow_unnamed=mixed
+            require_server_data(given["algorithm"], has_server_data=True)
+        stated, domain, columns = given.pop("bounds"), given.pop("bounds_domain"), given.pop("feature_names", ())
+        mixed = bool(given.get("allow_unnamed", False))
+        box, names, self._server_points = resolve_bounds(
+            stated, server_data, domain, names=columns, allow_unnamed=mixed
         )
-        options.setdefault("algorithm", self.algorithm)
-        options.setdefault("private_bounds", is_private(bounds))
+        stated_k, most = given.pop("n_clusters"), given.pop("max_clusters")
+        given |= {} if stated_k is None else resolve_n_clusters(stated_k, most)
+        given |= {"n_examples": None if is_private(given["n_examples"]) else given["n_examples"]}
+        given.setdefault("private_bounds", is_private(stated))
         self.config = parse_run(
             has_server_data=server_data is not None,
-            **resolve_n_clusters(n_clusters, max_clusters),
-            bounds=(parsed.lower, parsed.upper),
+            bounds=(box.lower, box.upper),
             n_features=n_features,
             epsilon=epsilon,
             delta=delta,
-            n_examples=n_examples,
             n_clients=n_clients,
             feature_names=names,
-            **options,
+            **given,
         )
         algorithm_entry(self.config.algorithm)
         trust_model(self.config.trust)
@@ -192,7 +198,7 @@ class PrivateKMeans(Strategy):
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls(
-            config.n_clusters,
+            getattr(config.task, "n_clusters", None),
             bounds=config.bounds,
             timeouts=timeouts,
             on_step=on_step,
@@ -217,9 +223,9 @@ class PrivateKMeans(Strategy):
         counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
-            "%s: k = %s, N = %s, %d clients, trust %r, %s noise",
+            "%s: %sN = %s, %d clients, trust %r, %s noise",
             config.algorithm,
-            f"'auto', at most {config.n_clusters}" if config.choose_n_clusters else config.n_clusters,
+            _k_words(config),
             n,
             plan.n_clients,
             config.trust,
@@ -437,16 +443,26 @@ class PrivateKMeans(Strategy):
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids in the caller's units, where the server may know them."""
+        """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
         clusters, plan = self.run.clusters, self.run.plan
         if clusters is None:
             return None
+        if "centroids" not in clusters.arrays:
+            arrays = plan.task.result(plan, clusters).arrays
+            return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
         return ArrayRecord(
             {
                 "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
                 "counts": Array(np.ascontiguousarray(clusters.counts)),
             }
         )
+
+
+def _k_words(config: Run) -> str:
+    """The number of clusters, where there are some."""
+    if "n_clusters" not in config.task.own_fields():
+        return ""
+    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
 
 
 class ProxyLloyd(PrivateKMeans):

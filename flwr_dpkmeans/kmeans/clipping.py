@@ -26,24 +26,7 @@ SHADE = 1.0 - 2.0**-30
 def largest_kept_square(radius: float) -> float:
     """Return the largest float64 that is at most radius^2, so that rounding never keeps a point beyond the radius.
 
-    Parameters
-    ----------
-    radius : float
-        At least 0; infinity is allowed.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ConfigurationError
-        The radius is negative or not a number.
-
-    Examples
-    --------
-    >>> largest_kept_square(0.5)
-    0.25
+    The radius is at least 0 and may be infinite; else a `ConfigurationError` is raised.
     """
     if not radius >= 0.0:
         raise ConfigurationError(
@@ -56,21 +39,7 @@ def largest_kept_square(radius: float) -> float:
 
 
 def toward_zero(values: npt.ArrayLike) -> FloatArray:
-    """Round to multiples of 2^-16 toward zero.
-
-    Parameters
-    ----------
-    values : array of any shape
-
-    Returns
-    -------
-    float64 array of the same shape
-
-    Examples
-    --------
-    >>> (toward_zero([0.7 / 65536, -1.7 / 65536]) * 65536).tolist()
-    [0.0, -1.0]
-    """
+    """Round to multiples of 2^-16 toward zero."""
     rounded: FloatArray = np.trunc(np.asarray(values, dtype=np.float64) * _GRID) / _GRID
     # A negative zero would be a different bit pattern of the same number.
     rounded += 0.0
@@ -78,31 +47,10 @@ def toward_zero(values: npt.ArrayLike) -> FloatArray:
 
 
 def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
-    """Pull rows that are farther than `radius` from the origin back to the ball, on the grid.
+    """Pull rows (n, d) that are farther than `radius` from the origin back to the ball, on the 2^-16 grid.
 
-    FedDP-KMeans, section 3: every record is clipped to the data radius Delta.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the 2^-16 grid.
-    radius : float
-        In data units.
-
-    Returns
-    -------
-    float64 array of shape (n_points, n_features)
-        On the grid; rows inside the ball are unchanged, and every row has a norm of at most `radius`.
-
-    Raises
-    ------
-    ConfigurationError
-        The radius is negative or not a number.
-
-    Examples
-    --------
-    >>> clip_rows([[3.0, 4.0], [0.5, 0.0]], radius=1.25).round(3).tolist()
-    [[0.75, 1.0], [0.5, 0.0]]
+    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows inside the ball are unchanged, and
+    every row that is returned has a norm of at most `radius`.
     """
     rows = np.asarray(points, dtype=np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
@@ -117,27 +65,7 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
 
 
 def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
-    """Return the factor, at most 1, that brings a vector's norm down to `bound`.
-
-    Parameters
-    ----------
-    vector : array of any shape
-    bound : float
-        Greater than 0.
-    order : int
-        1 for the sum of magnitudes, 2 for the Euclidean norm.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> clip_factor([1.0, 1.0], 4.0, order=1)
-    1.0
-    >>> round(clip_factor([3.0, 4.0], 1.0), 6)
-    0.2
-    """
+    """Return the factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2 by its `order`."""
     flat = np.ravel(np.asarray(vector, dtype=np.float64))
     norm = float(np.abs(flat).sum()) if order == 1 else math.sqrt(float(flat @ flat))
     # The computed norm may be a little too small, so vectors within the shade of the bound are scaled as well.
@@ -145,25 +73,8 @@ def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float
 
 
 def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
-    """Scale a vector down to a norm of at most `bound` and put it on the grid, rounding toward zero.
+    """Scale a vector of any shape down to a norm of at most `bound` and put it on the grid, rounding toward zero.
 
-    FedDP-KMeans, appendix G.4: one client's statistic before aggregation.
-
-    Parameters
-    ----------
-    vector : array of any shape
-    bound : float
-        Greater than 0.
-    order : int
-        1 for the sum of magnitudes, 2 for the Euclidean norm.
-
-    Returns
-    -------
-    float64 array of the same shape
-
-    Examples
-    --------
-    >>> clip_vector([3.0, 4.0], 1.25).round(3).tolist()
-    [0.75, 1.0]
+    FedDP-KMeans, appendix G.4: one client's statistic before aggregation. `order` is that of `clip_factor`.
     """
     return toward_zero(np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order))

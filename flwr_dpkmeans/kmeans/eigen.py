@@ -27,27 +27,11 @@ _DEPENDENT = 1e-10
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find the eigenvalues and eigenvectors of a symmetric matrix, reproducibly.
+    """Find the eigenvalues, falling, and eigenvectors (columns) of a symmetric, finite matrix (d, d), reproducibly.
 
-    Parameters
-    ----------
-    matrix : array of shape (n_features, n_features)
-        Symmetric and finite.
-
-    Returns
-    -------
-    values : float64 array of shape (n_components,)
-        Falling. All of them for up to 128 features; of a wider matrix the 64 that are largest in size, nearly (a
-        randomized range finder, Halko, Martinsson and Tropp 2011).
-    vectors : float64 array of shape (n_features, n_components)
-        Columns; the largest entry of each is positive. Coordinate axes, in order, where the matrix is a multiple of
-        the identity.
-
-    Examples
-    --------
-    >>> values, vectors = eigenpairs(np.array([[2.0, 1.0], [1.0, 2.0]]))
-    >>> values.round(6).tolist(), vectors.round(4).tolist()
-    ([3.0, 1.0], [[0.7071, 0.7071], [0.7071, -0.7071]])
+    All of them for up to 128 features; of a wider matrix the 64 that are largest in size, nearly (a randomized range
+    finder, Halko, Martinsson and Tropp 2011). The largest entry of each vector is positive; where the matrix is a
+    multiple of the identity, they are the coordinate axes in order.
     """
     if len(matrix) <= _NARROW:
         values, vectors = _jacobi(matrix)
@@ -63,14 +47,6 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
     """Turn columns, whose sign is free, so that the largest entry of each is positive.
 
-    Parameters
-    ----------
-    vectors : array of shape (n_features, n_components)
-
-    Returns
-    -------
-    float64 array of shape (n_features, n_components)
-
     Examples
     --------
     >>> with_positive_peaks(np.array([[0.6], [-0.8]])).tolist()
@@ -82,22 +58,7 @@ def with_positive_peaks(vectors: FloatArray) -> FloatArray:
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Multiply two matrices with a fixed order of summation.
-
-    Parameters
-    ----------
-    left : array of shape (n_rows, n_inner)
-    right : array of shape (n_inner, n_columns)
-
-    Returns
-    -------
-    float64 array of shape (n_rows, n_columns)
-
-    Examples
-    --------
-    >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
-    [[11.0]]
-    """
+    """Multiply two matrices with a fixed order of summation."""
     total = np.zeros((left.shape[0], right.shape[1]))
     for column, row in zip(left.T, right, strict=True):
         total += column[:, None] * row

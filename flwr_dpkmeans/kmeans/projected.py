@@ -31,35 +31,21 @@ _FEW_DISTANCES = 1 << 16
 
 
 def triangle_size(n_features: int) -> int:
-    """Number of entries of a symmetric matrix that have to be sent.
-
-    Examples
-    --------
-    >>> triangle_size(3)
-    6
-    """
+    """Number of entries of a symmetric matrix that have to be sent."""
     return n_features * (n_features + 1) // 2
 
 
 def outer_product_triangle(
     points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda rows: rows
 ) -> FloatArray:
-    """Sum the outer products of the rows, as the upper triangle of the matrix.
+    """Sum the outer products of rows (n, d), as the upper triangle of the matrix, row by row: (d (d + 1) / 2,).
 
     Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm:
     noise of equal size on all entries is then noise that is isotropic over symmetric matrices, with 1/sqrt(2) of the
     size off the diagonal. FedDP-KMeans, Algorithm 1, line 4.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-    prepare : callable
-        ``prepare(rows) -> rows``, such as clipping; called on blocks of rows, and takes each row by itself.
-
-    Returns
-    -------
-    float64 array of shape (n_features * (n_features + 1) / 2,)
-        Rows of the triangle end to end; in squared data units, not rounded to the grid.
+    ``prepare(rows) -> rows``, such as clipping, is called on blocks of rows, and takes each row by itself. The result
+    is in squared data units, not rounded to the grid.
 
     Examples
     --------
@@ -87,22 +73,7 @@ def outer_product_triangle(
 
 
 def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
-    """Undo `outer_product_triangle`: the symmetric matrix of a triangle.
-
-    Parameters
-    ----------
-    triangle : array of shape (n_features * (n_features + 1) / 2,)
-    n_features : int
-
-    Returns
-    -------
-    float64 array of shape (n_features, n_features)
-
-    Examples
-    --------
-    >>> symmetric_from_triangle(outer_product_triangle(np.array([[1.0, 2.0]])), 2).round(6).tolist()
-    [[1.0, 2.0], [2.0, 4.0]]
-    """
+    """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
     places, factors = _triangle(n_features)
     matrix = np.zeros(n_features * n_features)
     matrix[places] = np.asarray(triangle, dtype=np.float64) / factors
@@ -112,31 +83,13 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
 
 
 def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> FloatArray:
-    """Average a noisy outer product with that of the server's points, each by its precision.
+    """Average a noisy outer product (d, d) with that of the server's points (m, d), each by its precision.
 
     Post-processing, at no privacy cost. The server's matrix is brought to the same trace. An entry of the released
-    matrix has a known variance; one of the server's has a sampling variance, estimated from its points, and a mismatch,
-    estimated from how much more the two matrices differ than both variances explain. The less
-    the server's points resemble the clients' and the smaller the noise, the less they weigh: the weight vanishes with
-    the noise.
-
-    Parameters
-    ----------
-    matrix : array of shape (n_features, n_features)
-        Released, symmetric.
-    server_points : array of shape (n_server, n_features)
-        Clipped as the clients' rows are.
-    noise : float
-        Standard deviation of the noise on the diagonal.
-
-    Returns
-    -------
-    float64 array of shape (n_features, n_features)
-
-    Examples
-    --------
-    >>> shrink_to_server(np.diag([3.0, 1.0]), np.eye(2), 0.0).tolist()
-    [[3.0, 0.0], [0.0, 1.0]]
+    matrix has a known variance (`noise` is its standard deviation on the diagonal); one of the server's has a sampling
+    variance, estimated from its points, and a mismatch, estimated from how much more the two matrices differ than both
+    variances explain. The less the server's points, clipped as the clients' rows are, resemble the clients' and the
+    smaller the noise, the less they weigh: the weight vanishes with the noise.
     """
     weight, scaled = server_weight(matrix, server_points, noise)
     blended: FloatArray = (1.0 - weight) * matrix + weight * scaled
@@ -144,19 +97,7 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
 
 
 def server_weight(matrix: FloatArray, server_points: FloatArray, noise: float) -> tuple[float, FloatArray]:
-    """Return the weight of the server's outer product in `shrink_to_server`, and that product at the matrix's trace.
-
-    Parameters
-    ----------
-    matrix : array of shape (n_features, n_features)
-    server_points : array of shape (n_server, n_features)
-    noise : float
-
-    Returns
-    -------
-    weight : float
-        From 0 to 1.
-    scaled : float64 array of shape (n_features, n_features)
+    """Return the server's weight in `shrink_to_server`, 0 to 1, and its outer product, brought to the matrix's trace.
 
     Examples
     --------
@@ -179,28 +120,10 @@ def server_weight(matrix: FloatArray, server_points: FloatArray, noise: float) -
 
 
 def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
-    """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk.
+    """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk, from 1 to `most`.
 
     Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads an eigenvalue over a semicircle
     of radius s sqrt(2 d) (Wigner); rows of many directions of equal variance add a bulk around the median.
-
-    Parameters
-    ----------
-    matrix : array of shape (n_features, n_features)
-    noise : float
-        Standard deviation of the noise on the diagonal.
-    most : int
-        Upper limit of the result.
-
-    Returns
-    -------
-    int
-        From 1 to `most`.
-
-    Examples
-    --------
-    >>> standing_out(np.diag([9.0, 8.0, 1.0, 1.0, 1.0]), noise=0.5, most=4)
-    2
     """
     values = np.linalg.eigvalsh(matrix)
     median = float(np.median(values))
@@ -210,22 +133,9 @@ def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
 
 
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
-    """Return the eigenvectors of the largest eigenvalues of a symmetric matrix, on the 2^-16 grid.
+    """Eigenvectors (d, n_components) of the largest eigenvalues of a symmetric matrix, on the grid.
 
-    Parameters
-    ----------
-    matrix : array of shape (n_features, n_features)
-    n_components : int
-
-    Returns
-    -------
-    float64 array of shape (n_features, n_components)
-        The leading one first; the largest entry of each is positive.
-
-    Examples
-    --------
-    >>> leading_eigenvectors(np.diag([1.0, 3.0]), 1).tolist()
-    [[0.0], [1.0]]
+    The leading one comes first; the largest entry of each is positive.
     """
     _, vectors = np.linalg.eigh(matrix)
     leading = with_positive_peaks(vectors[:, ::-1][:, :n_components])
@@ -234,23 +144,9 @@ def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
 
 
 def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
-    """Project rows and put them on the grid, each by itself: exactly, so that no row depends on those beside it.
+    """Project rows (n, d) by (d, c) and put them on the grid, exactly, so that no row depends on those beside it.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the grid.
-    projection : array of shape (n_features, n_components), or None
-        On the grid; None leaves the rows as they are.
-
-    Returns
-    -------
-    float64 array of shape (n_points, n_components)
-
-    Examples
-    --------
-    >>> project(np.array([[0.5, 1.0]]), np.array([[0.5], [0.25]])).tolist()
-    [[0.5]]
+    Both are on the grid; without a projection the rows stay as they are.
     """
     if projection is None:
         return points
@@ -259,26 +155,10 @@ def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
 
 
 def nearest_projected(points: FloatArray, projection: FloatArray | None, centers: FloatArray) -> LabelArray:
-    """Index of the nearest projected centre of each row; ties go to the lowest index.
+    """Index, int32 (n,), of the nearest projected centre (k, c) of each row; ties go to the lowest index.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the grid.
-    projection : array of shape (n_features, n_components), or None
-        On the grid; None measures distances in the space of the data.
-    centers : array of shape (n_centers, n_components)
-        On the grid.
-
-    Returns
-    -------
-    int32 array of shape (n_points,)
-        Each label is a function of its row and the centres alone, to the last bit: all sums below are exact.
-
-    Examples
-    --------
-    >>> nearest_projected(np.eye(2), np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]])).tolist()
-    [1, 0]
+    All arguments are on the grid, so that each label is a function of its row and the centres alone, to the last bit:
+    all sums below are exact. No projection measures distances in the space of the data.
     """
     if len(points) * len(centers) <= _FEW_DISTANCES:
         # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
@@ -295,26 +175,8 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
     """Nearest projected centre of each row; the number of centres where another one is almost as near.
 
     Awasthi and Sheffet 2012 keep a row only if its distance to its own centre is at most 1/3 of that to any other;
-    FedDP-KMeans, Algorithm 1, line 20, keeps all (margin 1).
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-    projection : array of shape (n_features, n_components)
-    centers : array of shape (n_centers, n_components)
-    margin : float
-        Largest ratio of the distances to the nearest and to the second nearest centre, above 0; 1 keeps every row.
-
-    Returns
-    -------
-    int32 array of shape (n_points,)
-        From 0 to n_centers; the latter for rows that are left out.
-
-    Examples
-    --------
-    >>> rows, line = np.array([[0.0], [0.9]]), np.array([[1.0]])
-    >>> clear_labels(rows, line, np.array([[0.0], [2.0]]), margin=0.5).tolist()
-    [0, 2]
+    FedDP-KMeans, Algorithm 1, line 20, keeps all. `margin`, above 0, is the largest ratio of the distances to the
+    nearest and to the second nearest centre; 1 keeps every row.
     """
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
@@ -333,25 +195,7 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
 
 
 def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> tuple[FloatArray, FloatArray]:
-    """Sum and count the rows of each label below `n_clusters`; rows with that label itself are left out.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-    labels : int array of shape (n_points,)
-    n_clusters : int
-
-    Returns
-    -------
-    sums : float64 array of shape (n_clusters, n_features)
-    counts : float64 array of shape (n_clusters,)
-
-    Examples
-    --------
-    >>> sums, counts = sums_and_counts(np.array([[0.5], [0.25], [1.0]]), np.array([0, 1, 0], dtype=np.int32), 1)
-    >>> sums.tolist(), counts.tolist()
-    ([[1.5]], [2.0])
-    """
+    """Sum (k, d) and count (k,) the rows of each label below k; rows with the label k itself are left out."""
     sums = sum_by_label(points, labels, n_clusters + 1)[:-1]
     counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
     return sums, counts
@@ -360,31 +204,11 @@ def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> 
 def means_and_indicators(
     sums: FloatArray, counts: FloatArray, means_bound: float, indicators_bound: float, *, indicator_order: int = 2
 ) -> tuple[FloatArray, FloatArray]:
-    """Turn one client's sums and counts into clipped cluster means and indicators of its non-empty clusters.
+    """Turn a client's sums (k, d) and counts (k,) into clipped cluster means and indicators of its non-empty clusters.
 
-    FedDP-KMeans, appendix G.4. Both are scaled by one common factor, so that the quotient of their sums over clients
-    is a weighted mean of client means, which clipping the two apart would bias.
-
-    Parameters
-    ----------
-    sums : array of shape (n_clusters, n_features)
-    counts : array of shape (n_clusters,)
-    means_bound, indicators_bound : float
-        Largest norm of the means (Euclidean, all clusters together) and of the indicators.
-    indicator_order : int
-        Norm of the indicators: 1 or 2.
-
-    Returns
-    -------
-    means : float64 array of shape (n_clusters, n_features)
-    indicators : float64 array of shape (n_clusters,)
-        On the grid, rounded toward zero.
-
-    Examples
-    --------
-    >>> means, indicators = means_and_indicators(np.array([[2.0], [0.0]]), np.array([4.0, 0.0]), 1.0, 1.0)
-    >>> means.round(3).tolist(), indicators.round(3).tolist()
-    ([[0.5], [0.0]], [1.0, 0.0])
+    FedDP-KMeans, appendix G.4. Both are scaled by one common factor, so that the quotient of their sums over clients is
+    a weighted mean of client means, which clipping the two apart would bias. `means_bound` holds for the Euclidean norm
+    of all means together, `indicators_bound` for the norm of order 1 or 2 of the indicators. On the grid, toward zero.
     """
     means = sums / np.maximum(counts, 1.0)[:, None]
     indicators = (counts > 0.0).astype(np.float64)

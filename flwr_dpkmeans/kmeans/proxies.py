@@ -1,19 +1,34 @@
-"""Proxies: many more points than clusters, spread over the private ellipsoid, that are weighted by noisy counts.
+"""Where proxies lie: many more points than clusters, spread over a private ellipsoid, weighted by noisy counts.
 
-Nothing here sees private rows: proxies are drawn from public randomness and from earlier releases. Samples and proxies
-are on the grid all the time, so that distances and sums are exact and all machines choose the same ones.
+The ellipsoid comes from a noisy mean and a noisy covariance. Nothing here sees private rows: everything is drawn from
+public randomness or is post-processing of released sums. Samples and proxies are on the grid all the time, so that
+distances and sums are exact and all machines choose the same ones; where noise hides the covariance, its eigenvectors
+are arbitrary, so they are computed in a way that is equal on all machines (`flwr_dpkmeans.kmeans.eigen`).
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import FloatArray, nearest_centroids
+from flwr_dpkmeans.kmeans.eigen import eigenpairs, product
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 from flwr_dpkmeans.kmeans.update import round_to_grid
 
+PRIOR_VARIANCE = 0.2
+"""Of a column in the box [-1, 1], before anything is known: between a uniform column (1/3) and a peaked one."""
+_LEAST_VARIANCE = 1e-6
+_MOST_VARIANCE = 1.0
+_PRIOR_SPREAD = 0.75
+_FARTHEST_CENTRE = 0.95
+_LEAST_AXIS = 0.1
+_LEAST_EIGENVALUE = 0.02
+_RELATIVE_GRID = 2.0**16
 SAMPLES_PER_PROXY = 10
 _LEAST_SAMPLES = 2000
 _LLOYD_STEPS = 8
@@ -24,31 +39,82 @@ _FAINT = 0.05
 """Weight of a proxy whose count is lost in the noise, in standard deviations of the noise."""
 
 
+@dataclass(frozen=True)
+class Ellipsoid:
+    """Where the data lie, in the scaled box."""
+
+    variances: FloatArray
+    """(d,), along the axes, falling; then those of the axes that are not given."""
+    axes: FloatArray
+    """(d, n_axes), on the grid: columns are all axes, or the leading ones of a wide table (see `eigenpairs`)."""
+
+    @property
+    def spread(self) -> float:
+        """Root mean square distance from the centre."""
+        return math.sqrt(math.fsum(self.variances))
+
+
+def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
+    """Pull a noisy mean (d,) toward the middle of the box, by how much of its length noise explains; on the grid.
+
+    `noise` is the standard deviation of the noise on each entry.
+    """
+    signal = max(0.0, float(np.square(noisy_mean).mean()) - noise**2)
+    factor = signal / (signal + noise**2) if signal > 0.0 else 0.0
+    return round_to_grid(np.clip(noisy_mean * factor, -_FARTHEST_CENTRE, _FARTHEST_CENTRE))
+
+
+def axis_variance(noisy_square: float, noise: float, centre: FloatArray, prior: float = PRIOR_VARIANCE) -> float:
+    """Variance along an axis, on average, from the noisy mean of |x|^2 with noise of standard deviation `noise`.
+
+    Averaged, by precision, with `prior`, what is expected before anything is known, which is trusted to three quarters
+    of itself (0.2 +- 0.15).
+    """
+    n_features = len(centre)
+    measured = (noisy_square - math.fsum(np.square(centre))) / n_features
+    own, trusted = (noise / n_features) ** 2, (_PRIOR_SPREAD * prior) ** 2
+    averaged = (measured * trusted + prior * own) / (trusted + own)
+    return float(min(max(averaged, _LEAST_VARIANCE), _MOST_VARIANCE))
+
+
+def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid:
+    """Shrink a noisy covariance (d, d) to what stands out of its noise.
+
+    The noise has a standard deviation of `noise` on the diagonal and noise / sqrt(2) off it. The diagonal is pulled
+    toward the average `variance` by how much of its scatter noise explains. Of the rest, an eigenvalue e of noise alone
+    is at most about s sqrt(d / 2) in size (a quarter of the semicircle's width, s = `noise`), so one of size l is kept
+    as sqrt(l^2 - e^2) or dropped. Rows were clipped, so only proportions count: the trace becomes d times `variance`.
+    """
+    n_features = len(matrix)
+    diagonal = np.diag(matrix)
+    signal = max(0.0, float(diagonal.var()) - noise**2)
+    factor = signal / (signal + noise**2) if signal > 0.0 else 0.0
+    own = np.clip(variance + (diagonal - diagonal.mean()) * factor, _LEAST_AXIS * variance, _MOST_VARIANCE)
+    eigenvalues, eigenvectors = eigenpairs(matrix - np.diag(diagonal))
+    edge = noise * math.sqrt(n_features / 2.0)
+    kept = np.sign(eigenvalues) * np.sqrt(np.maximum(eigenvalues**2 - edge**2, 0.0))
+    shrunk = product(eigenvectors * kept, np.ascontiguousarray(eigenvectors.T)) + np.diag(own)
+    # What stands out of the average variance, on a grid of its own: last digits of the noise's scale are gone.
+    relative = np.rint((shrunk / variance - np.eye(n_features)) * _RELATIVE_GRID) / _RELATIVE_GRID
+    lengths, axes = eigenpairs(relative)
+    lengths = np.maximum(_all_lengths(1.0 + lengths, relative), _LEAST_EIGENVALUE) * variance
+    lengths = lengths * (float(own.sum()) / float(lengths.sum()))
+    return Ellipsoid(round_to_grid(np.maximum(lengths, 2.0**-16)), round_to_grid(axes) + 0.0)
+
+
+def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
+    """Eigenvalues, and behind them equal ones for the axes that a wide table has no vectors of."""
+    n_features = len(relative)
+    missing = n_features - len(leading)
+    rest = (n_features + float(np.trace(relative)) - float(leading.sum())) / max(1, missing)
+    return np.concatenate([leading, np.full(missing, rest)])
+
+
 def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
-    """Choose proxies as a centroidal Voronoi tessellation of samples: k-means++ and a few Lloyd steps.
+    """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples (n, d): k-means++, then Lloyd steps.
 
-    For more than some 5,000 proxies a random choice is taken, as nobody would wait for the steps.
-
-    Parameters
-    ----------
-    samples : array of shape (n_samples, n_features)
-        At least `n_proxies` of them.
-    n_proxies : int
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    float64 array of shape (n_proxies, n_features), on the grid
-
-    Raises
-    ------
-    DataError
-        If there are fewer samples than proxies.
-
-    Examples
-    --------
-    >>> sorted(tessellation(np.array([[0.0], [0.5], [4.0]]), 2, np.random.default_rng(0)).ravel().tolist())
-    [0.25, 4.0]
+    For more than some 5,000 proxies a random choice is taken, as nobody would wait for the steps. Fewer samples than
+    proxies are a `DataError`.
     """
     if len(samples) < n_proxies:
         raise DataError(f"there are {len(samples)} samples, but {n_proxies} proxies need at least as many: draw more.")
@@ -97,28 +163,9 @@ def box_samples(
 ) -> FloatArray:
     """Draw points from the parallelepiped of the private covariance, cut to the box [-1, 1]^d.
 
-    Parameters
-    ----------
-    centre : array of shape (n_features,)
-    variances : array of shape (n_features,)
-    axes : array of shape (n_features, n_axes)
-        On the grid.
-    n_proxies : int
-        Ten samples are drawn for each, at least 2,000.
-    generator : numpy.random.Generator
-    cover_box : bool
-        Draw three tenths uniformly from the whole box: what the ellipsoid misses, small clusters in corners above all.
-
-    Returns
-    -------
-    float64 array of shape (n_samples, n_features)
-
-    Examples
-    --------
-    >>> options = dict(cover_box=False)
-    >>> points = box_samples(np.zeros(2), np.array([0.01, 0.01]), np.eye(2), 3, np.random.default_rng(0), **options)
-    >>> points.shape, bool(abs(points).max() < 0.18)
-    ((2000, 2), True)
+    Ten for each proxy, at least 2,000. `variances` (d,) and `axes` (d, n_axes), on the grid, are those of an
+    `Ellipsoid`. `cover_box` draws three tenths uniformly from the whole box: what the ellipsoid misses, small clusters
+    in corners above all.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
@@ -133,24 +180,7 @@ def box_samples(
 
 
 def normal_samples(variances: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
-    """Draw points from the normal distribution of the private covariance in the space of its leading axes.
-
-    Parameters
-    ----------
-    variances : array of shape (n_components,)
-    n_proxies : int
-        Ten samples are drawn for each, at least 2,000.
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    float64 array of shape (n_samples, n_components)
-
-    Examples
-    --------
-    >>> normal_samples(np.array([1.0, 0.25]), 300, np.random.default_rng(0)).std(axis=0).round(1).tolist()
-    [1.0, 0.5]
-    """
+    """Draw points (n, c) from the normal distribution of the private covariance in the space of its leading c axes."""
     n_samples = _n_samples(n_proxies, len(variances))
     return generator.standard_normal((n_samples, len(variances))) * np.sqrt(variances)
 
@@ -163,27 +193,10 @@ def _n_samples(n_proxies: int, width: int) -> int:
 def samples_around(
     proxies: FloatArray, weights: npt.ArrayLike, width: float, generator: np.random.Generator
 ) -> FloatArray:
-    """Draw points around proxies, in proportion to their weights: where the next pass has to look more closely.
+    """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
-    Parameters
-    ----------
-    proxies : array of shape (n_proxies, n_components)
-    weights : array of shape (n_proxies,)
-        At least 0; equal ones are taken where all are 0.
-    width : float
-        Standard deviation along each axis.
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    float64 array of shape (10 * n_proxies, n_components)
-        Fewer, but one for each proxy, where so many would fill the memory.
-
-    Examples
-    --------
-    >>> found = samples_around(np.array([[0.0], [5.0]]), [0.0, 1.0], 0.0, np.random.default_rng(0))
-    >>> found.min(), found.shape
-    (np.float64(5.0), (20, 1))
+    Ten for each proxy, with standard deviation `width` along each axis; fewer, but one for each proxy, where so many
+    would fill the memory. Weights are at least 0; equal ones are taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
@@ -197,22 +210,8 @@ def samples_around(
 def proxy_weights(noisy_counts: npt.ArrayLike, noise: float, threshold: float) -> FloatArray:
     """Weights of proxies: their noisy counts, and next to nothing where noise alone may have made the count.
 
-    Parameters
-    ----------
-    noisy_counts : array of shape (n_proxies,)
-    noise : float
-        Standard deviation.
-    threshold : float
-        In the expected largest of that many noises, sqrt(2 ln n) deviations.
-
-    Returns
-    -------
-    float64 array of shape (n_proxies,)
-
-    Examples
-    --------
-    >>> proxy_weights([100.0, 0.9], 1.0, 0.8).tolist()
-    [100.0, 0.05]
+    `noise` is a standard deviation; `threshold` counts in the expected largest of n such noises, sqrt(2 ln n)
+    deviations.
     """
     counts = np.asarray(noisy_counts, dtype=np.float64)
     least = threshold * noise * np.sqrt(2.0 * np.log(max(2, len(counts))))

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.kmeans.blocks import row_blocks
 from flwr_dpkmeans.kmeans.clipping import clip_vector
-from flwr_dpkmeans.kmeans.noisy_bins import (
-    TAIL_DEVIATIONS,
-    Integers,
-    as_integers,
-    bulk_and_tails,
-    noise_threshold,
-    outermost,
-    running_sums,
-    with_near_octaves,
-)
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 LEVELS = 60
 """Powers of two on each side of zero, downward from the domain's largest magnitude."""
@@ -38,17 +30,21 @@ WIDEST = 2.0**40
 _NEAR_OCTAVES = 3
 _NEGLIGIBLE = 0.05
 _GRID = 2.0**16
+COARSE_FAILURE = 1e-3
+"""Probability that noise alone widens any coarse range, possibly to the whole domain: that would spoil the run."""
+BULK_DEVIATIONS = 5.5
+"""Deviations of the noise that the bulk of a column must stand out by; otherwise its coarse range is kept."""
+TAIL_DEVIATIONS = 2.5
+"""Likewise what is beside the bulk: noise alone widens a range at most to the coarse one, and that costs little."""
+OCTAVE_DEVIATIONS = 3.5
+"""Likewise, in the magnitude histogram, what lies a few octaves beside what was found."""
+_TAIL_OCTAVES = 4
+_MOST_STEPS = 2.0**46
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """One range for each column, in the units of the data.
-
-    Parameters
-    ----------
-    lower, upper : tuple of float, (n_features,)
-        Each lower bound is below its upper bound.
-    """
+    """One range for each column, in the units of the data: each lower bound is below its upper bound."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -56,35 +52,17 @@ class Ranges:
 
 @dataclass(frozen=True)
 class FoundRanges:
-    """Ranges that were read off a noisy histogram.
-
-    Parameters
-    ----------
-    ranges : Ranges
-        For every column.
-    unclear : tuple of int
-        Columns in whose own histogram nothing stood out of the noise.
-    unbounded : tuple of int
-        Those of them whose range is the domain although that says nothing of the data.
-    """
+    """Ranges that were read off a noisy histogram, for every column."""
 
     ranges: Ranges
     unclear: tuple[int, ...]
+    """Columns in whose own histogram nothing stood out of the noise."""
     unbounded: tuple[int, ...] = ()
+    """Those of them whose range is the domain although that says nothing of the data."""
 
 
 def magnitude_edges(lower: float, upper: float) -> Array:
-    """Edges of one column's magnitude bins: powers of two on both sides of zero.
-
-    Parameters
-    ----------
-    lower, upper : float
-        The column's public domain.
-
-    Returns
-    -------
-    ndarray, (N_MAGNITUDES + 1,)
-        Ascending; the outermost ones reach the domain's largest magnitude.
+    """Edges (N_MAGNITUDES + 1,) of one column's magnitude bins, ascending: powers of two on both sides of zero.
 
     Examples
     --------
@@ -98,25 +76,9 @@ def magnitude_edges(lower: float, upper: float) -> Array:
 
 
 def magnitude_histogram(points: Array, domain: Ranges) -> Array:
-    """Count each column's values by sign and power of two.
+    """Count each column's values, clipped to the public domain, by sign and power of two: (d, N_MAGNITUDES).
 
-    Parameters
-    ----------
-    points : ndarray, (n_points, n_features)
-        In the units of the data; values outside the domain are clipped to it.
-    domain : Ranges
-        Public.
-
-    Returns
-    -------
-    ndarray, (n_features, N_MAGNITUDES)
-        Every row of `points` is in exactly one bin of each column.
-
-    Examples
-    --------
-    >>> counts = magnitude_histogram(np.array([[3.0], [-0.75], [0.0]]), Ranges((-4.0,), (4.0,)))
-    >>> np.flatnonzero(counts).tolist()
-    [2, 60, 120]
+    Every row of `points` is in exactly one bin of each column.
     """
     counts = np.zeros((points.shape[1], N_MAGNITUDES))
     for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
@@ -132,25 +94,7 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
 
 
 def range_histogram(points: Array, coarse: Ranges) -> Array:
-    """Count each column's values in equal bins of its coarse range.
-
-    Parameters
-    ----------
-    points : ndarray, (n_points, n_features)
-        In the units of the data; a value outside the coarse range is in no bin.
-    coarse : Ranges
-        Released before.
-
-    Returns
-    -------
-    ndarray, (n_features, N_BINS)
-
-    Examples
-    --------
-    >>> counts = range_histogram(np.array([[0.0], [63.5], [64.0], [65.0]]), Ranges((0.0,), (64.0,)))
-    >>> counts[0, [0, -1]].tolist()
-    [1.0, 2.0]
-    """
+    """Count each column's values in equal bins of its released coarse range, (d, N_BINS); those outside are in none."""
     counts = np.zeros((points.shape[1], N_BINS))
     for column, (low, high) in enumerate(zip(coarse.lower, coarse.upper, strict=True)):
         for rows in row_blocks(len(points), 1):
@@ -162,45 +106,20 @@ def range_histogram(points: Array, coarse: Ranges) -> Array:
 
 
 def one_vote(counts: Array) -> Array:
-    """Scale a client's histograms down to the norm of a single row's: its privacy is that of one row then.
+    """Scale a client's histograms (d, n_bins) down to the norm of a single row's: its privacy is that of one row then.
 
-    Parameters
-    ----------
-    counts : ndarray, (n_features, n_bins)
-        One client's histograms.
-
-    Returns
-    -------
-    ndarray, (n_features, n_bins)
-        On the grid, rounded toward zero; the L2 norm is at most sqrt(n_features). A client of any size keeps that norm:
-        a larger bound would need noise as much larger, and let large clients alone profit from it.
-
-    Examples
-    --------
-    >>> one_vote(np.array([[30.0, 40.0]])).round(3).tolist()
-    [[0.6, 0.8]]
+    On the grid, rounded toward zero; the L2 norm is at most sqrt(d). A client of any size keeps that norm: a larger
+    bound would need noise as much larger, and let large clients alone profit from it.
     """
     return clip_vector(counts, math.sqrt(len(counts)))
 
 
 def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> FoundRanges:
-    """Read each column's order of magnitude off its noisy magnitude histogram.
+    """Read each column's order of magnitude off its noisy magnitude histogram, given the Gaussian noise's deviation.
 
-    Parameters
-    ----------
-    released : ndarray, (n_features, N_MAGNITUDES)
-        With Gaussian noise, on the grid.
-    domain : Ranges
-        Public.
-    noise_std : float
-        Standard deviation of the noise.
-
-    Returns
-    -------
-    FoundRanges
-        Inside the domain, from zero on unless the data are clearly far from it. Columns that do not stand out get what
-        all columns together show; if these do not stand out either, the whole domain: a bin that is merely the fullest
-        is noise.
+    Ranges are inside the domain, from zero on unless the data are clearly far from it. Columns that do not stand out
+    get what all columns together show; if these do not stand out either, the whole domain: a bin that is merely the
+    fullest is noise.
 
     Examples
     --------
@@ -235,28 +154,7 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Fou
 def find_ranges(released: Array, coarse: Ranges, domain: Ranges, noise_std: float) -> FoundRanges:
     """Read each column's range off its noisy histogram, and widen it by a bin on both sides for thin tails.
 
-    Parameters
-    ----------
-    released : ndarray, (n_features, N_BINS)
-        With Gaussian noise, on the grid.
-    coarse : Ranges
-        Where the bins lie.
-    domain : Ranges
-        Public.
-    noise_std : float
-        Standard deviation of the noise.
-
-    Returns
-    -------
-    FoundRanges
-        Inside the domain, of positive width. A column that does not stand out keeps its coarse range.
-
-    Examples
-    --------
-    >>> released = np.zeros((1, N_BINS))
-    >>> released[0, 3:9] = 50.0
-    >>> find_ranges(released, Ranges((0.0,), (16.0,)), Ranges((-1024.0,), (1024.0,)), 1.0).ranges
-    Ranges(lower=(2.0,), upper=(10.0,))
+    Ranges are inside the domain, of positive width. A column that does not stand out keeps its coarse range.
     """
     counts = as_integers(released)
     lower, upper, unclear = [], [], []
@@ -307,3 +205,92 @@ def _inside(edges: Array, lower: float, upper: float) -> tuple[int, int]:
     """First and last bin that have more than one point in common with the domain."""
     inside = np.flatnonzero((edges[:-1] < upper) & (edges[1:] > lower))
     return int(inside[0]), int(inside[-1])
+
+
+# -- what stands out of the noise in a histogram --------------------------------------------------------------------
+
+
+def outermost(counts: Integers, threshold: float) -> tuple[int, int] | None:
+    """First and last bin of what stands out of the noise in counts of grid steps of 2^-16; None if nothing does.
+
+    Single bins are looked at first, then sums of two, four, ... neighbours that lie outside of what was found: a thin
+    tail stands out as a whole, and a full bin does not draw its empty neighbours in. A single bin must exceed
+    `threshold`, and w bins together sqrt(w) times as much.
+    """
+    sums = running_sums(counts)
+    for width in _window_widths(len(counts)):
+        windows = sums[width:] - sums[:-width]
+        fullest = int(np.argmax(windows))
+        if windows[fullest] / _GRID > threshold * math.sqrt(width):
+            return _with_tails(sums, (fullest, fullest + width - 1), threshold)
+    return None
+
+
+def bulk_and_tails(counts: Integers, noise_std: float) -> tuple[int, int] | None:
+    """First and last bin of the data: the window that stands out most, and what stands out beside it.
+
+    The window maximises its sum over the root of its width, the likelihood of equally full bins among empty ones; so
+    the bulk is found as a whole even where no single bin stands out. None if it does not stand out by
+    `BULK_DEVIATIONS`.
+    """
+    sums = running_sums(counts)
+    best, bulk = BULK_DEVIATIONS * noise_std, None
+    for width in range(1, len(counts) + 1):
+        windows = sums[width:] - sums[:-width]
+        start = int(np.argmax(windows))
+        deviation = float(windows[start] / _GRID / math.sqrt(width))
+        if deviation > best:
+            best, bulk = deviation, (start, start + width - 1)
+    return None if bulk is None else _with_tails(sums, bulk, TAIL_DEVIATIONS * noise_std)
+
+
+def _with_tails(sums: Integers, found: tuple[int, int], threshold: float) -> tuple[int, int]:
+    """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first."""
+    for width in _window_widths(len(sums) - 1):
+        starts = np.flatnonzero((sums[width:] - sums[:-width]) / _GRID > threshold * math.sqrt(width))
+        first, last = found
+        before, after = starts[starts + width <= first], starts[starts > last]
+        found = (
+            int(before[0]) if before.size else first,
+            int(after[-1]) + width - 1 if after.size else last,
+        )
+    return found
+
+
+def with_near_octaves(counts: Integers, found: tuple[int, int], noise_std: float) -> tuple[int, int]:
+    """Reach on to octaves nearby that stand out less: taking noise for data costs some powers of two there, not all."""
+    threshold, end = OCTAVE_DEVIATIONS * noise_std, len(counts) - 1
+    return end - _near_end(counts[::-1], end - found[0], threshold), _near_end(counts, found[1], threshold)
+
+
+def _near_end(counts: Integers, last: int, threshold: float) -> int:
+    """The last bin nearby that stands out, alone or together with those between."""
+    end = last
+    for place in range(last + 1, min(last + 1 + _TAIL_OCTAVES, len(counts))):
+        between = counts[end + 1 : place + 1]
+        if max(float(counts[place]), float(between.sum()) / math.sqrt(len(between))) / _GRID > threshold:
+            end = place
+    return end
+
+
+def as_integers(released: NDArray[np.float64]) -> Integers:
+    """Counts in grid steps: sums of integers do not depend on their order, and false ones must not overflow either."""
+    return np.rint(np.clip(released * _GRID, -_MOST_STEPS, _MOST_STEPS)).astype(np.int64)
+
+
+def running_sums(counts: Integers) -> Integers:
+    """Sums of the first 0, 1, ... bins."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+
+
+def _window_widths(n_bins: int) -> list[int]:
+    """Powers of two up to a quarter of the bins."""
+    return [2**power for power in range(max(1, (n_bins // 4).bit_length()))]
+
+
+def noise_threshold(n_columns: int, n_bins: int, noise_std: float) -> float:
+    """What noise alone exceeds in any window of any column with probability `COARSE_FAILURE` at most (union bound)."""
+    n_tests = n_columns * sum(n_bins - width + 1 for width in _window_widths(n_bins))
+    # Six digits, so that the last digit of a machine's logarithm makes no difference.
+    quantile = float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")
+    return noise_std * quantile

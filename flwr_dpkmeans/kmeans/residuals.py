@@ -1,7 +1,12 @@
-"""Residuals of rows as parts of a radius: clipped, not dropped, and never longer than 1.
+"""Rounds of refinement: clipped residuals on a client's side, and the next radius and steps from what was released.
 
-The radius may come from earlier releases, so every residual is divided by it before it is sent (DESIGN, section 6): the
-sensitivity is 1 whatever the radius is, and a false radius costs nothing.
+Residuals of rows are clipped, not dropped, and never longer than 1: the radius may come from earlier releases, so every
+residual is divided by it before it is sent, the sensitivity is 1 whatever the radius is, and a false radius costs
+nothing.
+
+Steps are found by empirical Bayes, which is post-processing at no privacy cost. A quotient of a noisy sum and a noisy
+count is a poor step where a cluster is small: noise moves the centroid as far as the radius lets it. Here the length of
+the steps is a parameter tau of a prior, learnt from all clusters' sums at once, and every step is the posterior mean.
 """
 
 from __future__ import annotations
@@ -10,54 +15,39 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray
 from flwr_dpkmeans.kmeans.blocks import row_blocks
 from flwr_dpkmeans.kmeans.clipping import SHADE, toward_zero
 from flwr_dpkmeans.kmeans.statistics import add_by_label
+from flwr_dpkmeans.kmeans.update import clip_steps
 
 _SMALLEST_RADIUS = 2.0**-16
+_FARTHEST = 1e3
+"""Counts are that many standard deviations of their noise below zero at most."""
+_TAUS = 2.0 ** np.arange(-20, 3)
+"""Variances of a step, in variances of the data along an axis, from a thousandth to four."""
 
 
 @dataclass(frozen=True)
 class ResidualSums:
-    """What one client sums over its rows.
-
-    Parameters
-    ----------
-    sums : float64 array of shape (n_clusters, n_features)
-        Of clipped residuals, in radii; one row adds a vector of Euclidean norm at most 1 to one row of it.
-    counts : float64 array of shape (n_clusters,)
-        Of all rows of each cluster, clipped or not.
-    squares : float64 array of shape (1,)
-        Of the clipped residuals, in squared radii; one row adds at most 1.
-    """
+    """What one client sums over its rows."""
 
     sums: FloatArray = field(repr=False)
+    """(k, d), of clipped residuals, in radii; one row adds a vector of Euclidean norm at most 1 to one row of it."""
     counts: FloatArray = field(repr=False)
+    """(k,), of all rows of each cluster, clipped or not."""
     squares: FloatArray = field(repr=False)
+    """(1,), of the clipped residuals, in squared radii; one row adds at most 1."""
 
 
 def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
-    """Divide residuals by the radius and pull those beyond it back to length 1, on the grid, rounding toward zero.
+    """Divide residuals (n, d) by the radius and pull those beyond it back to length 1, on the grid.
 
-    Parameters
-    ----------
-    residuals : array of shape (n_points, n_features)
-        In data units.
-    radius : float
-        In data units; anything that is not above 2^-16 counts as that.
-
-    Returns
-    -------
-    float64 array of shape (n_points, n_features)
-        On the 2^-16 grid; every row has a norm of at most 1.
-
-    Examples
-    --------
-    >>> unit_residuals(np.array([[3.0, 4.0], [0.5, 0.0]]), radius=1.0).round(3).tolist()
-    [[0.6, 0.8], [0.5, 0.0]]
+    Rounding is toward zero. A radius that is not above 2^-16 counts as that. Every row that is returned has a norm of
+    at most 1.
     """
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
     norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
@@ -69,31 +59,11 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
 def residual_sums(
     points: FloatArray, labels: LabelArray, centers: FloatArray, radius: float, n: int, *, drop: bool = False
 ) -> ResidualSums:
-    """Sum the clipped residuals, count the rows and sum the squares, cluster by cluster.
+    """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the 2^-16 grid.
-    labels : int array of shape (n_points,)
-        Of centers; a larger one counts as the last: an error would depend on the rows.
-    centers : array of shape (n_centers, n_features)
-        On the 2^-16 grid, at most `n` of them.
-    radius : float
-        In data units.
-    n : int
-        Rows of the result; those beyond the centers are 0.
-    drop : bool
-        Leave rows beyond the radius out of all three sums, as FastLloyd does, instead of pulling them back.
-
-    Returns
-    -------
-    ResidualSums
-
-    Raises
-    ------
-    DataError
-        If there is no center, or there are more than `n`.
+    The result has `n` rows; those beyond the centers, of which there are 1 to `n` (else `DataError`), are 0. A label
+    beyond the centers counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out
+    of all three sums, as FastLloyd does, instead of pulling them back.
 
     Examples
     --------
@@ -123,35 +93,56 @@ def residual_sums(
 def next_radius(
     radius: float, mean_square: float, noise: float, *, width: float, prior_variance: float, floor: float
 ) -> float:
-    """Choose a radius for the next round from the private mean square of the last one's clipped residuals.
+    """Choose a radius for the next round from the private mean square, in squared radii, of the last one's residuals.
 
-    Post-processing. The estimate is averaged, by precision, with the prior that the radius is right already; a radius
-    never grows, because residuals beyond it are not seen.
-
-    Parameters
-    ----------
-    radius : float
-        Of the last round.
-    mean_square : float
-        Of the residuals, in squared radii, with noise.
-    noise : float
-        Standard deviation of that noise.
-    width : float
-        Radius over root mean square that is aimed at, at least 1.
-    prior_variance : float
-        Of the mean square, in squared radii.
-    floor : float
-        Smallest part of the radius that is returned.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> next_radius(1.0, 0.25, 0.0, width=1.3, prior_variance=0.06, floor=0.05)
-    0.65
+    Post-processing. The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior
+    that the radius is right already; a radius never grows, because residuals beyond it are not seen. `width`, at least
+    1, is the radius over root mean square that is aimed at; `floor` is the smallest part of the radius that is
+    returned.
     """
     prior = 1.0 / width**2
     estimate = (max(mean_square, 0.0) * prior_variance + prior * noise**2) / (prior_variance + noise**2)
     return radius * min(1.0, max(width * math.sqrt(estimate), floor))
+
+
+def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
+    """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
+    from scipy.special import log_ndtr
+
+    counts = np.asarray(noisy_counts, dtype=np.float64)
+    # Beyond that no noise goes, and the two exponents below would cancel.
+    z = np.clip(counts / noise, -_FARTHEST, _FARTHEST)
+    # The mean of a normal variable that is known to be positive exceeds its location by the inverse Mills ratio.
+    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
+    likely: FloatArray = np.maximum(1.0, np.maximum(counts, -_FARTHEST * noise) + noise * mills)
+    return likely
+
+
+def shrunk_steps(
+    sums: FloatArray,
+    noisy_counts: npt.ArrayLike,
+    *,
+    sums_noise: float,
+    counts_noise: float,
+    axis_variance: float,
+    least_tau: float,
+    radius: float,
+) -> FloatArray:
+    """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
+
+    Model: the step of cluster j is N(0, tau v I) with v, `axis_variance`, the variance of the data along an axis; the
+    released sum is its count times the step plus N(0, s^2 I). The prior of tau on a grid of powers of two is
+    proportional to tau; `least_tau`, the smallest that is considered, is large in early rounds, when centroids still
+    have far to go.
+    """
+    counts = likely_counts(noisy_counts, counts_noise)
+    n_features = sums.shape[1]
+    taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
+    # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum into a posterior mean.
+    variances = counts**2 * (taus[:, None] * axis_variance) + sums_noise**2
+    gains = taus[:, None] * axis_variance * counts / variances
+    squares = np.einsum("ij,ij->i", sums, sums)
+    evidence = np.log(taus) - 0.5 * (n_features * np.log(variances) + squares / variances).sum(axis=1)
+    weights = np.exp(evidence - evidence.max())
+    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
+    return clip_steps(sums * gain[:, None], radius)

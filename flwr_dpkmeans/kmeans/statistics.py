@@ -22,34 +22,12 @@ _WIDE = 1 << 12
 def relative_statistics(
     points: npt.ArrayLike, centroids: npt.ArrayLike, radius: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum the points of each cluster relative to its centroid, without the points beyond the radius.
+    """Sum (k, d) and count (k,) the points of each cluster relative to its centroid, without those beyond the radius.
 
     FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid (ties: the lowest index) and
-    dropped when its distance is greater than `radius`. Adding or removing one point therefore changes one row of
-    the sums by a vector of norm at most `radius`, and one count by 1. The bound has no rounding slack on the grid.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the 2^-16 grid inside [-1, 1]^d; zero points are fine.
-    centroids : array of shape (n_clusters, n_features)
-        On the 2^-16 grid.
-    radius : float or None
-        In data units; None drops no point.
-
-    Returns
-    -------
-    relative_sums : float64 array of shape (n_clusters, n_features)
-        Row j is the sum of x - centroid_j over the points kept in cluster j.
-    counts : float64 array of shape (n_clusters,)
-        How many points were kept in each cluster; 0 for an empty one.
-
-    Raises
-    ------
-    ConfigurationError
-        The radius is negative or not a number.
-    DataError
-        The shapes do not fit each other, or there is no centroid.
+    dropped when its distance is greater than `radius`; None drops no point. Adding or removing one point therefore
+    changes one row of the sums by a vector of norm at most `radius`, and one count by 1. The bound has no rounding
+    slack on the 2^-16 grid, where points, inside [-1, 1]^d, and centroids are.
 
     Examples
     --------
@@ -63,31 +41,7 @@ def relative_statistics(
 
 
 def absolute_statistics(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Sum the points of each cluster, as plain Lloyd, SuLloyd and GLloyd do.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        On the 2^-16 grid inside [-1, 1]^d; zero points are fine.
-    centroids : array of shape (n_clusters, n_features)
-        On the 2^-16 grid.
-
-    Returns
-    -------
-    sums : float64 array of shape (n_clusters, n_features)
-    counts : float64 array of shape (n_clusters,)
-
-    Raises
-    ------
-    DataError
-        The shapes do not fit each other, or there is no centroid.
-
-    Examples
-    --------
-    >>> sums, counts = absolute_statistics([[0.25], [0.5], [-1.0]], [[0.0], [0.75]])
-    >>> sums.tolist(), counts.tolist()
-    ([[-0.75], [0.5]], [2.0, 1.0])
-    """
+    """Sum (k, d) and count (k,) the points of each cluster, on the grid, as plain Lloyd, SuLloyd and GLloyd do."""
     return _summed(points, np.asarray(centroids, dtype=np.float64), None)
 
 
@@ -109,14 +63,7 @@ def _summed(
 
 
 def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> None:
-    """Add points to the rows of `sums` with their labels, in place.
-
-    Parameters
-    ----------
-    sums : float64 array of shape (n_rows, n_features)
-    points : array of shape (n_points, n_features)
-    labels : int array of shape (n_points,)
-        From 0 to n_rows - 1.
+    """Add points (n, d) to the rows of `sums` with their labels, in place.
 
     Examples
     --------
@@ -134,26 +81,7 @@ def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> No
 
 
 def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
-    """Sum the points with each label.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-    labels : int array of shape (n_points,)
-        From 0 to n_rows - 1.
-    n_rows : int
-        Number of labels.
-
-    Returns
-    -------
-    float64 array of shape (n_rows, n_features)
-        Exact on the grid, so the order of summation does not matter.
-
-    Examples
-    --------
-    >>> sum_by_label(np.array([[0.5], [0.25], [1.0]]), np.array([0, 1, 0]), 2).tolist()
-    [[1.5], [0.25]]
-    """
+    """Sum the points (n, d) with each label below `n_rows`; exact on the grid, so that their order does not matter."""
     n_points, n_features = points.shape
     if n_features <= _FEW_FEATURES:
         columns = [np.bincount(labels, weights=points[:, j], minlength=n_rows) for j in range(n_features)]

@@ -36,28 +36,7 @@ class PostProcessing(enum.Enum):
 
 
 def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
-    """Round to the nearest multiple of 2^-fraction_bits, halves to the even multiple.
-
-    Parameters
-    ----------
-    values : array of any shape
-    fraction_bits : int
-        From 0 to 52.
-
-    Returns
-    -------
-    float64 array of the same shape
-
-    Raises
-    ------
-    ConfigurationError
-        `fraction_bits` is out of its range.
-
-    Examples
-    --------
-    >>> round_to_grid([0.3, -0.3], fraction_bits=2).tolist()
-    [0.25, -0.25]
-    """
+    """Round to the nearest multiple of 2^-fraction_bits (0 to 52 of them), halves to the even multiple."""
     if not 0 <= fraction_bits <= 52:
         raise ConfigurationError(
             f"fraction_bits is {fraction_bits!r}, but it must be between 0 and 52: give a number of bits such as 16."
@@ -68,26 +47,10 @@ def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> Floa
 
 
 def fold(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
-    """Reflect values at the walls -bound and bound until they lie between them.
+    """Reflect finite values at the walls -bound and bound until they lie between them; values inside are unchanged.
 
     FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2 * bound, which would mirror values that
     are inside already (0.5 to -0.5); the period of a reflection is 4 * bound, and that is what its code uses.
-
-    Parameters
-    ----------
-    values : array of any shape
-        Finite.
-    bound : float
-        Greater than 0.
-
-    Returns
-    -------
-    float64 array of the same shape, in [-bound, bound]; values inside are unchanged
-
-    Raises
-    ------
-    ConfigurationError
-        `bound` is not a positive finite number.
 
     Examples
     --------
@@ -102,62 +65,18 @@ def fold(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
 
 
 def truncate(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
-    """Move values outside [-bound, bound] to the nearer wall.
-
-    Parameters
-    ----------
-    values : array of any shape
-    bound : float
-        Greater than 0.
-
-    Returns
-    -------
-    float64 array of the same shape
-
-    Raises
-    ------
-    ConfigurationError
-        `bound` is not a positive finite number.
-
-    Examples
-    --------
-    >>> truncate([0.5, 1.25, -3.5]).tolist()
-    [0.5, 1.0, -1.0]
-    """
+    """Move values outside [-bound, bound] to the nearer wall."""
     _check_bound(bound)
     clipped: FloatArray = np.clip(np.asarray(values, dtype=np.float64), -bound, bound)
     return clipped
 
 
 def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
-    """Scale every row whose Euclidean norm exceeds the radius down to the radius.
+    """Scale every row of steps (k, d) whose Euclidean norm exceeds the radius, at least 0, down to the radius.
 
     FastLloyd, section 5.3.5 ("radius clipping"). The norms of the returned rows, in exact arithmetic, are at most
     `radius`; rows that are short enough come back unchanged. Norms are correctly rounded sums (`math.fsum`), hence
-    equal on all machines.
-
-    Parameters
-    ----------
-    steps : array of shape (n_clusters, n_features)
-        Finite, in data units.
-    radius : float
-        At least 0, in data units.
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features)
-
-    Raises
-    ------
-    ConfigurationError
-        The radius is negative or not a number.
-    DataError
-        A step is not finite.
-
-    Examples
-    --------
-    >>> clip_steps([[3.0, 4.0], [30.0, 40.0]], radius=5.0).round(6).tolist()
-    [[3.0, 4.0], [3.0, 4.0]]
+    equal on all machines. Steps that are not finite are a `DataError`.
     """
     if not radius >= 0.0:
         raise ConfigurationError(f"radius is {radius!r}, but it must be at least 0: give a distance in data units.")
@@ -185,29 +104,9 @@ def relative_update(
 ) -> FloatArray:
     """Move each centroid by its noisy relative sum over its noisy count (FastLloyd, Algorithm 1, lines 18 to 20).
 
-    As in the paper, the sum is divided by the noisy count whatever its sign. Where the count is 0, or so small that
-    the quotient is not finite, the centroid stays.
-
-    Parameters
-    ----------
-    centroids, noisy_relative_sums : arrays of shape (n_clusters, n_features)
-        In data units.
-    noisy_counts : array of shape (n_clusters,)
-    clip_radius : float or None
-        Longest step before post-processing, in data units; None does not clip.
-    post_processing : PostProcessing
-        With NONE, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
-
-    Raises
-    ------
-    ConfigurationError
-        The radius is negative or not a number.
-    DataError
-        The shapes do not fit each other, or a value is not finite.
+    As in the paper, the sum is divided by the noisy count whatever its sign. Where the count is 0, or so small that the
+    quotient is not finite, the centroid stays. Steps are clipped to `clip_radius`, in data units, unless it is None;
+    without post-processing, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
 
     Examples
     --------
@@ -231,29 +130,8 @@ def absolute_update(
 ) -> FloatArray:
     """Replace each centroid by its noisy sum over its noisy count, as in Lloyd, SuLloyd and GLloyd.
 
-    Where the count is 0, or so small that the quotient is not finite, the centroid stays.
-
-    Parameters
-    ----------
-    centroids, noisy_sums : arrays of shape (n_clusters, n_features)
-        In data units.
-    noisy_counts : array of shape (n_clusters,)
-    post_processing : PostProcessing
-        With NONE, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
-
-    Raises
-    ------
-    DataError
-        The shapes do not fit each other, or a value is not finite.
-
-    Examples
-    --------
-    >>> absolute_update([[0.0], [0.5]], [[2.0], [3.0]], [4.0, 0.0], post_processing=PostProcessing.TRUNCATE).tolist()
-    [[0.5], [0.5]]
+    Where the count is 0, or so small that the quotient is not finite, the centroid stays. Without post-processing,
+    coordinates are saturated at -16 and 16, so that scores stay exact in float64.
     """
     current, sums, counts = _checked_inputs(centroids, noisy_sums, noisy_counts)
     quotients, usable = _quotients(sums, counts)

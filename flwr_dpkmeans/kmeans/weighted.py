@@ -19,36 +19,10 @@ _FAINT = 1e-9
 def weighted_kmeans(
     points: npt.ArrayLike, weights: npt.ArrayLike, n_clusters: int, *, n_init: int, seed: int
 ) -> tuple[FloatArray, float]:
-    """Cluster weighted points, best of several restarts from k-means++.
+    """Cluster points (n, c) by weights (n,), best of `n_init` restarts from k-means++: centers (k, c) and their cost.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_components)
-        At least `n_clusters` of them.
-    weights : array of shape (n_points,)
-        At least 0; where fewer than `n_clusters` are positive, the others get a faint one.
-    n_clusters : int
-    n_init : int
-        Number of restarts.
-    seed : int
-        Of the restarts.
-
-    Returns
-    -------
-    centers : float64 array of shape (n_clusters, n_components)
-    cost : float
-        Weighted sum of squared distances.
-
-    Raises
-    ------
-    DataError
-        If there are fewer points than clusters.
-
-    Examples
-    --------
-    >>> centers, cost = weighted_kmeans([[0.0], [1.0], [5.0]], [1.0, 1.0, 2.0], 2, n_init=5, seed=0)
-    >>> sorted(centers.ravel().tolist()), cost
-    ([0.5, 5.0], 0.5)
+    The cost is the weighted sum of squared distances. Where fewer than k weights are positive, the others get a faint
+    one; fewer points than clusters are a `DataError`.
     """
     rows = np.asarray(points, dtype=np.float64)
     usable = usable_weights(weights, n_clusters)
@@ -70,22 +44,7 @@ def weighted_kmeans(
 
 
 def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:
-    """Return weights of which at least `n_clusters` are positive, where there are so many.
-
-    Parameters
-    ----------
-    weights : array of shape (n_points,)
-    n_clusters : int
-
-    Returns
-    -------
-    float64 array of shape (n_points,)
-
-    Examples
-    --------
-    >>> usable_weights([0.0, 0.0], 2).tolist()
-    [1.0, 1.0]
-    """
+    """Return weights of which at least `n_clusters` are positive, where there are so many."""
     values = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     if int((values > 0.0).sum()) >= n_clusters:
         return values
@@ -98,32 +57,10 @@ def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:
 def cost_curve(
     points: npt.ArrayLike, weights: npt.ArrayLike, largest: int, *, n_init: int, seed: int
 ) -> tuple[FloatArray, list[FloatArray]]:
-    """Weighted k-means cost for k = 1 to `largest`.
+    """Weighted k-means cost, per unit of weight and never rising, and centers for k = 1 to `largest`.
 
     FedDP-KMeans, appendix H.3: the weighted, projected server points stand for the clients' data, so the curve costs no
     privacy.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_components)
-    weights : array of shape (n_points,)
-    largest : int
-        Largest k.
-    n_init : int
-        Restarts for each k.
-    seed : int
-
-    Returns
-    -------
-    costs : float64 array of shape (largest,)
-        Per unit of weight; never rising.
-    centers : list of arrays of shape (k, n_components)
-
-    Examples
-    --------
-    >>> costs, _ = cost_curve([[0.0], [0.2], [5.0]], [1.0, 1.0, 2.0], 3, n_init=5, seed=0)
-    >>> costs.round(3).tolist()
-    [6.008, 0.005, 0.0]
     """
     costs: list[float] = []
     centers: list[FloatArray] = []
@@ -137,24 +74,12 @@ def cost_curve(
 
 
 def elbow(costs: Sequence[float] | FloatArray, *, logarithmic: bool = False) -> int:
-    """Number of clusters at the bend of a cost curve: the point farthest below the chord of the curve.
+    """Number of clusters at the bend of a cost curve over k = 1, 2, ...: the point farthest below its chord.
 
-    Parameters
-    ----------
-    costs : sequence of float, (largest,)
-        Cost for k = 1, 2, ...
-    logarithmic : bool
-        Look at the logarithms: in few dimensions costs fall like k^(-2/d) before the bend as well, and the first few
-        clusters would hide it. Not for curves that come down to 0, as those of a few server points do.
-
-    Returns
-    -------
-    int
-        From 1 to ``len(costs)``; 1 for a curve that does not fall or has fewer than three points.
-
-    References
-    ----------
-    Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
+    1 for a curve that does not fall or has fewer than three points. `logarithmic` looks at the logarithms: in few
+    dimensions costs fall like k^(-2/d) before the bend as well, and the first few clusters would hide it. Not for
+    curves that come down to 0, as those of a few server points do. Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding
+    a 'kneedle' in a haystack".
 
     Examples
     --------

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
-from flwr_dpkmeans.node.ledger import Ledger, LedgerEntry, Past
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.ledger import LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
-from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.statement import is_private_plan
@@ -30,23 +29,9 @@ logger = placed_logger("flwr_dpkmeans.mod")
 _DIGEST_CHARACTERS = 16
 
 
-class Settings(Protocol):
-    """A node's own settings."""
-
-    @property
-    def policy(self) -> ClientPolicy: ...
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def data_id(self) -> str: ...
-    @property
-    def simulated(self) -> bool: ...
-    @property
-    def identity(self) -> Signer | None: ...
-
-
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
+    _look_for_guard()
     config = plan.config
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
@@ -74,12 +59,22 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     )
 
 
+def _look_for_guard() -> None:
+    """Warn where Flower's own program runs this app: the guard runs it under another name."""
+    if Path(sys.argv[0]).name == "flwr-clientapp":
+        logger.warning(
+            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
+            "node start NODE.toml'",
+            extra=event("unguarded"),
+        )
+
+
 def unnamed() -> None:
     """Say that nothing tells this client whether the others' columns are its own."""
     logger.info("the own table has no column names: its columns are matched by position")
 
 
-def plan_allowed(settings: Settings, past: Past) -> None:
+def plan_allowed(settings: NodeSettings, past: Past) -> None:
     """Say that the policy allows the plan, and how far the data set's budget is used up without this run."""
     spent, limit = past.epsilon, settings.policy.max_epsilon_total
     logger.info(
@@ -113,7 +108,7 @@ def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     )
 
 
-def given(planned: PlannedRound, settings: Settings, entry: LedgerEntry, n_clients: int) -> None:
+def given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_clients: int) -> None:
     """Say what is answered, and what the ledger says of it."""
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -141,12 +136,6 @@ def warned(sentences: Sequence[str]) -> None:
     """Say what the report says against the result."""
     for sentence in sentences:
         logger.warning("%s", printable(sentence), extra=event("warning"))
-
-
-def result_written(paths: Sequence[Path]) -> None:
-    """Say where the result is."""
-    for path in paths:
-        logger.info("wrote %s", path, extra=event("wrote", path=str(path)))
 
 
 def refused(error: PeerError) -> None:

@@ -11,13 +11,14 @@ from functools import cached_property
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import client_log
-from flwr_dpkmeans.node.client_log import Settings
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities
 from flwr_dpkmeans.secagg.credentials import pin_mark
 from flwr_dpkmeans.secagg.messages import SumRequest
+from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.defaults import resolve_delta
 from flwr_dpkmeans.sums.draft import worst_case
@@ -34,24 +35,17 @@ LEAST_WAIT = 10.0
 class NodeGuard:
     """One node's decisions on one request; see `flwr_dpkmeans.sums.client.Guard`.
 
-    Parameters
-    ----------
-    settings : Settings
-        Policy, ledger, identity.
-    run_id, node_id, stream : int
-        `stream` numbers this client's seeded noise.
-    created : float
-        When the request was made, by its sender's clock.
+    `stream` numbers this client's seeded noise; `created` is when the request was made, by its sender's clock.
     """
 
-    def __init__(self, settings: Settings, run_id: int, node_id: int, stream: int, created: float) -> None:
+    def __init__(self, settings: NodeSettings, run_id: int, node_id: int, stream: int, created: float) -> None:
         self.settings = settings
         self.run_id = run_id
         self.node_id = node_id
         self.stream = stream
         self.data_id = settings.data_id
         self.min_cohort = settings.policy.min_cohort
-        self.identity = settings.identity
+        self.identity: Signer | None = settings.identity
         self._created = created
 
     @property

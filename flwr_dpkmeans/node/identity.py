@@ -29,13 +29,7 @@ class Identity(Signer):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read the file that `save` wrote.
-
-        Raises
-        ------
-        ConfigurationError
-            If it cannot be read, others may read or change it, or it holds no Ed25519 private key.
-        """
+        """Read the file that `save` wrote; one that is missing, open to others or holds no Ed25519 key is refused."""
         try:
             with open(path, "rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -60,10 +54,7 @@ class Identity(Signer):
     def save(self, path: str | Path) -> None:
         """Write the private key (PEM, PKCS 8) into a new file that only its owner may read.
 
-        Raises
-        ------
-        ConfigurationError
-            If the file exists or cannot be written. An existing file is never touched: others have pinned its key.
+        An existing file is a ConfigurationError and never touched: others have pinned its key.
         """
         target = Path(path)
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)

@@ -72,33 +72,7 @@ def utc_now() -> str:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One release that a client is about to make.
-
-    Parameters
-    ----------
-    run_id : str
-        The run.
-    data_id : str
-        The client's own name for its data set.
-    plan_digest : str
-        Digest of the run's public plan, in lower-case hexadecimal digits.
-    round_index, attempt : int
-        Round and attempt within the run, from 0.
-    release : str
-        Name of what is released.
-    epsilon : float
-        What the whole run can cost at its delta, charged with its first release; infinite if it is not private.
-    delta : float
-        Delta of the run, in [0, 1].
-    unit : str
-        The run's unit of privacy; costs of different units are never added up.
-    time : str
-        Time of the entry, ISO format in UTC; now by default.
-
-    Raises
-    ------
-    ConfigurationError
-        If a value has the wrong type or is out of its range.
+    """One release that a client is about to make; a value of the wrong type or range is a ConfigurationError.
 
     Examples
     --------
@@ -108,14 +82,21 @@ class LedgerEntry:
 
     run_id: str
     data_id: str
+    """The client's own name for its data set."""
     plan_digest: str
+    """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
+    """Within the run, from 0; see `SHARES_GIVEN`."""
     release: str
+    """Name of what is released."""
     epsilon: float
+    """What the whole run can cost at its delta, charged with its first release; infinite if it is not private."""
     delta: float
     unit: str
+    """The run's unit of privacy; costs of different units are never added up."""
     time: str = field(default_factory=utc_now)
+    """ISO format in UTC."""
 
     @property
     def is_release(self) -> bool:
@@ -139,19 +120,12 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Past:
-    """What a data set's other runs have cost, all of their worst cases added up.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Of the runs in one unit of privacy.
-    begun : tuple of str
-        When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format.
-    """
+    """What a data set's other runs have cost in one unit of privacy, all of their worst cases added up."""
 
     epsilon: float = 0.0
     delta: float = 0.0
     begun: tuple[str, ...] = ()
+    """When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format."""
 
 
 Admit = Callable[[Past], None]
@@ -302,7 +276,7 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
     head = b""
     for _ in range(2):
         try:
-            with _locked(path, os.O_RDONLY, exclusive=False) as descriptor:
+            with _locked(path, exclusive=False) as descriptor:
                 return read_all(descriptor), read_head(path)
         except FileNotFoundError:
             if not path.parent.is_dir():  # a disk that is gone is not an empty ledger
@@ -362,11 +336,6 @@ def require_writable(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def open_locked(path: Path) -> contextlib.AbstractContextManager[int]:
-    """Open the lines for appending under an exclusive lock, and make the file if need be."""
-    return _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, exclusive=True)
-
-
 def read_all(descriptor: int) -> bytes:
     """Read a whole file."""
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -389,8 +358,9 @@ def append(descriptor: int, data: bytes, undo_size: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, flags: int, *, exclusive: bool) -> Iterator[int]:
-    """Open a file and wait for its lock; the file must still be the one at its path then."""
+def _locked(path: Path, *, exclusive: bool) -> Iterator[int]:
+    """Open a file, to append if the lock is exclusive, and wait for the lock; the path must still lead to it then."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if exclusive else os.O_RDONLY
     while True:
         descriptor = os.open(path, flags | _BINARY, 0o600)
         try:
@@ -481,34 +451,15 @@ class Ledger(ABC):
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release before it is sent.
 
-        Parameters
-        ----------
-        entry : LedgerEntry
-            The release. The first one of a run charges all that the run can cost; later ones add lines only.
-        admit : callable, optional
-            ``admit(past)`` raises unless the run may be charged besides what the others on its data set have cost. It
-            is called under the lock, so that nobody else charges between its decision and this entry.
-
-        Raises
-        ------
-        ProtocolError
-            If this attempt is in the ledger already, or the entry does not fit the run's earlier ones.
-        BudgetError
-            If a file is damaged or cannot be written.
+        The first entry of a run charges all that the run can cost; later ones add lines only. ``admit(past)`` raises
+        unless the run may be charged besides what the others on its data set have cost; it is called under the lock, so
+        that nobody else charges between its decision and this entry. An attempt that is in the ledger already, or an
+        entry that does not fit its run, is a ProtocolError; a file that is damaged or cannot be written, a BudgetError.
         """
 
 
 class MemoryLedger(Ledger):
-    """A ledger that lives as long as its process, for simulations.
-
-    Examples
-    --------
-    >>> ledger = MemoryLedger()
-    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 0, 0, "sums", epsilon=0.75, delta=1e-6, unit="record"))
-    >>> ledger.charge(LedgerEntry("run-1", "ward-7", "ab12", 1, 0, "sums", epsilon=0.75, delta=1e-6, unit="record"))
-    >>> ledger.past("ward-7", "record").epsilon
-    0.75
-    """
+    """A ledger that lives as long as its process, for simulations."""
 
     def _current(self) -> Book:
         return self._book
@@ -524,23 +475,13 @@ class MemoryLedger(Ledger):
 
 
 class FileLedger(Ledger):
-    """A ledger in an append-only file that survives restarts and crashes.
+    """A ledger in an append-only file that survives restarts and crashes; the first charge makes it.
 
     A last line without its end is what a crash in the middle of `charge` leaves. That charge never returned,
     so nothing was sent for it: it does not count, and the next charge cuts it off and logs so. A last line
     that lacks only its line end is complete, and counts. Any other flaw, of the file or of the head beside
-    it, stops every use with a BudgetError.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file; made by the first charge. Links are followed. Its folder must exist: a folder that is
-        missing, say because a disk is not mounted, must not start an empty ledger.
-
-    Raises
-    ------
-    ConfigurationError
-        If the folder does not exist or the path is a folder.
+    it, stops every use with a BudgetError. Links are followed. The folder must exist (else: ConfigurationError):
+    one that is missing, say because a disk is not mounted, must not start an empty ledger.
 
     Examples
     --------
@@ -573,7 +514,7 @@ class FileLedger(Ledger):
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release on disk; send it only after this has returned. See `Ledger.charge`."""
-        with self._guard, file_errors(self._path), open_locked(self._path) as descriptor:
+        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
             raw = read_all(descriptor)
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
@@ -593,17 +534,10 @@ class FileLedger(Ledger):
     def accept(self) -> LedgerReport:
         """Take the file as it stands, and write its head anew: for its owner, after looking at it.
 
-        Returns
-        -------
-        LedgerReport
-            Of what was accepted. Releases that are missing from it no longer count.
-
-        Raises
-        ------
-        BudgetError
-            If a line is damaged, or a file cannot be written.
+        Releases that are missing from it no longer count. A damaged line, or a file that cannot be written, is a
+        BudgetError.
         """
-        with self._guard, file_errors(self._path), open_locked(self._path) as descriptor:
+        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
             self._book, self._read = Book(), b""
             self._absorb(complete_lines(read_all(descriptor)))
             self._write_head(descriptor)
@@ -652,23 +586,7 @@ class LedgerReport:
 
 
 def inspect_ledger(path: str | Path) -> LedgerReport:
-    """Read a whole ledger and its head, past their flaws, without changing them.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    LedgerReport
-        Entries and problems. An unfinished last line is no problem: it was never released.
-
-    Examples
-    --------
-    >>> inspect_ledger("no-such-ledger").problems
-    ('the ledger no-such-ledger does not exist: correct its path.',)
-    """
+    """Read a whole ledger and its head past their flaws, without changing them; an unfinished last line is none."""
     given, place = Path(path), Path(os.path.realpath(path))
     if not (place.exists() or head_path(place).exists()):
         return LedgerReport((f"the ledger {path} does not exist: correct its path.",))

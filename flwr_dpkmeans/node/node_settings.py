@@ -21,30 +21,19 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 class NodeSettings:
     """A node's own decisions; nothing here can be set by the server of a deployment.
 
-    Parameters
-    ----------
-    policy : ClientPolicy
-        Held against the plan before anything leaves.
-    ledger : Ledger
-        Charged before a statistic is sent.
-    data_id : str
-        Name of the data set in the ledger.
-    simulated : bool
-        Whether this node is part of a simulation, where an exact evaluation protects nobody's rows.
-    identity : Identity or None
-        Signs the node's key in every run.
-
-    Raises
-    ------
-    ConfigurationError
-        If the policy pins peers, but the node has no identity of its own.
+    A policy that pins peers, on a node without an identity of its own, is a ConfigurationError.
     """
 
     policy: ClientPolicy
+    """Held against the plan before anything leaves."""
     ledger: Ledger
+    """Charged before a statistic is sent."""
     data_id: str
+    """Name of the data set in the ledger."""
     simulated: bool = False
+    """Whether this node is part of a simulation, where an exact evaluation protects nobody's rows."""
     identity: Identity | None = None
+    """Signs the node's key in every run."""
 
     def __post_init__(self) -> None:
         if self.policy.pinned_peers is not None and self.identity is None:
@@ -133,13 +122,7 @@ class NodeOptions(BaseModel):
 
     @classmethod
     def from_toml(cls, path: Path) -> NodeOptions:
-        """Read NODE.toml.
-
-        Raises
-        ------
-        ConfigurationError
-            If it cannot be read, lacks a key, or has an unknown one or a wrong value.
-        """
+        """Read NODE.toml; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
         try:
             return cls.model_validate(tomllib.loads(path.read_text()))
         except OSError as error:

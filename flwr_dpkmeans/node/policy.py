@@ -37,24 +37,15 @@ _KEY_DIGITS = 64
 
 @dataclass(frozen=True)
 class Asked:
-    """What limits are held against: a plan, and what it costs on this client's data.
-
-    Parameters
-    ----------
-    plan : Plan
-        The public plan.
-    epsilon : float
-        What the whole run can cost, computed here and never copied from a message; infinite if it is not private.
-    past : Past
-        What other runs on the data set have cost.
-    terms : str
-        SHA-256 of the plan without what differs from run to run; needed where the policy approves digests.
-    """
+    """What limits are held against: a plan, and what it costs on this client's data."""
 
     plan: Plan
     epsilon: float
+    """What the whole run can cost, computed here and never copied from a message; infinite if it is not private."""
     past: Past
+    """What other runs on the data set have cost."""
     terms: str = ""
+    """SHA-256 of the plan without what differs from run to run; needed where the policy approves digests."""
 
     @property
     def runs_today(self) -> int:
@@ -271,12 +262,8 @@ def _beyond(allowed: Sequence[tuple[float, float]] | None, box: Box, n_features:
 class ClientPolicy:
     """The limits of one client; the defaults allow an ordinary simulation.
 
-    The keys of a policy file are these names, with hyphens. Each field says what it is about.
-
-    Raises
-    ------
-    ConfigurationError
-        If a limit has the wrong type or is out of its range.
+    The keys of a policy file are these names, with hyphens. Each field says what it is about; a limit of the wrong type
+    or out of its range is a ConfigurationError.
 
     Examples
     --------
@@ -457,29 +444,9 @@ class ClientPolicy:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, base: ClientPolicy | None = None) -> ClientPolicy:
-        """Build a policy from keys spelt with hyphens or underscores; a missing key keeps its default.
+        """Build a policy from keys spelt with hyphens or underscores; a missing key is as in `base`, else permissive.
 
-        Parameters
-        ----------
-        mapping : mapping of str to value
-            The limits by name.
-        base : ClientPolicy, optional
-            Where missing keys are taken from; the permissive defaults if left out.
-
-        Returns
-        -------
-        ClientPolicy
-            The policy.
-
-        Raises
-        ------
-        ConfigurationError
-            If a key is unknown or given twice, or a limit is not valid.
-
-        Examples
-        --------
-        >>> ClientPolicy.from_mapping({"min-cohort": 3}).min_cohort
-        3
+        A key that is unknown or given twice, and a limit that is not valid, are a ConfigurationError.
         """
         valid = list(LIMITS)
         limits: dict[str, Any] = {}
@@ -495,34 +462,7 @@ class ClientPolicy:
 
     @classmethod
     def from_toml(cls, path: str | Path, *, base: ClientPolicy | None = None) -> ClientPolicy:
-        """Read a policy from a TOML file with the limits as its top-level keys.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file on the client's own disk.
-        base : ClientPolicy, optional
-            Where missing keys are taken from; the permissive defaults if left out.
-
-        Returns
-        -------
-        ClientPolicy
-            The policy.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file cannot be read, is not TOML, or holds a limit that is not valid.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "policy.toml"
-        ...     _ = path.write_text("max-epsilon-per-run = 2.0")
-        ...     ClientPolicy.from_toml(path).max_epsilon_per_run
-        2.0
-        """
+        """Read a policy from a TOML file on the client's own disk, with the limits as its keys; see `from_mapping`."""
         try:
             with open(path, "rb") as file:
                 mapping = tomllib.load(file)
@@ -534,17 +474,7 @@ class ClientPolicy:
         return cls.from_mapping(mapping, base=base)
 
     def require_complete(self) -> None:
-        """Refuse everything while a deployed node's policy is incomplete; names of keys are public.
-
-        Raises
-        ------
-        RefusalError
-            With the keys that are missing.
-
-        Examples
-        --------
-        >>> ClientPolicy.from_mapping({"allow-anything": True}, base=DEPLOYED).require_complete()
-        """
+        """Refuse everything while a deployed node's policy is incomplete; names of keys are public."""
         if self.unstated and not self.allow_anything:
             keys = ", ".join(name.replace("_", "-") for name in self.unstated)
             raise RefusalError(
@@ -553,17 +483,9 @@ class ClientPolicy:
             )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a run on a table with columns that the owner did not list.
+        """Refuse a run on a table (`names` of its columns; empty: no table) with columns that the owner did not list.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Of the node's own table; empty if it has none.
-
-        Raises
-        ------
-        RefusalError
-            Which tells numbers only: names are the node's own.
+        The refusal tells numbers only: names are the node's own.
         """
         n_unlisted = len(set(names) - set(self.allowed_columns)) if names else 1
         if self.allowed_columns and n_unlisted:
@@ -575,20 +497,8 @@ class ClientPolicy:
     def check(self, asked: Asked) -> None:
         """Refuse a plan that this client does not allow; return quietly otherwise.
 
-        Parameters
-        ----------
-        asked : Asked
-            The plan, what it costs, and what other runs have cost; for a run that is being resumed, without its own
-            charge.
-
-        Raises
-        ------
-        RefusalError
-            If the policy is incomplete, or the plan malformed, or one of its values not allowed.
-        BudgetError
-            If its epsilon or delta is more than this client allows.
-        ConfigurationError
-            If what other runs have cost is negative or not a number.
+        For a run that is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
+        is a BudgetError, an incomplete policy, a malformed plan and any other value a RefusalError.
         """
         for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
             if not (_is_number(spent) and spent >= 0):
@@ -601,12 +511,7 @@ class ClientPolicy:
                 raise limit.error(str(sentence))
 
     def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
-        """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows.
-
-        Raises
-        ------
-        RefusalError
-        """
+        """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows."""
         sentence = _beyond(self.allowed_bounds, (tuple(lower), tuple(upper)), n_features)
         if sentence:
             raise RefusalError(str(sentence))

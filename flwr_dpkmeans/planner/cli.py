@@ -24,13 +24,7 @@ _CONFIG_OPTIONS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0, or 2 if something that was asked for does not exist.
-
-    Examples
-    --------
-    >>> main(["--n", "1000", "--d", "2", "--k", "3", "--algorithm", "no_such_algorithm"])
-    2
-    """
+    """Run the command; returns 0, or 2 if something that was asked for does not exist."""
     options = _parser().parse_args(arguments)
     try:
         forecast = _forecast(options)
@@ -44,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from rich.console import Console
 
-        from flwr_dpkmeans.planner.text import TEXT_WIDTH, renderable
+        from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
 
         console = Console()
         # A pipe has no width of its own, and a table that is cut helps nobody.

@@ -55,13 +55,7 @@ class CentroidNoise:
         return math.hypot(self.sums_std, self.counts_std * math.sqrt(MEAN_SQUARED_COORDINATE))
 
     def per_coordinate(self, units: float) -> float:
-        """Standard deviation of a coordinate of the centroid of a cluster of so many rows (or clients), to first order.
-
-        Examples
-        --------
-        >>> CentroidNoise(30.0, 4.0, relative=True).per_coordinate(100)
-        0.3
-        """
+        """Deviation of a centroid's coordinate, to first order, for a cluster of so many rows (or clients)."""
         return self.total_std / units
 
     def smallest_cluster(self, spread: float) -> int:
@@ -69,20 +63,13 @@ class CentroidNoise:
 
         Its centroid's noise is then at most the spread (standard deviation) of its own rows in each coordinate, and its
         count is three deviations of the count's noise above zero.
-
-        Examples
-        --------
-        >>> CentroidNoise(30.0, 4.0, relative=True).smallest_cluster(0.2)
-        150
-        >>> CentroidNoise(0.3, 40.0, relative=True).smallest_cluster(0.2)
-        120
         """
         # The tolerance keeps a quotient that is whole from being rounded up by its last digit.
         return max(1, math.ceil(max(self.total_std / spread, COUNT_DEVIATIONS * self.counts_std) * (1.0 - 1e-12)))
 
 
 def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
-    """Noise of the last release of sums and counts per cluster in a final plan; None if no round releases both.
+    """Noise of a final plan's last release of sums and counts per cluster; None if no round releases both.
 
     Residuals that are released in radii, as ProxyLloyd's are, are taken to have the radius that the spread of a
     cluster's rows leads to.
@@ -137,27 +124,18 @@ def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What one run without dropouts sends, and how long it takes.
-
-    Parameters
-    ----------
-    n_rounds, n_round_trips : int
-        T, the aggregations without those that steer the plan (a private count, private bounds), and what
-        `sums.plan.round_trips` says.
-    n_messages : int
-        Requests and replies of all clients.
-    bytes_down, bytes_up : int
-        Payload of one client on average, without transport and TLS.
-    minutes : float
-        Start-up and polling; a client's own computation comes on top.
-    """
+    """What one run without dropouts sends, and how long it takes."""
 
     n_rounds: int
+    """Aggregations without those that steer the plan (a private count, private bounds)."""
     n_round_trips: int
     n_messages: int
+    """Requests and replies of all clients."""
     bytes_down: int
+    """Payload for one client on average, without transport and TLS; so is `bytes_up`."""
     bytes_up: int
     minutes: float
+    """Start-up and polling; a client's own computation comes on top."""
 
 
 def deployment_of(plan: Plan) -> Deployment:

@@ -44,54 +44,37 @@ FORECAST_VERSION = 1
 
 @dataclass(frozen=True)
 class AlgorithmForecast:
-    """What to expect of one algorithm.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Cost of a run without dropouts.
-    epsilon_worst_case : float
-        With all retries used; infinite where delta leaves no room for them.
-    noise_per_centroid : tuple of float
-        Standard deviation of each coordinate of an average cluster's centroid from the last release, in the caller's
-        units: one number, or one per feature where their bounds differ; empty where no release has this form.
-    scaled_noise_per_centroid : float or None
-        The same in the box [-1, 1]^d.
-    excess_of_noise : float or None
-        What that noise alone would add to the cost of the synthetic clusters, as a fraction: its variance over theirs,
-        to first order (where it is large, the box and the radius keep the true excess smaller).
-    smallest_cluster : int or None
-        Rows (client level: clients) from which a cluster survives.
-    survives : bool or None
-        Whether an average cluster is that large.
-    largest_n_clusters : int or None
-        Largest k at which a cluster of half the average size survives.
-    excess : Excess or None
-        Simulated, at the epsilon and k that were asked about.
-    excess_by_epsilon, excess_by_n_clusters : tuple of (value, Excess)
-        The picture's curves.
-    epsilon_for_target : float or None
-        Smallest epsilon whose simulated excess is at most the target; None if even the largest simulated one is not
-        enough.
-    """
+    """What to expect of one algorithm; what is None is unknown, or does not apply to its releases."""
 
     algorithm: str
     title: str
     trust: str
     epsilon: float
+    """Cost of a run without dropouts."""
     delta: float
     epsilon_worst_case: float
+    """With all retries used; infinite where delta leaves no room for them."""
     max_retries: int
     noise_per_centroid: tuple[float, ...]
+    """Deviation of an average cluster's centroid from the last release, in the caller's units: one number, or one per
+    feature where their bounds differ; empty where no release has this form."""
     scaled_noise_per_centroid: float | None
+    """The same in the box [-1, 1]^d."""
     excess_of_noise: float | None
+    """What that noise alone would add to the cost of the synthetic clusters, as a fraction: its variance over theirs,
+    to first order (where it is large, the box and the radius keep the true excess smaller)."""
     smallest_cluster: int | None
+    """Rows (client level: clients) from which a cluster survives."""
     survives: bool | None
+    """Whether an average cluster is that large."""
     largest_n_clusters: int | None
+    """Largest k at which a cluster of half the average size survives."""
     excess: Excess | None
+    """Simulated, at the epsilon and k that were asked about."""
     excess_by_epsilon: Curve
     excess_by_n_clusters: Curve
     epsilon_for_target: float | None
+    """Smallest epsilon whose simulated excess is at most the target; None if even the largest is not enough."""
     deployment: Deployment
 
 
@@ -141,12 +124,12 @@ class Forecast:
 
     def plot(self, path: str | Path) -> Path:
         """Draw expected excess against epsilon and k as a PNG, whole or not at all; returns its absolute path."""
-        from flwr_dpkmeans.planner.drawing import draw_forecast
+        from flwr_dpkmeans.planner.present import draw_forecast
 
         return write_whole(Path(path), draw_forecast(self))
 
     def __str__(self) -> str:
-        from flwr_dpkmeans.planner.text import as_text
+        from flwr_dpkmeans.planner.present import as_text
 
         return as_text(self)
 
@@ -154,19 +137,8 @@ class Forecast:
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:
     """Draft every candidate's plan, simulate it on synthetic data, and recommend one.
 
-    `on_step` is told which of about how many points of the curves is being simulated.
-
-    Raises
-    ------
-    ConfigurationError, PlanError, BudgetError
-        If no candidate has a plan.
-
-    Examples
-    --------
-    >>> request = PlanningRequest(2_000, 2, 3, {"n_clusters": 3, "bounds": (0, 10)}, seeds=2, algorithms=("glloyd",))
-    >>> forecast = make_forecast(request)
-    >>> forecast.recommended, forecast.algorithms[0].survives
-    ('glloyd', True)
+    `on_step` is told which of about how many points of the curves is being simulated. If no candidate has a plan, the
+    error of the first is raised.
     """
     plans: dict[str, Plan] = {}
     left_out: list[tuple[str, str]] = []

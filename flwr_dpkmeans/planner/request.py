@@ -31,32 +31,7 @@ _SCALED_BOX = ((-1.0,), (1.0,))
 
 @dataclass(frozen=True)
 class PlanningRequest:
-    """The public shape of a federation and the options of its run.
-
-    Parameters
-    ----------
-    n_examples, n_features, n_clients : int
-        N, d and M: a guess is enough, nothing is read from data.
-    options : mapping of str to object
-        Fields of `Run` by name; `n_clusters` at least. Each candidate gets only what it has, but one must
-        have it. ``trust`` None is each algorithm's own; ``bounds`` may
-        be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box.
-    target_excess : float
-        Fraction by which the cost may exceed the optimum.
-    spread : float
-        Standard deviation of a cluster's rows in each coordinate, as a fraction of half the range between the bounds:
-        what the planner assumes of the data.
-    seeds : int
-        Synthetic data sets for each point of a curve.
-    private_count : bool
-        Whether N is a guess that the run counts privately, with `count_share` of the budget; else it is declared.
-    algorithms : tuple of str
-        Candidates; empty: every private one that fits the unit and starts without server data.
-
-    Raises
-    ------
-    ConfigurationError
-        One sentence for each value out of range.
+    """The public shape of a federation and the options of its run; a value out of range is a ConfigurationError.
 
     Examples
     --------
@@ -66,14 +41,24 @@ class PlanningRequest:
     """
 
     n_examples: int
+    """A guess is enough for this and the next two: nothing is read from data."""
     n_features: int
     n_clients: int
     options: Mapping[str, Any] = field(hash=False)
+    """Fields of `Run` by name; `n_clusters` at least. Each candidate gets only what it has, but one must have it.
+    ``trust`` None is each algorithm's own; ``bounds`` may be ``"private"``, with a ``bounds_domain``; without bounds
+    the plan is for the scaled box."""
     target_excess: float = DEFAULT_TARGET_EXCESS
+    """Fraction by which the cost may exceed the optimum."""
     spread: float = DEFAULT_SPREAD
+    """Standard deviation of a cluster's rows in each coordinate, as a fraction of half the range between the bounds:
+    what the planner assumes of the data."""
     seeds: int = DEFAULT_SEEDS
+    """Synthetic data sets for each point of a curve."""
     private_count: bool = False
+    """Whether N is a guess that the run counts privately, with `count_share` of the budget; else it is declared."""
     algorithms: tuple[str, ...] = ()
+    """Candidates; empty: every private one that fits the unit and starts without server data."""
 
     def __post_init__(self) -> None:
         for name, least, example in (("n_examples", 3, 10_000), ("n_features", 1, 8), ("n_clients", 2, 5)):
@@ -178,12 +163,7 @@ class PlanningRequest:
 
 
 def require_forecastable(name: str) -> None:
-    """Refuse algorithms that nothing can be forecast of without private or server data, with a sentence.
-
-    Examples
-    --------
-    >>> require_forecastable("fastlloyd")
-    """
+    """Refuse algorithms that nothing can be forecast of without private or server data, with a sentence."""
     entry = algorithm_entry(name)
     if entry.noise is NoiseShape.NONE:
         raise ConfigurationError(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, draw_noise
@@ -94,12 +94,6 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
 
     Above the cap each row (at client level each client) stands for several equal ones: its statistic is multiplied
     before the noise of the full size is added. Sums are linear, so only the sampling of the mixture is coarser.
-
-    Examples
-    --------
-    >>> options = {"n_clusters": 10, "bounds": (-1, 1)}
-    >>> simulated_size(PlanningRequest(1_000_000, 8, 5, options))
-    SimulatedSize(n_parts=1, rows_per_part=20000, repeats=50)
     """
     cap = max(min(MOST_ROWS, _MOST_CELLS // request.n_features), 20 * request.n_clusters)
     if request.unit is PrivacyUnit.RECORD:
@@ -202,24 +196,12 @@ def _summary(values: Iterable[float]) -> Excess:
 
 
 def epsilon_grid(epsilon: float) -> tuple[float, ...]:
-    """Epsilons of the curve, an eighth to eight times the asked one.
-
-    Examples
-    --------
-    >>> epsilon_grid(1.0)
-    (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-    """
+    """Epsilons of the curve, an eighth to eight times the asked one."""
     return tuple(epsilon * factor for factor in _FACTORS)
 
 
 def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
-    """Numbers of clusters of the curve: a quarter to four times the asked one, of at least two rows each.
-
-    Examples
-    --------
-    >>> n_clusters_grid(PlanningRequest(100, 2, 2, {"n_clusters": 20, "bounds": (0, 1)}))
-    (5, 10, 20, 40)
-    """
+    """Numbers of clusters of the curve: a quarter to four times the asked one, of at least two rows each."""
     k = request.n_clusters
     most = max(k, request.n_examples // 2)
     return tuple(sorted({value for value in (max(2, k // 4), max(2, k // 2), k, 2 * k, 4 * k) if value <= most}))
@@ -240,13 +222,6 @@ def epsilon_for_target(known: Curve, excess_at: Callable[[float], Excess | None]
     """Smallest epsilon with a mean excess of at most `target`, by bisection of its logarithm, from an ascending curve.
 
     None if even eight times the largest known epsilon is not enough, or nothing is known.
-
-    Examples
-    --------
-    >>> def halved(epsilon):
-    ...     return Excess(1.0 / epsilon, 0.0, 0.0, 2.0 / epsilon)
-    >>> round(epsilon_for_target(((1.0, halved(1.0)), (8.0, halved(8.0))), halved, 0.25), 1)
-    4.0
     """
 
     def enough(epsilon: float) -> bool:

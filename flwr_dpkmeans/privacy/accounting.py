@@ -55,29 +55,12 @@ _LARGEST_MU = 100.0
 
 
 def compose_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the total epsilon of `events` at `delta`.
+    """Return the total epsilon of `events`, in any order, at the total `delta`: 0.0 for none, infinity if one is exact.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        The releases, in any order.
-    delta : float
-        The total delta, less than 1; greater than 0 if there is a Gaussian release, sampled or not, else at least 0.
+    `delta` is less than 1, and greater than 0 if there is a Gaussian release, sampled or not, else at least 0. A
+    `LocalMisuseError` is raised if it is out of its range or an event has no price, a `PlanError` if the noise that is
+    drawn is too far from the noise that is analysed for any epsilon at `delta`.
 
-    Returns
-    -------
-    float
-        The epsilon: 0.0 for no events, infinity if any release is exact.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an event is of an unsupported type or `delta` is out of its range.
-    PlanError
-        If the noise that is drawn is too far from the noise that is analysed for any epsilon at `delta`.
-
-    Notes
-    -----
     Sampled releases import ``dp_accounting`` and take some 10 ms for each distinct one (by multiplier and rate);
     mixtures take some milliseconds, Gaussian releases alone less than one. Sampled releases with a delta below 1e-13
     are priced as if everybody were included, since numerical convolutions are not exact enough.
@@ -101,34 +84,10 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
 
 
 def compose_delta(events: Sequence[Event], epsilon: float) -> float:
-    """Return the total delta of `events` at `epsilon`.
+    """Return the total delta of `events` at the total `epsilon`, at least 0; 1.0 if any release is exact.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        The releases, in any order.
-    epsilon : float
-        The total epsilon, at least 0.
-
-    Returns
-    -------
-    float
-        The delta, from 0.0 to 1.0; 1.0 if any release is exact.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an event is of an unsupported type or `epsilon` is out of its range.
-
-    Notes
-    -----
     Laplace releases whose epsilons sum to E above `epsilon` cost at most (exp(E) - exp(epsilon)) / (exp(E) + 1), the
     value for randomized response, which is the worst E-DP mechanism (Kairouz, Oh and Viswanath 2015).
-
-    Examples
-    --------
-    >>> round(compose_delta([GaussianRelease("sums", 10.0)] * 100, 1.0), 12)
-    0.126936737507
     """
     totals = add_up(events)
     epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
@@ -169,31 +128,21 @@ def _analysed_delta(totals: Totals, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a list of events adds up to.
-
-    Parameters
-    ----------
-    mu : float
-        GDP parameter of the Gaussian releases, the sampled ones counted as if everybody were included (an upper
-        bound: the hockey-stick divergence is jointly convex).
-    closeness : Closeness
-        Of all noise that is drawn to the noise that is analysed.
-    pure_epsilons : tuple of float
-        Of the Laplace and the other pure releases, in increasing order.
-    sampled : tuple of SampledGaussianRelease
-        Those with a rate below 1, as it is priced.
-    multipliers : tuple of float
-        Of the Gaussian releases that are not sampled, nor priced as sampled.
-    exact : bool
-        Whether a release had no noise.
-    """
+    """What a list of events adds up to."""
 
     mu: float
+    """GDP parameter of the Gaussian releases, the sampled ones counted as if everybody were included (an upper
+    bound: the hockey-stick divergence is jointly convex)."""
     closeness: Closeness = SAME
+    """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
+    """Of the Laplace and the other pure releases, in increasing order."""
     sampled: tuple[SampledGaussianRelease, ...] = ()
+    """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
+    """Of the Gaussian releases that are not sampled, nor priced as sampled."""
     exact: bool = False
+    """Whether a release had no noise."""
 
     @property
     def pure(self) -> float:

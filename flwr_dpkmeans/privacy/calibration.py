@@ -36,33 +36,13 @@ _MOST_PRICES = 500
 
 
 def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness] | None = None) -> float:
-    """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise is drawn.
+    """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise is drawn, 0 < `delta` < 1.
 
-    Parameters
-    ----------
-    epsilon : float
-        The total epsilon, greater than 0.
-    delta : float
-        The total delta, greater than 0 and less than 1.
-    closeness_at : callable, optional
-        How close the drawn noise of all releases is to what is analysed when the multiplier of their sum is sigma; no
-        part of it may increase with sigma. None means that they are the same.
+    `closeness_at` is how close the drawn noise of all releases is to what is analysed when the multiplier of their sum
+    is sigma; no part of it may increase with sigma, and None means that they are the same. T releases with multipliers
+    ``sigma sqrt(T)``, together as close as ``closeness_at(sigma)``, cost at most `epsilon` at `delta`, as
+    `compose_epsilon` prices them. A `PlanError` is raised if the closeness leaves no room, however large sigma is.
 
-    Returns
-    -------
-    float
-        The multiplier sigma of the whole: T releases with multipliers ``sigma sqrt(T)``, together as close as
-        ``closeness_at(sigma)``, cost at most `epsilon` at `delta`, as `compose_epsilon` prices them.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range.
-    PlanError
-        If the closeness leaves no room within `epsilon` and `delta`, however large sigma is.
-
-    Notes
-    -----
     With log-ratios a and b and additive part tau the condition is ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e))
     tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
     implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
@@ -90,35 +70,13 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
 def calibrate_scale(
     events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, *, start: float = 1.0
 ) -> float:
-    """Return the smallest noise scale at which a list of releases costs at most `epsilon`.
+    """Return the smallest noise scale s > 0 at which a list of releases costs at most `epsilon`.
 
-    Parameters
-    ----------
-    events_at : callable
-        The releases at a noise scale s > 0; their price must not increase with s.
-    epsilon : float
-        The total epsilon, greater than 0.
-    delta : float
-        The total delta, greater than 0 and less than 1.
-    start : float
-        A scale greater than 0 to begin with. It affects the time only.
+    ``compose_epsilon(events_at(s), delta) <= epsilon``, as that function was seen to return; the scale before it,
+    smaller by less than 1e-6 of it, costs more. The price must not increase with s; `start` affects the time only. A
+    `PlanError` is raised if no scale up to 1e100 is private enough (a release without noise, or drawn noise that is too
+    far from the analysed one), or every one down to 1e-100 is.
 
-    Returns
-    -------
-    float
-        A scale s with ``compose_epsilon(events_at(s), delta) <= epsilon``, as that function was seen to return; the
-        scale before it, smaller by less than 1e-6 of it, costs more.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range or an event is of an unsupported type.
-    PlanError
-        If no scale up to 1e100 is private enough (a release without noise, or drawn noise that is too far from the
-        analysed one), or every one down to 1e-100 is.
-
-    Notes
-    -----
     Only scales on a fixed lattice (21 significant bits) are tried. The result is the first private one, whatever the
     start and the path of the search, so that two machines whose last digits of a price differ find the same.
 
@@ -144,34 +102,10 @@ def calibrate_scale(
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up.
+    """Return the smallest noise multiplier sigma whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up.
 
-    Parameters
-    ----------
-    epsilon : float
-        The epsilon, greater than 0.
-    delta : float
-        The delta, greater than 0 and less than 1.
-
-    Returns
-    -------
-    float
-        The standard deviation over the L2 sensitivity. ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds,
-        and sigma is above the smallest such value by about 1e-12 of it.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range.
-
-    References
-    ----------
-    Balle and Wang 2018, Theorem 8 and Algorithm 1.
-
-    Examples
-    --------
-    >>> round(gaussian_noise_multiplier(1.0, 1e-6), 6)
-    4.224679
+    ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds, and sigma is above the smallest such value by about
+    1e-12 of it. Balle and Wang 2018, Theorem 8 and Algorithm 1.
     """
     epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
     tail = math.sqrt(-2.0 * math.log(delta))
@@ -185,15 +119,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
 def smallest_multiplier(private: Callable[[float], bool], start: float) -> float:
     """Return the smallest noise multiplier that is `private`, to 2^-43 of it, from above; quick from a `start` near it.
 
-    Raises
-    ------
-    PlanError
-        If no multiplier up to 1e100 is private, or every one down to 1e-100 is.
-
-    Examples
-    --------
-    >>> round(smallest_multiplier(lambda sigma: sigma >= 3.0, 1.0), 10)
-    3.0
+    A `PlanError` is raised if no multiplier up to 1e100 is private, or every one down to 1e-100 is.
     """
     low = high = start
     step = _RELATIVE_PRECISION
@@ -217,31 +143,12 @@ def smallest_multiplier(private: Callable[[float], bool], start: float) -> float
 def first_private(
     price: Callable[[float], float], epsilon: float, start: float, *, steps: int = _STEPS_PER_OCTAVE
 ) -> float:
-    """Return the first scale of the lattice whose price is at most `epsilon`.
+    """Return the first scale of the lattice whose price is at most `epsilon`; the one before it was seen to cost more.
 
-    The scale before it on the lattice was seen to cost more.
-
-    Parameters
-    ----------
-    price : Callable[[float], float]
-        The epsilon at a noise scale, which must not increase with the scale; may be 0 or infinite.
-    epsilon : float
-        The largest epsilon allowed, greater than 0.
-    start : float
-        A scale greater than 0; the nearer it is to the answer, the quicker the search.
-    steps : int
-        Scales of the lattice between a power of two and the next. As given they are floats with 21 significant bits,
-        0.5e-6 to 1e-6 apart relatively.
-
-    Raises
-    ------
-    PlanError
-        If no scale up to 1e100 is private, every one down to 1e-100 is, or a price is not a number.
-
-    Examples
-    --------
-    >>> round(first_private(lambda scale: 1.0 / scale, 0.3, 1.0), 5)
-    3.33333
+    The price must not increase with the scale, and may be 0 or infinite; the nearer `start` is to the answer, the
+    quicker the search. `steps` are the scales between a power of two and the next: as given they are floats with 21
+    significant bits, 0.5e-6 to 1e-6 apart relatively. A `PlanError` is raised if no scale up to 1e100 is private, every
+    one down to 1e-100 is, or a price is not a number.
     """
     farthest = _LARGEST_OCTAVE * steps
     bracket = _Bracket(steps, low=-farthest - 1, high=farthest + 1)

@@ -24,11 +24,10 @@ probabilities are the same on both sides, is as close as its parts.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real, require_whole
 
 _TAIL = 100.0
 """The additive part of every closeness is exp(-100), 4e-44."""
@@ -36,31 +35,14 @@ _TAIL = 100.0
 
 @dataclass(frozen=True)
 class Closeness:
-    """How close drawn noise is to analysed noise, in the sense of this module.
-
-    Parameters
-    ----------
-    log_ratio_above : float
-        a: the drawn noise's probabilities are at most exp(a) times the analysed noise's; at least 0.
-    log_ratio_below : float
-        b: the analysed noise's probabilities are at most exp(b) times the drawn noise's; at least 0.
-    additive : float
-        tau: up to a probability of tau; from 0 to 1. Alone it is a total-variation distance.
-
-    Raises
-    ------
-    LocalMisuseError
-        If a value is out of its range.
-
-    Examples
-    --------
-    >>> Closeness(0.25, 0.5).log_ratio
-    0.75
-    """
+    """How close drawn noise is to analysed noise, in the sense of this module; a `LocalMisuseError` if out of range."""
 
     log_ratio_above: float = 0.0
+    """a: the drawn noise's probabilities are at most exp(a) times the analysed noise's; at least 0."""
     log_ratio_below: float = 0.0
+    """b: the analysed noise's probabilities are at most exp(b) times the drawn noise's; at least 0."""
     additive: float = 0.0
+    """tau: up to a probability of tau; from 0 to 1. Alone it is a total-variation distance."""
 
     def __post_init__(self) -> None:
         for name in ("log_ratio_above", "log_ratio_below", "additive"):
@@ -92,13 +74,7 @@ SAME = Closeness()
 
 
 def joint_closeness(parts: Iterable[Closeness]) -> Closeness:
-    """Add up the closeness of several, possibly adaptive, releases; none at all are the same.
-
-    Examples
-    --------
-    >>> joint_closeness([Closeness(0.25, 0.5), Closeness(0.25, 0.25)])
-    Closeness(log_ratio_above=0.5, log_ratio_below=0.75, additive=0.0)
-    """
+    """Add up the closeness of several, possibly adaptive, releases; none at all are the same."""
     listed = list(parts)
     return Closeness(
         math.fsum([part.log_ratio_above for part in listed]),
@@ -131,29 +107,13 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     The rounded continuous Gaussian mechanism on an integer-valued query is a post-processing of the continuous one
     (adding an integer and rounding to the nearest integer commute), so it is exactly mu-GDP.
 
-    Parameters
-    ----------
-    std : float
-        The parameter sigma of the discrete Gaussian, in grid units, at least 1.
-    n_entries : int
-        Number of independent entries of the release, at least 0.
+    The discrete Gaussian has the parameter sigma = `std` >= 1, in grid units, and the release n = `n_entries` >= 0
+    independent entries. With s = `std`, x = 100, h = 2.1 exp(-2 pi^2 s^2), y = x + n (1/(290 s^4) + h) the additive
+    part is exp(-x), and the log-ratios are ::
 
-    Returns
-    -------
-    Closeness
-        With n entries, s = `std`, x = 100, h = 2.1 exp(-2 pi^2 s^2), y = x + n (1/(290 s^4) + h): an additive part of
-        exp(-x), and the log-ratios ::
+        above = min(n / (24 s^2), sqrt(6.00002 n x) / (24 s^2) + n / (319 s^4)),
+        below = (sqrt(n y) + y) / (12 s^2 - 1) + n (1/(186 s^4) + h).
 
-            above = min(n / (24 s^2), sqrt(6.00002 n x) / (24 s^2) + n / (319 s^4)),
-            below = (sqrt(n y) + y) / (12 s^2 - 1) + n (1/(186 s^4) + h).
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range.
-
-    Notes
-    -----
     Proof. Let phi be the density of N(0, s^2), p(k) the probability that the rounded Gaussian is k and q(k) = phi(k)/Z
     that of the discrete Gaussian. With U uniform on [-1/2, 1/2],
 
@@ -185,8 +145,6 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     the sum of the log-ratios is at most n h + n/(640 s^4) + (n (r^2 - s^2) + 2 r^2 (sqrt(n y) + y))/(24 s^4), where
     r^2 - s^2 <= 1/11 and r^2/s^4 = 1/(s^2 - 1/12). QED.
 
-    References
-    ----------
     Laurent and Massart 2000, "Adaptive estimation of a quadratic functional by model selection".
 
     Examples
@@ -196,7 +154,7 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     (2.4e-05, 2.83e-05, True)
     """
     std = _require_at_least("std", std, 1.0, "grid steps: use a finer grid")
-    n = _require_count("n_entries", n_entries, 0)
+    n = require_whole("n_entries", n_entries, 0, "give one such as 1")
     if n == 0:
         return SAME
     precision = 1.0 / (std * std)
@@ -212,27 +170,10 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
 def discrete_gaussian_sum_log_ratio(std_share: float, n_shares: int, n_entries: int) -> float:
     """Bound the log-ratio of a sum of discrete Gaussians to the one discrete Gaussian of the same variance.
 
-    Parameters
-    ----------
-    std_share : float
-        The parameter sigma of each share's discrete Gaussian, in grid units, at least 0.5.
-    n_shares : int
-        Number of independent shares that are added up, at least 1; the one has parameter ``sqrt(n_shares) std_share``.
-    n_entries : int
-        Number of independent entries of the release, at least 0.
+    ``5 n_entries sum_{k=1}^{n_shares-1} exp(-2 pi^2 std_share^2 k / (k+1))`` bounds it in both directions. Each of the
+    `n_shares` >= 1 independent shares has the parameter sigma = `std_share` >= 0.5, in grid units, and the one has
+    ``sqrt(n_shares) std_share``.
 
-    Returns
-    -------
-    float
-        ``5 n_entries sum_{k=1}^{n_shares-1} exp(-2 pi^2 std_share^2 k / (k+1))``, a bound in both directions.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range.
-
-    Notes
-    -----
     Proof. Add a discrete Gaussian of variance parameter s^2 to one of k s^2. Completing the square, the probability of
     z is that of the single discrete Gaussian times w(z), proportional to sum_x exp(-(x - cz)^2 / (2 r^2)) with
     r^2 = s^2 k/(k+1) and some c. By Poisson summation that sum is, up to a constant, within 1 +- 2 theta,
@@ -241,21 +182,13 @@ def discrete_gaussian_sum_log_ratio(std_share: float, n_shares: int, n_entries: 
     (s = 1/2, k = 1). Adding the shares one at a time, log-ratios add up, since adding an independent share to both of
     two variables does not increase the largest log-ratio between them; so do those of independent entries. QED.
 
-    References
-    ----------
     Kairouz, Liu and Steinke 2021, "The distributed discrete Gaussian mechanism for federated learning with secure
     aggregation", whose privacy theorem pays 10 times the sum.
 
-    Examples
-    --------
-    >>> discrete_gaussian_sum_log_ratio(4.0, 10, 1000) < 1e-60
-    True
-    >>> discrete_gaussian_sum_log_ratio(0.5, 1, 1000)
-    0.0
     """
     std_share = _require_at_least("std_share", std_share, 0.5, "grid steps: use a finer grid")
-    n_shares = _require_count("n_shares", n_shares, 1)
-    n_entries = _require_count("n_entries", n_entries, 0)
+    n_shares = require_whole("n_shares", n_shares, 1, "give one such as 2")
+    n_entries = require_whole("n_entries", n_entries, 0, "give one such as 1")
     rate = 2.0 * math.pi**2 * std_share * std_share
     return 5.0 * n_entries * math.fsum(math.exp(-rate * k / (k + 1)) for k in range(1, n_shares))
 
@@ -266,12 +199,3 @@ def _require_at_least(name: str, value: float, bound: float, mend: str) -> float
     if number < bound:
         raise LocalMisuseError(f"{name} is {number}, but it must be at least {bound} {mend}.")
     return number
-
-
-def _require_count(name: str, value: int, bound: int) -> int:
-    """Return `value` as an int, or raise if it is not a whole number of at least `bound`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < bound:
-        raise LocalMisuseError(
-            f"{name} is {value!r}, but it must be a whole number of at least {bound}: give one such as {bound + 1}."
-        )
-    return int(value)

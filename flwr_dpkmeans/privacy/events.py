@@ -13,26 +13,13 @@ from flwr_dpkmeans.privacy.discreteness import SAME, Closeness, joint_closeness,
 
 @dataclass(frozen=True)
 class GaussianRelease:
-    """A release with Gaussian noise.
-
-    Parameters
-    ----------
-    name : str
-        What was released.
-    noise_multiplier : float
-        Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`.
-    closeness : Closeness
-        Of the noise that is drawn to the continuous Gaussian that is analysed.
-
-    Examples
-    --------
-    >>> GaussianRelease("round 1", 4.0).closeness == SAME
-    True
-    """
+    """A release with Gaussian noise."""
 
     name: str
     noise_multiplier: float
+    """Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
     closeness: Closeness = SAME
+    """Of the noise that is drawn to the continuous Gaussian that is analysed."""
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
@@ -46,29 +33,14 @@ class SampledGaussianRelease:
     Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
     is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
     same draw are one release: priced one by one they would count as independent draws, which is another mechanism;
-    see `joint_sampled_release`.
-
-    Parameters
-    ----------
-    name, noise_multiplier, closeness
-        As of a `GaussianRelease`; sampling does not change the closeness.
-    sampling_rate : float
-        Probability of inclusion, greater than 0 and at most 1, else `LocalMisuseError`. At 1 this is a
-        `GaussianRelease`.
-
-    References
-    ----------
-    Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic function", Theorem 11.
-
-    Examples
-    --------
-    >>> SampledGaussianRelease("round 1", 4.0, 0.1).sampling_rate
-    0.1
+    see `joint_sampled_release`. Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of
+    differential privacy via characteristic function", Theorem 11.
     """
 
     name: str
     noise_multiplier: float
     sampling_rate: float
+    """Probability of inclusion, greater than 0 and at most 1; at 1 this is a `GaussianRelease`."""
     closeness: Closeness = SAME
 
     def __post_init__(self) -> None:
@@ -83,23 +55,11 @@ class SampledGaussianRelease:
 
 @dataclass(frozen=True)
 class LaplaceRelease:
-    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``.
-
-    Parameters
-    ----------
-    name : str
-        What was released.
-    noise_multiplier : float
-        Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`.
-
-    Examples
-    --------
-    >>> LaplaceRelease("count", 2.0).epsilon
-    0.5
-    """
+    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``."""
 
     name: str
     noise_multiplier: float
+    """Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
@@ -115,18 +75,6 @@ class PureRelease:
     """A release that is pure epsilon-DP, such as the outcome of an exponential mechanism.
 
     It is priced like a Laplace release of the same epsilon: as the worst mechanism of its pure epsilon.
-
-    Parameters
-    ----------
-    name : str
-        What was released.
-    epsilon : float
-        Its pure epsilon; finite and greater than 0, else `LocalMisuseError`.
-
-    Examples
-    --------
-    >>> PureRelease("choice", 0.5).epsilon
-    0.5
     """
 
     name: str
@@ -150,30 +98,8 @@ Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease 
 def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: float) -> SampledGaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release that they are.
 
-    Parameters
-    ----------
-    name : str
-        What was released.
-    parts : sequence of GaussianRelease
-        The arrays, as they would be priced without sampling; at least one.
-    sampling_rate : float
-        Probability that a unit is included in all of them rather than in none.
-
-    Returns
-    -------
-    SampledGaussianRelease
-        Scaled to unit noise the arrays are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
-
-    Raises
-    ------
-    LocalMisuseError
-        If there is no part, a part is not a `GaussianRelease`, or the rate is out of its range.
-
-    Examples
-    --------
-    >>> parts = [GaussianRelease("sums", 5.0), GaussianRelease("counts", 3.75)]
-    >>> round(joint_sampled_release("round 1", parts, 0.1).noise_multiplier, 12)
-    3.0
+    A unit is included in all of them rather than in none. Scaled to unit noise the arrays, at least one, each a
+    `GaussianRelease` as without sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
     gaussians = [part for part in parts if isinstance(part, GaussianRelease)]
     if len(gaussians) < len(parts):
@@ -218,28 +144,8 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | S
     The strongest round need not be the costliest: one of weaker signals, whose noise is coarser, may pay more for being
     discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
 
-    Parameters
-    ----------
-    rounds : sequence of sequences of GaussianRelease, or of SampledGaussianRelease of one rate
-        At least one, none of them empty.
-
-    Returns
-    -------
-    GaussianRelease or SampledGaussianRelease
-        With the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it
-        is in any round.
-
-    Raises
-    ------
-    LocalMisuseError
-        If a release is of another type, or the rates differ.
-
-    Examples
-    --------
-    >>> rounds = [[GaussianRelease("a", 2.0, Closeness(0.1))], [GaussianRelease("b", 4.0, Closeness(0.0, 0.3))]]
-    >>> found = dominating_release(rounds)
-    >>> round(found.noise_multiplier, 9), found.closeness.log_ratio
-    (2.0, 0.4)
+    It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it is
+    in any round. Rounds, none of them empty, are of `GaussianRelease`, or `SampledGaussianRelease` of one rate.
     """
     mu, rates, closeness = 0.0, set(), []
     for events in rounds:

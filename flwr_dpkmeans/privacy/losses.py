@@ -68,30 +68,10 @@ Array = NDArray[np.float64]
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the smallest delta at which `mu`-GDP implies (`epsilon`, delta)-DP.
+    """Return the smallest delta at which `mu`-GDP, mu > 0, implies (`epsilon`, delta)-DP, epsilon >= 0.
 
-    Parameters
-    ----------
-    epsilon : float
-        The epsilon, at least 0.
-    mu : float
-        The parameter of Gaussian differential privacy, L2 sensitivity over standard deviation; greater than 0.
-
-    Returns
-    -------
-    float
-        The delta, with a relative error below 1e-12 wherever epsilon and mu are below 1000 and delta above 1e-300;
-        a delta too small for a float is 0.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range or ``epsilon / mu`` overflows.
-
-    Examples
-    --------
-    >>> round(gaussian_delta(1.0, 1.0), 12)
-    0.126936737507
+    The relative error is below 1e-12 wherever epsilon and mu are below 1000 and delta above 1e-300; a delta too small
+    for a float is 0. Where ``epsilon / mu`` overflows, or an argument is out of range, a `LocalMisuseError` is raised.
     """
     epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
     mu = require_positive("mu", mu)
@@ -106,11 +86,6 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
     It is the computed delta times one plus an allowance for rounding (about 1e-12). Rounding moves x by up to a few
     units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in x (up to a factor near 1). Searches ask for
     it again and again, so `epsilon` of at least 0 and `mu` above 0 are taken as checked.
-
-    Examples
-    --------
-    >>> 0.0 < gaussian_delta_bound(1.0, 1.0) - gaussian_delta(1.0, 1.0) < 1e-12
-    True
     """
     x, y = _arguments(epsilon, mu)
     allowance = 2e-13 + 8.0 * _UNIT_ROUNDOFF * y * (max(x, 0.0) + 2.0)
@@ -120,28 +95,8 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon at which `mu`-GDP implies (epsilon, `delta`)-DP, rounded up.
 
-    Parameters
-    ----------
-    mu : float
-        The parameter of Gaussian differential privacy, greater than 0.
-    delta : float
-        The delta, greater than 0 and less than 1.
-
-    Returns
-    -------
-    float
-        The epsilon, never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if the total-variation
-        distance at `mu` is at most `delta`.
-
-    Raises
-    ------
-    LocalMisuseError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> round(gaussian_epsilon(1.0, 1e-6), 6)
-    4.886554
+    It is never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if the total-variation distance at
+    `mu` is at most `delta`.
     """
     mu, delta = require_positive("mu", mu), require_delta(delta)
     # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon = mu x + mu^2 / 2 there.
@@ -152,27 +107,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Return, by bisection, the smallest value from which on `holds` is true, landing on the true side.
 
-    Parameters
-    ----------
-    holds : Callable[[float], bool]
-        A condition that is false below some value and true from there on.
-    low, high : float
-        The range of the search, at least 0; `holds(high)` must be true, and need not be false at `low`.
-
-    Returns
-    -------
-    float
-        A value at which `holds` was seen to be true, within 2^-43 of the smallest one, relatively.
-
-    Raises
-    ------
-    PlanError
-        If `holds(high)` is false, or a value is not finite.
-
-    Examples
-    --------
-    >>> round(smallest_true(lambda value: value * value >= 2.0, 0.0, 2.0), 10)
-    1.4142135624
+    `holds` was seen to be true there, within 2^-43 of the smallest such value, relatively. The range of the search is
+    at least 0; `holds(high)` must be true (else `PlanError`), and need not be false at `low`.
     """
     if holds(low):
         return low
@@ -237,21 +173,14 @@ def _fraction_tail(t: float) -> float:
 
 @dataclass(frozen=True)
 class Mixture:
-    """One Gaussian release and the sum of the losses of randomized responses.
-
-    Parameters
-    ----------
-    mu : float
-        GDP parameter of the Gaussian part, greater than 0.
-    losses : ndarray, (n,)
-        The values of the sum in increasing order, symmetric about 0.
-    probabilities : ndarray, (n,)
-        Theirs, where the unit is present; in reverse order those where it is absent.
-    """
+    """One Gaussian release and the sum of the losses of randomized responses."""
 
     mu: float
+    """GDP parameter of the Gaussian part, greater than 0."""
     losses: Array
+    """The values of the sum in increasing order, symmetric about 0."""
     probabilities: Array
+    """Theirs, where the unit is present; in reverse order those where it is absent."""
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound of delta at `epsilon`, above it by rounding errors only (about 1e-11 of it)."""
@@ -340,10 +269,7 @@ def _gaussian_deltas(epsilons: Array, mu: float) -> Array:
 class NumericalLosses:
     """The privacy-loss distribution of all releases by ``dp_accounting``, pessimistic, for add-or-remove.
 
-    Parameters
-    ----------
-    distribution : dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
-        As composed; what its transforms round off is added to each delta here.
+    `distribution` is as composed; what its transforms round off is added to each delta here.
     """
 
     distribution: Any
@@ -360,24 +286,13 @@ class NumericalLosses:
 def numerical_losses(
     gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float], coarseness: float = 1.0
 ) -> NumericalLosses:
-    """Return the privacy losses of some releases together.
+    """Return the privacy losses of Gaussian releases, counted by multiplier and sampling rate, and pure ones together.
 
     A pure release stands for the worst mechanism of its epsilon, not for continuous Laplace noise: discrete Laplace
     noise whose scale is a few grid steps leaks more than continuous noise of the same epsilon.
 
-    Parameters
-    ----------
-    gaussians : mapping of (float, float) to int
-        How often each pair of noise multiplier and sampling rate occurs.
-    pure_epsilons : sequence of float
-        Of the pure releases.
-    coarseness : float
-        Above 1 it widens the grid by that factor: quicker, and never below the truth either.
-
-    Raises
-    ------
-    PlanError
-        If the privacy loss cannot be computed in floating point.
+    A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth either. A `PlanError` is
+    raised if the privacy loss cannot be computed in floating point.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 

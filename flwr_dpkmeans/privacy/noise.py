@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import numbers
 import os
 import re
 from collections.abc import Callable
@@ -14,20 +13,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError, require_positive
+from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_whole
 
 
 class ForkWatch:
-    """Remembers the numbers of the processes that this one was forked from.
-
-    Attributes
-    ----------
-    repeats : bool
-        Whether this process, or one that it was forked from, has the number of one before it.
-    """
+    """Remembers the numbers of the processes that this one was forked from."""
 
     def __init__(self) -> None:
         self.repeats = False
+        """Whether this process, or one that it was forked from, has the number of one before it."""
         self._numbers: frozenset[int] = frozenset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -50,6 +44,7 @@ _LARGEST_LAPLACE_SCALE = 2.0**63 / 128.0
 # Before, a division in its arithmetic was wrong and Bernoulli(exp(-x)) with it: https://github.com/opendp/opendp/issues/2638
 _OLDEST_OPENDP = (0, 14, 2)
 _MEASUREMENTS_KEPT = 64
+_SIZE = "give a size such as 45"
 
 
 class NoiseKind(enum.Enum):
@@ -89,8 +84,6 @@ class SecureNoise:
     noise. There is no seed, and no way to give one. A first draw imports OpenDP; later draws take about 10 to 20
     microseconds per value. Instances may be shared between threads.
 
-    Notes
-    -----
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
     the number of a process before it (in a PID namespace of its own) is refused. A copy of a running process or machine
@@ -98,12 +91,6 @@ class SecureNoise:
 
     Constant time is not claimed: rejection takes longer for some values than for others, and how long a draw took
     tells something of the noise to whoever can measure it.
-
-    Examples
-    --------
-    >>> noise = SecureNoise()
-    >>> noise.discrete_gaussian(4.0, 3).dtype, noise.is_private
-    (dtype('int64'), True)
     """
 
     @property
@@ -113,11 +100,13 @@ class SecureNoise:
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
         """Return exact discrete Gaussians; see `NoiseSource`."""
-        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), _require_size(size))
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return exact discrete Laplace variables; see `NoiseSource`."""
-        return self._draw("laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size))
+        return self._draw(
+            "laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
+        )
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
         """Return `size` values of `family`."""
@@ -135,17 +124,6 @@ class SeededNoise:
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
     The Gaussians are close to discrete Gaussians in distribution but not exact.
-
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the randomness comes from; anything else is a `LocalMisuseError`.
-
-    Examples
-    --------
-    >>> noise = SeededNoise(np.random.default_rng(0))
-    >>> noise.is_private
-    False
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -162,19 +140,13 @@ class SeededNoise:
         return False
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`.
-
-        Examples
-        --------
-        >>> SeededNoise(np.random.default_rng(0)).discrete_gaussian(100.0, 3)
-        array([ 13, -13,  64])
-        """
-        std, size = _require_scale("std", std, _LARGEST_STD), _require_size(size)
+        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`."""
+        std, size = _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE)
         return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return differences of two geometric variables; see `NoiseSource`."""
-        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), _require_size(size)
+        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 
@@ -182,17 +154,7 @@ class SeededNoise:
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     """Return a source of noise: ``SECURE`` for privacy, ``SEEDED`` for experiments, with a `seed` of at least 0.
 
-    Raises
-    ------
-    LocalMisuseError
-        If `kind` is not a NoiseKind, or the seed does not fit it.
-
-    Examples
-    --------
-    >>> noise_source(NoiseKind.SECURE).is_private
-    True
-    >>> noise_source(NoiseKind.SEEDED, seed=7).is_private
-    False
+    A `LocalMisuseError` is raised if `kind` is not a NoiseKind, or the seed does not fit it.
     """
     if kind is NoiseKind.SECURE:
         if seed is not None:
@@ -204,9 +166,7 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
         raise LocalMisuseError(
             f"kind is {kind!r}, but it must be a NoiseKind: give NoiseKind.SECURE or NoiseKind.SEEDED."
         )
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise LocalMisuseError(f"seed is {seed!r}, but it must be a whole number of at least 0: give a seed such as 0.")
-    return SeededNoise(np.random.default_rng(int(seed)))
+    return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
 
 
 @lru_cache(maxsize=_MEASUREMENTS_KEPT)
@@ -246,12 +206,3 @@ def _require_scale(name: str, value: float, largest: float) -> float:
             "use a coarser grid."
         )
     return scale
-
-
-def _require_size(size: int) -> int:
-    """Return a size as an int, or raise if it is not a whole number of at least 0."""
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 0:
-        raise LocalMisuseError(
-            f"size is {size!r}, but it must be a whole number of at least 0: give a size such as 45."
-        )
-    return int(size)

@@ -21,43 +21,30 @@ _LIBRARIES = ("flwr", "numpy", "scipy", "scikit-learn", "opendp", "dp-accounting
 class Provenance:
     """Which run made a result, on whose machine, by which plan, with which code, and among whom.
 
-    Parameters
-    ----------
-    run_id, party : str
-        Flower's run id, as in ledger and log, and who wrote this: ``server`` or ``client <node id>``.
-    plan_digest : str
-        SHA-256 of the plan that was agreed on, as in the ledger.
-    columns_digest : str
-        Of the agreed column names; empty where tables have none.
-    data_id : str
-        Name of the data set in the writer's ledger; empty on the server.
-    started, finished : str
-        UTC by the writer's clock, ISO 8601.
-    app_hash : str
-        SHA-256 of the FAB, which Flower tells the server only; else empty.
-    sources_hash : str
-        SHA-256 of this package's own sources, the same on every party that ran the same code.
-    versions : tuple of str
-        This package, Python, and the libraries that results depend on.
-    cohort : tuple of str
-        Node ids of the first roster, each with the first digits of its identity or else of its key in this run.
-
-    Notes
-    -----
     Nothing here depends on a row, a sum or a released value.
     """
 
     run_id: str
+    """Flower's, as in ledger and log."""
     party: str
+    """Who wrote this: ``server`` or ``client <node id>``."""
     plan_digest: str
+    """SHA-256 of the plan that was agreed on, as in the ledger."""
     columns_digest: str = ""
+    """Of the agreed column names; empty where tables have none."""
     data_id: str = ""
+    """Name of the data set in the writer's ledger; empty on the server."""
     started: str = ""
+    """UTC by the writer's clock, ISO 8601, as `finished`."""
     finished: str = ""
     app_hash: str = ""
+    """SHA-256 of the FAB, which Flower tells the server only; else empty."""
     sources_hash: str = ""
+    """SHA-256 of this package's own sources, the same on every party that ran the same code."""
     versions: tuple[str, ...] = ()
+    """This package, Python, and the libraries that results depend on."""
     cohort: tuple[str, ...] = ()
+    """Node ids of the first roster, each with the first digits of its identity or else of its key in this run."""
 
     @classmethod
     def of(cls, run_id: int, party: str, plan_digest: bytes, **known: Any) -> Provenance:

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
@@ -46,26 +45,9 @@ class Norm(enum.Enum):
 class Sensitivity:
     """The largest change of a query when one unit is added or removed, and why it is no larger.
 
-    One function makes both, bound and reason, so that no bound travels with another one's proof.
-
-    Parameters
-    ----------
-    norm : Norm
-        The norm of the change.
-    bound : float
-        The largest norm of the change, in the units of the query; finite and greater than 0.
-    unit : PrivacyUnit
-        What is added or removed.
-    because : str
-        Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
-        is one: "S2: one row lies in at most one cluster". No plan is drafted without it.
-    nonnegative : bool
-        Whether the query is a sum of numbers of at least 0.
-
-    Raises
-    ------
-    LocalMisuseError
-        If `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no string.
+    One function makes both, bound and reason, so that no bound travels with another one's proof. A `LocalMisuseError`
+    is raised if `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no
+    string.
 
     Examples
     --------
@@ -75,10 +57,16 @@ class Sensitivity:
     """
 
     norm: Norm
+    """The norm of the change."""
     bound: float
+    """The largest norm of the change, in the units of the query."""
     unit: PrivacyUnit
+    """What is added or removed."""
     because: str = ""
+    """Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
+    is one. No plan is drafted without it."""
     nonnegative: bool = False
+    """Whether the query is a sum of numbers of at least 0."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
@@ -108,7 +96,7 @@ class Sensitivity:
             )
 
 
-class NoiseShape(Enum):
+class NoiseShape(enum.Enum):
     """Distribution of the noise on one released array."""
 
     GAUSSIAN = "gaussian"
@@ -120,33 +108,20 @@ class NoiseShape(Enum):
 class Block:
     """One array of a private sum: what is released, how far one unit can move it, and which noise hides that.
 
-    Parameters
-    ----------
-    name : str
-        Name of the array, for reports.
-    shape : tuple of int
-        Its shape.
-    sensitivity : Sensitivity
-        Norm, bound and unit; the statistic enforces the bound by clipping.
-    noise : NoiseShape
-        Gaussian goes with L2, Laplace with L1.
-    noise_multiplier : float
-        Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise.
-    entry_bound : float
-        Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap.
-
-    Raises
-    ------
-    PlanError
-        If norm and noise do not fit together or the multiplier is not positive.
+    A `PlanError` is raised if norm and noise do not fit together or the multiplier is not positive.
     """
 
     name: str
+    """Name of the array, for reports."""
     shape: tuple[int, ...]
     sensitivity: Sensitivity
+    """Norm, bound and unit; the statistic enforces the bound by clipping."""
     noise: NoiseShape
+    """Gaussian goes with L2, Laplace with L1."""
     noise_multiplier: float
+    """Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise."""
     entry_bound: float
+    """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap."""
 
     def __post_init__(self) -> None:
         fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(self.noise)
@@ -198,12 +173,7 @@ def round_events(
     """Describe one aggregation's releases for the accountant; see `Block.event`.
 
     Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
-    they are described as one Gaussian release of the joint multiplier.
-
-    Raises
-    ------
-    PlanError
-        If blocks of a sampled round have noise other than Gaussian.
+    they are described as one Gaussian release of the joint multiplier; other noise is a `PlanError` there.
     """
     if sampling_rate >= 1.0:
         return tuple([block.event(fraction_bits, n_shares) for block in blocks])
@@ -225,31 +195,15 @@ def vector_length(blocks: Sequence[Block]) -> int:
 def draw_noise(
     blocks: Sequence[Block], source: NoiseSource, fraction_bits: int, *, share: float = 1.0
 ) -> NDArray[np.uint64]:
-    """Draw fresh noise for one release, as ring elements.
+    """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Laid end to end in the vector.
-    source : NoiseSource
-        Exact sampler or seeded generator.
-    fraction_bits : int
-        Grid of the ring.
-    share : float
-        Factor on the standard deviation when several clients each add a share (Gaussian only).
-
-    Returns
-    -------
-    ndarray of uint64, (vector_length(blocks),)
-
-    Raises
-    ------
-    PlanError
-        If Laplace noise is asked for in shares.
+    `share` is a factor on the standard deviation when several clients each add a share; of Laplace noise, which cannot
+    be split, it is a `PlanError`.
     """
     parts = []
     for block in blocks:
-        scale = _drawn_scale(block, fraction_bits, share)
+        # Not below the exact product, in grid steps: that much noise is priced.
+        scale = product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
         elif block.noise is NoiseShape.GAUSSIAN:
@@ -262,11 +216,6 @@ def draw_noise(
                 "model 'oblivious'."
             )
     return np.concatenate(parts).view(np.uint64)
-
-
-def _drawn_scale(block: Block, fraction_bits: int, share: float) -> float:
-    """Smallest float that is not below multiplier times bound times share in grid steps: priced is that much noise."""
-    return product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
 
 
 def product_at_least(*factors: float) -> float:
@@ -316,10 +265,7 @@ class ReleasedSum:
 def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
     """Cut a noised vector into the arrays of the plan's `blocks` of that round, in data units.
 
-    Raises
-    ------
-    PlanError
-        If the vector's length is not the plan's.
+    A `PlanError` is raised if the vector's length is not the plan's.
     """
     if vector.values.shape != (vector_length(blocks),):
         raise PlanError(f"a release has {vector.values.size} entries, but the plan has {vector_length(blocks)}.")
@@ -350,13 +296,6 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
 
     `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
-
-    Examples
-    --------
-    >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S16: one row changes the number of rows by one")
-    >>> block = Block("count", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
-    >>> theorem(block)[:41], theorem(block, shared_noise=True)[-18:]
-    ('one row changes the number of rows by one', '[S16, M1, M3, M4].')
     """
     if block.noise is NoiseShape.NONE:
         return "no noise: the exact sum is released, and nothing is proved [M7]."

@@ -31,25 +31,7 @@ SIMULATED = "All parties are simulated in one place: there are no identities to 
 
 @dataclass(frozen=True)
 class ReleaseLine:
-    """One release as the report lists it.
-
-    Parameters
-    ----------
-    round_index, attempt, round_name, array : int, int, str, str
-        Which aggregation, and what was released.
-    norm, sensitivity : str, float
-        How far one unit can move the exact sum (scaled units).
-    trust : str
-        Trust model of this release.
-    noise, noise_scale, noise_multiplier : str, float, float
-        Distribution, standard deviation or scale (scaled units), and its ratio to the sensitivity.
-    theorem : str
-        Why the sensitivity bound holds and what prices the noise.
-    epsilon_so_far : float
-        Cost of the run up to and including this aggregation.
-    radius : float or None
-        Radius in force, in scaled units.
-    """
+    """One release as the report lists it; sensitivity, scale and radius are in scaled units."""
 
     round_index: int
     attempt: int
@@ -57,13 +39,18 @@ class ReleaseLine:
     array: str
     norm: str
     sensitivity: float
+    """How far one unit can move the exact sum."""
     trust: str
     noise: str
     noise_scale: float
+    """Standard deviation or Laplace scale; the multiplier is its ratio to the sensitivity."""
     noise_multiplier: float
     theorem: str
+    """Why the sensitivity bound holds and what prices the noise."""
     epsilon_so_far: float
+    """Cost of the run up to and including this aggregation."""
     radius: float | None
+    """Radius in force."""
 
 
 @dataclass(frozen=True)

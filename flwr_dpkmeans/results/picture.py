@@ -143,15 +143,8 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
     colours = np.where(faint, _GREY, _BLUE)
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, (x, y) in enumerate(shown):
-        label = _count_label(j, result.counts[j], result.report)
-        axis.annotate(
-            label,
-            (x, y),
-            xytext=(0, 4.0 + math.sqrt(area[j]) / 2.0),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+        label, above = _count_label(j, result.counts[j], result.report), (0, 4.0 + math.sqrt(area[j]) / 2.0)
+        axis.annotate(label, (x, y), xytext=above, textcoords="offset points", ha="center", fontsize=8)
     axis.set_xlabel(labels[0])
     axis.set_ylabel(labels[1])
     axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)

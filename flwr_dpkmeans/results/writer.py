@@ -30,38 +30,41 @@ PICTURE_FILE = "summary.png"
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run's result where it may be known.
-
-    Parameters
-    ----------
-    centroids : ndarray, (n_clusters, n_features)
-        In the caller's units.
-    counts : ndarray, (n_clusters,)
-        Noisy counts of the last release.
-    movements : tuple of float
-        Largest step of a centroid in each iteration, in scaled units.
-    report : PrivacyReport
-    image_shape : tuple of int, optional
-        Draw centroids as images of this shape.
-    feature_names : tuple of str
-        For the picture.
-    scaled : ndarray, (n_clusters, n_features), optional
-        Centroids in the box [-1, 1]^d, where rows belong to the nearest one and no feature outweighs the others by its
-        unit.
-    bounds : pair of tuples of float, optional
-        The box that was scaled to [-1, 1]^d.
-    evaluation : EvaluationResult, optional
-    """
+    """A run's result where it may be known."""
 
     centroids: NDArray[np.float64] = field(repr=False)
+    """(n_clusters, n_features), in the caller's units."""
     counts: NDArray[np.float64] = field(repr=False)
+    """(n_clusters,): noisy counts of the last release."""
     movements: tuple[float, ...] = field(repr=False)
+    """Largest step of a centroid in each iteration, in scaled units."""
     report: PrivacyReport
     image_shape: tuple[int, ...] | None = None
+    """Draw centroids as images of this shape."""
     feature_names: tuple[str, ...] = ()
     scaled: NDArray[np.float64] | None = field(default=None, repr=False)
+    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
     evaluation: EvaluationResult | None = None
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """The box that was scaled to [-1, 1]^d."""
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """The number of clusters that a run chose: the elbow of a private cost curve, which costs nothing more."""
+
+    n_clusters: int
+    costs: NDArray[np.float64]
+    """k-means cost per unit of weight of the weighted server points for k = 1, 2, ..., in the projected space; squared
+    units of the caller where all features have bounds of one width, else squared scaled units."""
+    privacy: PrivacyReport
+    """What the two releases behind the curve cost."""
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the curve with its elbow as a PNG, whole or not at all; returns its absolute path."""
+        from flwr_dpkmeans.results.picture import draw_cost_curve
+
+        return write_whole(Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy))
 
 
 def result_files(result: RunResult) -> dict[str, bytes]:
@@ -82,11 +85,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         **arrays,
     )
     metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
-    return {
-        CENTROIDS_FILE: archive.getvalue(),
-        **report_files(report, metrics),
-        PICTURE_FILE: draw_summary(result),
-    }
+    return {CENTROIDS_FILE: archive.getvalue(), **report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
 
 
 def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
@@ -112,15 +111,8 @@ def metrics_of(
     plain = report.to_dict()
     rounds: dict[int, dict[str, Any]] = {}
     for line in plain["releases"]:
-        entry = rounds.setdefault(
-            line["round_index"],
-            {
-                "round": line["round_index"],
-                "name": line["round_name"],
-                "epsilon": line["epsilon_so_far"],
-                "radius": line["radius"],
-            },
-        )
+        first = {"round": line["round_index"], "name": line["round_name"], "epsilon": 0.0, "radius": line["radius"]}
+        entry = rounds.setdefault(line["round_index"], first)
         entry["epsilon"] = line["epsilon_so_far"]
         entry[f"noise_{line['array']}"] = line["noise_scale"]
     listed = [rounds[index] for index in sorted(rounds)]
@@ -151,12 +143,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write a folder that appears with all of its files or not at all, and never replaces another result.
 
     If something is at its place already, the same name with ``-2``, ``-3``, ... is taken. Returns the absolute paths of
-    the files, in their order.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the folder cannot be written.
+    the files, in their order; a folder that cannot be written is a LocalMisuseError.
     """
     folder = folder.absolute()
     temporary = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.sums.columns import agreed_names, columns_digest
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Evaluation
 
 
 def require_width(plan: Plan, n_features: int) -> None:
@@ -28,10 +27,10 @@ def require_width(plan: Plan, n_features: int) -> None:
 
 def require_labels(plan: Plan, *, has_labels: bool) -> None:
     """Refuse a plan that evaluates against labels where this client has none; what they are decides nothing."""
-    config = plan.config
-    if config.evaluation is not Evaluation.NONE and config.n_classes > 0 and not has_labels:
+    n_classes = plan.task.n_classes(plan.settings)
+    if n_classes > 0 and not has_labels:
         raise RefusalError(
-            f"the plan evaluates against labels of {config.n_classes} classes, but this client has no labels: name "
+            f"the plan evaluates against labels of {n_classes} classes, but this client has no labels: name "
             "them on every client (a deployed node's own label-column), or leave n_classes out."
         )
 

@@ -121,7 +121,7 @@ class Server:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), len(self._waiting))
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
-        counts = self._clusters.counts if ended and self._clusters is not None else None
+        counts = self._clusters.arrays.get("counts") if ended and self._clusters is not None else None
         told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -93,12 +93,8 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
 
 def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
     """Declare an option that is a member of an enumeration; optional if its default is None."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, kind):
-            raise ConfigurationError(f"{name} is {value!r}, but it must be a {kind.__name__}: use parse_config.")
-
-    return _declared(default, lambda name, value: member(name, value, kind), check, about)
+    names = ", ".join(str(one.value) for one in kind)
+    return _declared(default, lambda name, value: member(name, value, kind), lambda *_: None, f"{about} ({names})")
 
 
 def flag(default: bool, about: str) -> Any:
@@ -125,33 +121,42 @@ def _declared(default: Any, read: Callable[[str, Any], Any], check: Callable[[st
 
 @dataclass(frozen=True)
 class Options:
-    """Options that belong together: frozen, each checked by its own field's rule."""
+    """Options that belong together: frozen, each read and checked by its own field's rule.
+
+    Plain values will do: strings for choices, whole floats for integers, any real for a float.
+    """
 
     # A plan with options that its task does not have is malformed: a client would ignore what others may not.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            rule, value = rule_of(one), getattr(self, one.name)
-            if rule is not None and not (value is None and rule.optional):
-                rule.check(one.name, value)
-
-    @classmethod
-    def parse(cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
-        """Build from plain values: strings for choices, whole floats for integers, any real for a float."""
-        rules = {one.name: rule_of(one) for one in fields(cls)}
-        read = {
-            name: value
-            if (rule := rules[name]) is None or (value is None and rule.optional)
-            else rule.read(name, value)
-            for name, value in values.items()
-        }
-        return cls(**read)
+            rule, given = rule_of(one), getattr(self, one.name)
+            if rule is None or (given is None and rule.optional):
+                continue
+            value = rule.read(one.name, given)
+            # What is equal stays the same object, which scikit-learn's `clone` looks for.
+            if type(value) is not type(given) or value != given:
+                object.__setattr__(self, one.name, value)
+            rule.check(one.name, value)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
         return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
+        del deep
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def set_params(self: OptionsT, **values: Any) -> OptionsT:
+        """The same options with other values of some; unlike scikit-learn's, this leaves the object as it is."""
+        known = self.get_params()
+        for name in values:
+            if name not in known:
+                raise ConfigurationError(f"{type(self).__name__} has no option {name!r}: {nearest(name, known)}")
+        return replace(self, **values)
 
 
 def rule_of(one: Field[Any]) -> Rule | None:
@@ -192,8 +197,12 @@ class Settings(Options):
         "of the guarantee; automatic: 1/(N ln N) if N is declared, else 1e-6, which a private count may lower",
     )
     unit: PrivacyUnit = choice(PrivacyUnit, PrivacyUnit.RECORD, "what is protected: one row, or all rows of one client")
-    trust: str = option("oblivious", _require_name, "name of a registered trust model")
-    noise: NoiseKind = choice(NoiseKind, NoiseKind.SECURE, "secure, or seeded for simulations")
+    trust: str = option(
+        "oblivious", _require_name, "who sees what: oblivious, central, distributed, or another registered model"
+    )
+    noise: NoiseKind = choice(
+        NoiseKind, NoiseKind.SECURE, "where noise comes from; seeded is for simulations and protects nobody"
+    )
     n_examples: int | None = whole(
         None, 1, 1000, "number of rows in all, if it is public; automatic: estimated privately", most=10**15
     )

@@ -318,10 +318,9 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(
             f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
         )
-    if settings.evaluation is not Evaluation.NONE and settings.n_classes:
+    if n_classes := plan.task.n_classes(settings):
         sentences.append(
-            f"The number of label classes, {settings.n_classes}, is public knowledge; a row's label is protected as "
-            "the row is."
+            f"The number of label classes, {n_classes}, is public knowledge; a row's label is protected as the row is."
         )
     if plan.dropout is Dropout.RECOVER:
         sentences.append(_recovery_sentence(plan))

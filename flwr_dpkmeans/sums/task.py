@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussian
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
@@ -303,6 +303,10 @@ class Task(Options, ABC):
     def least_rows(self) -> int:
         """Rows that it needs at least."""
         return 1
+
+    def n_classes(self, settings: Settings) -> int:
+        """How many classes of labels its rounds look at, an evaluation included; 0: none."""
+        return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
 
     # -- what is released besides -------------------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ class Truth:
     def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
         if isinstance(state, Found):
-            arrays = preliminary_statistic(plan, index, points, state.ranges)
+            arrays = preliminary_statistic(plan, index, points, state)
         else:
             arrays = list(build_algorithm(plan).rounds[index - 1].arrays_of(in_box(plan, points), state))
         return np.rint(np.concatenate([np.ravel(array) for array in arrays]) * GRID)

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from flwr.common.config import flatten_dict
+
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -31,7 +33,7 @@ from simulations.mixture_runs import exit_code
 SUMMARY_FILE = "summary.json"
 START_UP_SECONDS = 20.0
 """From the command to the first message, and from the last one to the end of all processes, with 3 nodes."""
-_WORD = re.compile(r"([\w-]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
+_WORD = re.compile(r"([\w.-]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
 _SHORTCUTS = ("algorithm", "trust", "epsilon", "n-clusters", "max-iter", "random-state")
 
 
@@ -172,7 +174,7 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
                 f"the run configuration has {rest!r}, which is no NAME=VALUE: write strings in quotes, such as "
                 "--run-config \"trust='central' epsilon=1.0\"."
             )
-        settings |= found
+        settings |= flatten_dict(found)
     return settings
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.local_superlink import LocalSuperLink
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import Evaluation, FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixtures import MixtureClients
 from flwr_dpkmeans.data.partition import partition_indices
@@ -113,8 +113,7 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
         random_state=7,
         trust="oblivious",
         bounds=(0.0, 16.0),
-        evaluation="private",
-        n_classes=10,
+        evaluation=Evaluation(n_classes=10),
     ).fit([points[part] for part in rows], [labels[part] for part in rows])
     on_ray = np.load(run_folder(tmp_path / "out") / "server" / "centroids.npz")["centroids"]
     np.testing.assert_array_equal(on_ray, own.cluster_centers_)
@@ -126,7 +125,7 @@ def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: Local
 
 def test_feddp_kmeans_chooses_k_on_the_generated_mixture(superlink: LocalSuperLink, tmp_path: Path) -> None:
     config = "algorithm='feddp_kmeans' data='mixture' mixture-rows-per-client=4000 partition-seed=5 epsilon=4.0"
-    config += f" n-clusters='auto' max-clusters=12 n-init=3 output='{tmp_path / 'out'}'"
+    config += f" n-clusters='auto' max-clusters=12 feddp_kmeans.n-init=3 output='{tmp_path / 'out'}'"
     completed = superlink.run(config, nodes=3)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     root = run_folder(tmp_path / "out")

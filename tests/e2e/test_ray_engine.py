@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.data.mixtures import MixtureClients
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
@@ -36,23 +36,26 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     superlink: RaySuperLink, tmp_path: Path
 ) -> None:
     # Shares of noise and coins of sampling are the clients' own, so both engines must number their streams alike.
-    config = {"data": "mixture", "algorithm": "feddp_kmeans", "n-clusters": 3, "unit": "client", "n-init": 2}
-    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "max-silent": 1}
+    config = {
+        "data": "mixture",
+        "algorithm": "feddp_kmeans",
+        "n-clusters": 3,
+        "unit": "client",
+        "feddp_kmeans.n-init": 2,
+    }
+    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "cohort.max-silent": 1}
     config |= {"trust": "distributed", "noise": "seeded", "random-state": 1, "epsilon": 8.0, "examples-per-client": 20}
     found = run_on_ray(config, n_nodes=6, folder=tmp_path, superlink=superlink)
     mixture = MixtureClients(4, 20)
     own = FederatedKMeans(
         3,
-        algorithm="feddp_kmeans",
-        unit="client",
-        n_init=2,
-        client_sampling_rate=0.5,
-        max_silent=1,
+        algorithm=FedDPKMeansOptions(n_init=2),
+        unit=ClientLevel(examples_per_client=20, sampling_rate=0.5),
+        cohort=Cohort(max_silent=1),
         trust="distributed",
         noise="seeded",
         random_state=1,
         epsilon=8.0,
-        examples_per_client=20,
         bounds=None,
         server_data=mixture.server_points(),
         engine="direct",

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import EvaluationKind, parse_run
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.verify import require_server_state
 
 Floats = NDArray[np.float64]
@@ -34,7 +33,7 @@ def plan_of(d: int, k: int, n_classes: int, unit: str, radius: float | None) -> 
         delta=1e-6,
         max_iter=1,
         n_classes=n_classes,
-        evaluation=Evaluation.PRIVATE,
+        evaluation=EvaluationKind.PRIVATE,
         evaluation_radius=radius,
     )
     return draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=d)

@@ -67,7 +67,7 @@ def test_the_checker_of_states_fires(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(1)
         if len(calls) % 3:
             return state
-        return type(state)(state.centroids + np.float64(2.0**-16), state.counts, state.movements, state.extras)
+        return state.changed(centroids=state.centroids + np.float64(2.0**-16))
 
     monkeypatch.setattr(mod, "_advance", sloppy)
     monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)

@@ -9,7 +9,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.errors import CohortError
+from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.records import RECORD
 from flwr_dpkmeans.sums import trust as trust_models
 
@@ -29,20 +30,16 @@ def stopped_at(stage: str) -> Federation:
     return federation
 
 
-def test_no_round_is_opened_before_keys_are_agreed_on() -> None:
-    federation = stopped_at("keys")
+@pytest.mark.parametrize("stage", ["keys", "sum"])
+def test_whatever_hook_is_called_it_asks_for_what_is_due(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's order of hooks decides nothing: no round is opened before keys, and nothing is finished before a sum."""
+    federation = stopped_at(stage)
     assert federation.strategy is not None
-    with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
-        federation.strategy.configure_train(1, *NOTHING, federation.grid)
-    with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
-        federation.strategy.configure_evaluate(1, *NOTHING, federation.grid)
-
-
-def test_nothing_is_finished_before_a_round_is() -> None:
-    federation = stopped_at("sum")
-    assert federation.strategy is not None
-    with pytest.raises(ProtocolError, match="no round has been completed, so there is nothing to finish"):
-        federation.strategy.configure_evaluate(1, *NOTHING, federation.grid)
+    monkeypatch.setattr(strategy_module, "message_of", lambda node, request: (node, request.stage.value))
+    for hook in (federation.strategy.configure_train, federation.strategy.configure_evaluate):
+        asked: Any = hook(1, *NOTHING, federation.grid)
+        assert {due for _, due in asked} == {stage}
+        assert len({node for node, _ in asked}) == 3
 
 
 @pytest.mark.parametrize("trust", ["central", "oblivious"])

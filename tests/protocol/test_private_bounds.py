@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 from support.messages import ServerRun, Stage, dump_plan, load_plan, request_content
 from support.protocol_federation import Federation, make_federation, small_config, without_identities
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
@@ -61,7 +62,7 @@ def require_found(bounds: Any, parts: list[NDArray[np.float64]]) -> None:
 def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
     parts = parts_in_raw_units()
     values: dict[str, Any] = {"algorithm": algorithm, "trust": trust, "random_state": 3}
-    km = FederatedKMeans(3, epsilon=5.0, bounds="private", n_examples=None, **values).fit(parts)
+    km = flat_estimator(3, epsilon=5.0, bounds="private", n_examples=None, **values).fit(parts)
     report = km.privacy_
     require_found(km.bounds_, parts)
     assert report.is_private
@@ -80,8 +81,8 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
 def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> None:
     values: dict[str, Any] = {"epsilon": 5.0, "bounds": "private", "trust": trust, "noise": "seeded", "random_state": 3}
     parts = parts_in_raw_units()
-    flower = FederatedKMeans(3, **values).fit(parts)
-    direct = FederatedKMeans(3, engine="direct", masking=masking, **values).fit(parts)
+    flower = flat_estimator(3, **values).fit(parts)
+    direct = flat_estimator(3, engine="direct", masking=masking, **values).fit(parts)
     assert flower.bounds_ == direct.bounds_
     assert np.array_equal(flower.cluster_centers_, direct.cluster_centers_)
     assert flower.privacy_.releases == direct.privacy_.releases
@@ -142,8 +143,8 @@ def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
     options: dict[str, Any] = {"epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1}
     with pytest.raises(PlanError, match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise"):
-        FederatedKMeans(1, bounds="private", **options).fit(parts)
-    km = FederatedKMeans(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(parts)
+        flat_estimator(1, bounds="private", **options).fit(parts)
+    km = flat_estimator(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(parts)
     assert km.bounds_ == ((0.0, 0.0), (50.0, 50.0))
     assert any("Private bounds found no values of columns 0, 1" in sentence for sentence in km.privacy_.warnings)
 

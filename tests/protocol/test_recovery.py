@@ -361,7 +361,7 @@ def test_the_default_follows_the_cohort_and_the_transport() -> None:
     assert small_config(dropout="retry").settings.dropout_of(1000) is Dropout.RETRY
     given = {"algorithm": "lloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"}
     assert strategy_from_run_config(given).config.dropout is None
-    assert strategy_from_run_config(given | {"dropout": "recover"}).config.dropout is Dropout.RECOVER
+    assert strategy_from_run_config(given | {"cohort.dropout": "recover"}).config.dropout is Dropout.RECOVER
     federation = make_federation(grid_parts([2] * 102))
     federation.start(algorithm="lloyd", max_iter=1, n_examples=204)
     assert federation.plan.dropout is Dropout.RETRY

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,8 +20,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS
+from flwr_dpkmeans.flower.run_config import run_keys
 from simulations import configuration
+from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
 from simulations.expansion import CONFIGURATION, expand, narrowed
 from simulations.figure_specs import columns_of, parse_specs
@@ -306,10 +306,14 @@ def together(algorithm: str, data: str, partition: str) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
+def test_the_files_of_algorithms_are_generated() -> None:
+    folder = PROJECT / "conf" / "algorithm"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == group_texts()
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_key_is_one_of_the_run_configuration(algorithm: str) -> None:
-    known = set(tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"])
-    assert known == RUN_CONFIG_KEYS
+    known = {key.name for key in run_keys()}
     pairs = [("iris", partition) for partition in PARTITIONS] + [(data, "iid") for data in DATA]
     for data, partition in pairs:
         settings = together(algorithm, data, partition)

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans import FederatedKMeans
+from support.flat import flat_estimator
+
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
@@ -193,7 +194,7 @@ def test_both_engines_and_the_estimator_find_the_same(algorithm: str, more: dict
     assert first.privacy.epsilon == second.privacy.epsilon == third.privacy.epsilon
     bounds = data.bounds
     assert bounds is not None
-    model = FederatedKMeans(
+    model = flat_estimator(
         algorithm=algorithm,
         n_clusters=3,
         epsilon=2.0,

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,16 +38,18 @@ class LocalSuperLink:
             probe.bind(("127.0.0.1", 0))
             return cls(home, probe.getsockname()[1])
 
-    def run(self, run_config: str = "", *, nodes: int) -> subprocess.CompletedProcess[str]:
-        """Type `flwr run . --stream ...` in the project's folder."""
+    def run(
+        self, run_config: str = "", *, nodes: int, app: Path = PROJECT, paths: Sequence[Path] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Type `flwr run . --stream ...` in the folder of an app, with packages from other folders."""
         command = [str(Path(sys.executable).with_name("flwr")), "run", ".", "--stream"]
         command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
         if run_config:
             command += ["--run-config", run_config]
         return subprocess.run(
             command,
-            cwd=PROJECT,
-            env=self._environment(),
+            cwd=app,
+            env=self._environment() | ({"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}),
             capture_output=True,
             text=True,
             timeout=RUN_TIMEOUT,

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
+from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans, KMeansClient
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
@@ -50,7 +51,7 @@ def warnings_of(parts: Any = None, **options: Any) -> tuple[str, ...]:
     warn_once.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        km = FederatedKMeans(**(defaults | options)).fit(uniform_parts() if parts is None else parts)
+        km = flat_estimator(**(defaults | options)).fit(uniform_parts() if parts is None else parts)
     told = tuple(str(one.message) for one in caught if one.category is PrivacyWarning)
     assert told == km.privacy_.warnings
     return km.privacy_.warnings
@@ -243,7 +244,7 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(load: Any, epsilo
     parts = table_parts(load(as_frame=True))
     # A private count would sometimes find no rows, and say so first; seeded, as some noise would show a column.
     fixed = {"n_examples": sum(map(len, parts)), "noise": "seeded", "random_state": 0}
-    km = FederatedKMeans(3, epsilon=epsilon, bounds="private", engine=engine, **fixed)
+    km = flat_estimator(3, epsilon=epsilon, bounds="private", engine=engine, **fixed)
     name = re.escape(repr(parts[0].columns[0]))
     with pytest.raises(
         PlanError, match=rf"found no values of columns {name}.* give bounds, or a bounds_domain, or raise"
@@ -257,7 +258,7 @@ def test_a_domain_is_kept_for_columns_that_no_histogram_supports(load: Any, epsi
     parts = table_parts(load(as_frame=True))
     # A private count would sometimes find no rows, and end the run.
     declared = {"bounds": "private", "bounds_domain": (0.0, 2000.0), "n_examples": sum(map(len, parts))}
-    km = FederatedKMeans(3, epsilon=epsilon, engine=engine, **declared)
+    km = flat_estimator(3, epsilon=epsilon, engine=engine, **declared)
     with pytest.warns(PrivacyWarning, match="Private bounds found no values of columns"):
         km.fit(parts)
     said = next(sentence for sentence in km.privacy_.warnings if "Private bounds" in sentence)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.baselines import CENTRAL_BASELINES
@@ -26,7 +27,7 @@ def parts(n: int = 3000) -> list[NDArray[np.float64]]:
 
 def fitted(algorithm: str, **values: Any) -> FederatedKMeans:
     settings: dict[str, Any] = {"bounds": (-10.0, 10.0), "random_state": 1, "noise": "seeded"}
-    return FederatedKMeans(3, algorithm=algorithm, **(settings | values)).fit(parts())
+    return flat_estimator(3, algorithm=algorithm, **(settings | values)).fit(parts())
 
 
 def test_every_central_baseline_is_listed_once() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
@@ -176,9 +176,12 @@ def test_choices_are_taken_as_text_or_as_members() -> None:
     assert config(noise=NoiseKind.SEEDED) == config(noise="seeded")
 
 
-def test_a_string_is_no_choice_without_parse_config() -> None:
-    with pytest.raises(ConfigurationError, match="unit is 'record', but it must be a PrivacyUnit: use parse_config"):
-        Settings(BOX, unit="record")  # type: ignore[arg-type]
+def test_options_read_plain_values_themselves() -> None:
+    settings = Settings(BOX, unit="record", epsilon=2, n_clients=3.0)  # type: ignore[arg-type]
+    assert settings == Settings(BOX, unit=PrivacyUnit.RECORD, epsilon=2.0, n_clients=3)
+    assert (type(settings.epsilon), type(settings.n_clients)) == (float, int)
+    with pytest.raises(ConfigurationError, match="unit is 'recrod', which is not known: did you mean 'record'"):
+        Settings(BOX, unit="recrod")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["algorithm", "trust"])

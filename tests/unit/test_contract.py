@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.options import own_options
+from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
@@ -93,7 +94,7 @@ def estimator(case: Case, **values: Any) -> FederatedKMeans:
         "random_state": 1,
         "n_init": 3,
     }
-    return FederatedKMeans(**(own_options(settings, algorithm, ALGORITHMS) | values))
+    return flat_estimator(**(own_options(settings, algorithm, ALGORITHMS) | values))
 
 
 def fitted(case: Case, **values: Any) -> FederatedKMeans:
@@ -262,7 +263,7 @@ def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
     with pytest.raises(ConfigurationError, match="choose unit='client' or leave the rate at 1"):
-        fitted(("feddp_kmeans", trust, "record", "gaussian"), client_sampling_rate=0.5)
+        parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans", client_sampling_rate=0.5)
     report = fitted(("feddp_kmeans", trust, "client", "gaussian"), client_sampling_rate=0.5).privacy_
     assert report.epsilon <= EPSILON
     assert any("probability 0.5" in sentence for sentence in report.assumptions)

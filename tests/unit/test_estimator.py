@@ -11,8 +11,21 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import ParameterGrid
 
-from flwr_dpkmeans import FederatedKMeans, PrivacyReport
+from flwr_dpkmeans import (
+    Auto,
+    ClientLevel,
+    Cohort,
+    Evaluation,
+    ExactEvaluation,
+    FastLloydOptions,
+    FedDPKMeansOptions,
+    FederatedKMeans,
+    PrivacyReport,
+    PrivateBounds,
+    PrivateCount,
+)
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
@@ -60,6 +73,123 @@ def test_clone_and_params() -> None:
     assert (twin.epsilon, twin.trust, km.epsilon) == (0.5, "central", 2.0)
     with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
         twin.set_params(eps=1)
+
+
+OBJECTS: dict[str, Any] = {
+    "n_clusters": Auto(4),
+    "algorithm": FedDPKMeansOptions(n_init=3, budget_shares=[0.2, 0.2, 0.4, 0.2]),
+    "unit": ClientLevel(examples_per_client=20, sampling_rate=1),
+    "bounds": PrivateBounds(domain=[(0, 0), (1, 2)]),
+    "n_examples": PrivateCount(share=0.1),
+    "evaluation": Evaluation(n_classes=3, radius=0.5),
+    "cohort": Cohort(max_silent=1, dropout="retry"),
+}
+
+
+def test_objects_are_cloned_and_their_options_are_parameters() -> None:
+    km = FederatedKMeans(**OBJECTS)
+    twin = clone(km)
+    assert twin.get_params() == km.get_params()
+    assert twin.get_params()["cohort__max_silent"] == 1
+    twin.set_params(algorithm__n_init=5, unit__sampling_rate=0.5, n_clusters__max_clusters=6, evaluation__n_classes=2)
+    assert (twin.algorithm.n_init, km.algorithm.n_init) == (5, 3)
+    assert (twin.unit.sampling_rate, twin.n_clusters, twin.evaluation.n_classes) == (0.5, Auto(6), 2)
+    assert twin.evaluation.radius == 0.5
+    with pytest.raises(ConfigurationError, match="FedDPKMeansOptions has no option 'n_inti': did you mean 'n_init'"):
+        twin.set_params(algorithm__n_inti=5)
+    with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
+        twin.set_params(eps__x=1)
+
+
+@pytest.mark.parametrize(
+    ("short", "nested", "long"),
+    [
+        ({"algorithm": "fastlloyd"}, {"algorithm__alpha": 0.6}, {"algorithm": FastLloydOptions(alpha=0.6)}),
+        ({"n_clusters": "auto"}, {"n_clusters__max_clusters": 5}, {"n_clusters": Auto(5)}),
+        ({"bounds": "private"}, {"bounds__share": 0.1}, {"bounds": PrivateBounds(share=0.1)}),
+        ({"n_examples": "private"}, {"n_examples__share": 0.1}, {"n_examples": PrivateCount(0.1)}),
+        ({"unit": "client"}, {"unit__examples_per_client": 7}, {"unit": ClientLevel(7)}),
+        ({"evaluation": "private"}, {"evaluation__radius": 0.5}, {"evaluation": Evaluation(radius=0.5)}),
+        ({"evaluation": "exact"}, {"evaluation__n_classes": 3}, {"evaluation": ExactEvaluation(3)}),
+        ({"cohort": None}, {"cohort__masking": False}, {"cohort": Cohort(masking=False)}),
+    ],
+)
+def test_a_string_is_the_short_form_of_an_object(
+    short: dict[str, Any], nested: dict[str, Any], long: dict[str, Any]
+) -> None:
+    assert FederatedKMeans(**short).set_params(**nested).get_params() == FederatedKMeans(**long).get_params()
+    assert FederatedKMeans().set_params(**short, **nested).get_params() == FederatedKMeans(**long).get_params()
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"algorithm": "fastlloyd"}, {"algorithm": FastLloydOptions()}),
+        ({"bounds": "private"}, {"bounds": PrivateBounds()}),
+        ({"n_examples": "private"}, {"n_examples": PrivateCount()}),
+        ({"unit": "client"}, {"unit": ClientLevel()}),
+        ({"evaluation": "private"}, {"evaluation": Evaluation()}),
+        ({"evaluation": "exact"}, {"evaluation": ExactEvaluation()}),
+        ({"cohort": None}, {"cohort": Cohort()}),
+    ],
+)
+def test_short_and_long_form_fit_alike(short: dict[str, Any], long: dict[str, Any]) -> None:
+    fits = [model(epsilon=20.0, engine="direct", **form).fit(blobs()) for form in (short, long)]
+    assert np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
+    assert fits[0].privacy_.releases == fits[1].privacy_.releases
+
+
+def test_options_can_be_searched() -> None:
+    alphas = [0.3, 0.6]
+    km = model(algorithm="fastlloyd", engine="direct")
+    fits = [clone(km).set_params(**point).fit(blobs()) for point in ParameterGrid({"algorithm__alpha": alphas})]
+    expected = [model(algorithm=FastLloydOptions(alpha=a), engine="direct").fit(blobs()) for a in alphas]
+    for found, other in zip(fits, expected, strict=True):
+        assert np.array_equal(found.cluster_centers_, other.cluster_centers_)
+    assert not np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
+        ({"max_silent": 1}, "max_silent is no argument of its own: give cohort=Cohort(max_silent=1)."),
+        (
+            {"bounds_domain": (0, 1)},
+            "bounds_domain is no argument of its own: give bounds=PrivateBounds(domain=(0, 1)).",
+        ),
+        ({"epsilom": 1.0}, "there is no parameter 'epsilom': did you mean 'epsilon'?"),
+    ],
+)
+def test_an_argument_that_moved_says_where_to(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        FederatedKMeans(3, **values)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "start"),
+    [
+        ({"unit": Cohort()}, "unit is Cohort(min_clients=2, "),
+        ({"bounds": FastLloydOptions()}, "bounds is FastLloydOptions(max_iter=None, "),
+        ({"cohort": "large"}, "cohort is 'large', but it must be a Cohort"),
+        ({"algorithm": FastLloydOptions(max_iter=3), "max_iter": 4}, "max_iter is 4, but algorithm=FastLloydOptions("),
+    ],
+)
+def test_objects_in_the_wrong_place_are_refused(values: dict[str, Any], start: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        model(**values).fit(blobs())
+    assert str(caught.value).startswith(start)
+
+
+def test_max_iter_may_stand_in_either_place() -> None:
+    options: list[dict[str, Any]] = [
+        {"max_iter": 3, "algorithm": "fastlloyd"},
+        {"algorithm": FastLloydOptions(max_iter=3)},
+        {"max_iter": 3, "algorithm": FastLloydOptions()},
+        {"max_iter": 3, "algorithm": FastLloydOptions(max_iter=3)},
+    ]
+    assert [model(engine="direct", **one).fit(blobs()).n_iter_ for one in options] == [3] * 4
 
 
 def test_clone_of_a_fitted_one_is_not_fitted(fitted: FederatedKMeans) -> None:
@@ -353,8 +483,10 @@ PARAMETERS = [
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(("name", "value", "hint"), NAMES)
 def test_unknown_names_get_the_nearest_one(name: str, value: str, hint: str) -> None:
+    own = name in ("schedule", "packing", "post_processing")
+    given = {"algorithm": "fastlloyd", f"algorithm__{name}": value} if own else {name: value}
     with pytest.raises(ConfigurationError) as caught:
-        model(**{name: value}).fit(blobs())
+        model().set_params(**given).fit(blobs())
     assert str(caught.value) == f"{name} is {value!r}, which is not known: {hint}"
 
 

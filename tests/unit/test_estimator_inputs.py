@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
@@ -16,15 +17,18 @@ PARTS = [np.random.default_rng(seed).uniform(0, 1, (40, 2)) for seed in range(2)
 
 
 def fit(parts: Any = PARTS, y: Any = None, **options: Any) -> FederatedKMeans:
-    return FederatedKMeans(**({"n_clusters": 2, "bounds": (0, 1)} | options)).fit(parts, y)
+    return flat_estimator(**({"n_clusters": 2, "bounds": (0, 1)} | options)).fit(parts, y)
 
 
-@pytest.mark.parametrize("name", ["schedule", "packing", "unit", "noise", "noise_kind", "evaluation"])
-def test_a_choice_of_none_is_answered_with_the_choices(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [(name, "fastlloyd") for name in ("schedule", "packing", "unit", "noise")] + [("noise_kind", "sphere_packing")],
+)
+def test_a_choice_of_none_is_answered_with_the_choices(name: str, algorithm: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f"^{name} is None, which is not known: (choose one of|did you mean) '"
     ):
-        fit(**{name: None})
+        fit(algorithm=algorithm, **{name: None})
 
 
 def test_an_algorithm_that_is_no_name_is_refused() -> None:

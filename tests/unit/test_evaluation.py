@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.estimate import centroid_noise, deployment_of
@@ -326,7 +327,7 @@ def estimator(**values: Any) -> FederatedKMeans:
         "random_state": 4,
         "engine": "direct",
     }
-    return FederatedKMeans(**(settings | values))
+    return flat_estimator(**(settings | values))
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
@@ -429,8 +430,8 @@ def test_bad_labels_have_one_sentence(values: dict[str, Any], labels: Any, text:
 def test_choose_k_spends_everything_on_the_choice() -> None:
     generator = np.random.default_rng(0)
     parts = [np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)]
-    km = estimator(algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), max_clusters=4, n_init=2)
-    releases = km.choose_k(parts).privacy.releases
+    km = estimator(algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), n_init=2)
+    releases = km.choose_k(parts, 4).privacy.releases
     assert {line.round_name for line in releases} == {"outer-product", "weights"}
 
 

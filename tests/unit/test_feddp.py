@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
 from flwr_dpkmeans.algorithms.feddp_steps import (
@@ -43,7 +44,7 @@ from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -387,7 +388,7 @@ def estimator(drawn: GaussianMixture, **values: Any) -> FederatedKMeans:
         "random_state": 3,
         "n_init": 5,
     }
-    return FederatedKMeans(**(settings | values))
+    return flat_estimator(**(settings | values))
 
 
 def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
@@ -424,7 +425,7 @@ def test_client_level_finds_the_clusters_too() -> None:
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""
     drawn = draw_gaussian_mixture(np.random.default_rng(seed))
-    km = FederatedKMeans(
+    km = flat_estimator(
         "auto",
         algorithm="feddp_kmeans",
         epsilon=1.0,

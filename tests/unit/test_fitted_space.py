@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bounds import Bounds
@@ -37,7 +38,7 @@ def of_different_widths() -> list[Floats]:
 
 def fitted(parts: list[Floats], **values: Any) -> FederatedKMeans:
     options = {"n_clusters": 3, "noise": "seeded", "random_state": 3, "epsilon": 20.0} | values
-    return FederatedKMeans(**options).fit(parts)
+    return flat_estimator(**options).fit(parts)
 
 
 @pytest.mark.parametrize("engine", ["inprocess", "direct"])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
@@ -168,7 +169,7 @@ def parts() -> list[Array]:
 
 def estimator(**values: Any) -> FederatedKMeans:
     settings: dict[str, Any] = {"algorithm": "votes", "epsilon": 5.0, "bounds": (-1.0, 1.0)}
-    return FederatedKMeans(2, **settings | values)
+    return flat_estimator(2, **settings | values)
 
 
 def plan_of(**values: Any) -> Plan:

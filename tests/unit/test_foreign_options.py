@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator, run_config
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import STRATEGIES
-from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.options import option_defaults, options_of, parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.sums.task import Run
@@ -64,13 +65,12 @@ def sentence_of(call: Callable[[], object]) -> str:
 
 def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
     given = {"server_data": SERVER} if algorithm in WITH_SERVER else {"bounds": BOUNDS}
-    return FederatedKMeans(3, algorithm=algorithm, **(given | {"engine": "direct"} | values))
+    return flat_estimator(algorithm=algorithm, **(given | {"n_clusters": 3, "engine": "direct"} | values))
 
 
 def of_flwr_run(algorithm: str, **values: Any) -> Run:
-    keys = {name.replace("_", "-"): value for name, value in values.items()}
-    if "budget-shares" in keys:
-        keys["budget-shares"] = ",".join(map(str, keys["budget-shares"]))
+    keys = run_config(algorithm=algorithm, **values)
+    keys = {key: ",".join(map(str, value)) if isinstance(value, tuple) else value for key, value in keys.items()}
     given = {"algorithm": algorithm, "n-clusters": 3, "num-clients": 3, "bounds": "0,1"}
     points = SERVER if algorithm in WITH_SERVER else None
     return strategy_from_run_config(given | keys, server_points=points).config
@@ -85,12 +85,17 @@ def test_every_option_that_not_all_have_is_tried_here() -> None:
 def test_options_of_other_algorithms_are_refused(algorithm: str, option: str) -> None:
     given = {option: OTHERS[option]}
     told = {sentence_of(lambda: parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), algorithm=algorithm, **given))}
-    if algorithm != "feddp_choose_k":
+    if algorithm != "feddp_choose_k" and option != "examples_per_client":  # Which says nothing without ClientLevel.
         told.add(sentence_of(lambda: estimator(algorithm, **given).fit(PARTS)))
     if algorithm in STRATEGIES:
         told.add(sentence_of(lambda: STRATEGIES[algorithm](3, bounds=BOUNDS, **given)))
-    if algorithm in ALGORITHMS:
+    if algorithm in ALGORITHMS and "." not in next(iter(run_config(**given))):
         told.add(sentence_of(lambda: of_flwr_run(algorithm, **given)))
+    elif algorithm in ALGORITHMS and option not in ("max_silent", "masking"):
+        text = sentence_of(lambda: of_flwr_run(algorithm, **given))
+        (key,) = run_config(**given)
+        assert text.startswith(f"{key} is ")
+        assert f", but the algorithm is {algorithm!r}: leave it out, or choose algorithm=" in text
     (text,) = told
     assert text.startswith(f"{option} is ")
     assert f", but the algorithm is {algorithm!r}, which has no such option: leave it out, or choose " in text
@@ -122,9 +127,9 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "start"), WITHOUT_EFFECT)
 def test_options_without_effect_are_refused(given: dict[str, Any], start: str) -> None:
+    with pytest.raises(ConfigurationError, match="has no options of its own: give one such as "):
+        estimator("proxy_lloyd", **given)
     doors: list[Callable[[], object]] = [
-        lambda: estimator("proxy_lloyd", **given).fit(PARTS),
-        lambda: estimator("proxy_lloyd", **given).plan(300, 2, 3, algorithms=["proxy_lloyd"]),
         lambda: STRATEGIES["proxy_lloyd"](3, bounds=BOUNDS, **given),
         lambda: of_flwr_run("proxy_lloyd", **given),
     ]
@@ -143,8 +148,11 @@ def test_clip_bounds_of_clients_say_nothing_to_records(option: str) -> None:
 
 
 def test_an_evaluation_share_of_an_exact_evaluation_is_refused() -> None:
-    text = sentence_of(lambda: estimator("glloyd", evaluation="exact", evaluation_share=0.2).fit(PARTS))
+    given = {"algorithm": "glloyd", "evaluation": "exact", "evaluation_share": 0.2}
+    text = sentence_of(lambda: parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), **given))
     assert text.startswith("evaluation_share is 0.2, but evaluation is 'exact', so that it has no effect")
+    with pytest.raises(ConfigurationError, match="ExactEvaluation has no option 'share'"):
+        FederatedKMeans(3, evaluation="exact").set_params(evaluation__share=0.2)
 
 
 # -- comparisons: each algorithm gets only its own ----------------------------------------------------------------
@@ -165,11 +173,12 @@ def test_a_comparison_refuses_what_none_of_the_compared_has() -> None:
     text = sentence_of(lambda: PlanningRequest(1_000, 2, 3, options, algorithms=("proxy_lloyd", "fastlloyd")))
     assert text.startswith("margin is 0.9, but the algorithm is 'proxy_lloyd', which has no such option")
     assert "'feddp_kmeans'" in text
-    assert sentence_of(lambda: FederatedKMeans(3, margin=0.9).plan(1_000, 2, 3)) == text
+    assert sentence_of(lambda: FederatedKMeans(3, algorithm=FedDPKMeansOptions(margin=0.9)).plan(1_000, 2, 3)) == text
 
 
 def test_choosing_k_drops_what_only_the_clustering_has_and_refuses_the_rest() -> None:
-    settings: dict[str, Any] = {"epsilon": 8.0, "max_iter": 2, "margin": 0.9, "max_clusters": 6}
+    settings: dict[str, Any] = {"epsilon": 8.0, "max_iter": 2, "margin": 0.9}
     settings |= {"evaluation": "private", "n_classes": 3}
-    assert 1 <= estimator("feddp_kmeans", **settings).choose_k(PARTS).n_clusters <= 6
-    assert "alpha is 0.6" in sentence_of(lambda: estimator("feddp_kmeans", alpha=0.6).choose_k(PARTS))
+    assert 1 <= estimator("feddp_kmeans", **settings).choose_k(PARTS, 6).n_clusters <= 6
+    assert 1 <= estimator("feddp_kmeans", n_clusters=Auto(4), **settings).choose_k(PARTS).n_clusters <= 4
+    assert "alpha is 0.6" in sentence_of(lambda: estimator("feddp_kmeans", alpha=0.6))

@@ -23,9 +23,9 @@ from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import node as flower_node
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
-from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.flower.records import recall
 from flwr_dpkmeans.flower.run_config import server_log_options
 from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
@@ -273,9 +273,9 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(monkeypatch: pytest.Mon
     path = tmp_path / "node.log"
     context = node_context(**{"log-file": str(path), "log-format": "json", "verbose": True})
     context.run_config = {"log-file": str(tmp_path / "servers-wish"), "verbose": False, "log-format": "text"}
-    show_node_logs(context)
+    flower_node.show_node_logs(context)
     client_log.logger.debug("details")
-    show_node_logs(node_context(**{"log-file": str(path)}))
+    flower_node.show_node_logs(node_context(**{"log-file": str(path)}))
     client_log.logger.debug("left out")
     client_log.logger.info("appended")
     first, second = path.read_text().splitlines()
@@ -288,13 +288,13 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(monkeypatch: pytest.Mon
 def test_a_log_file_that_cannot_be_written_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     alone(monkeypatch)
     with pytest.raises(ConfigurationError, match=r"the log file .* cannot be written \(No such file"):
-        show_node_logs(node_context(**{"log-file": str(tmp_path / "absent" / "node.log")}))
+        flower_node.show_node_logs(node_context(**{"log-file": str(tmp_path / "absent" / "node.log")}))
 
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(monkeypatch)
-    monkeypatch.setattr("flwr_dpkmeans.flower.node.is_simulation", lambda _: True)
-    show_node_logs(node_context(verbose=True))
+    monkeypatch.setattr(flower_node, "is_simulation", lambda _: True)
+    flower_node.show_node_logs(node_context(verbose=True))
     assert PACKAGE.handlers == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from flwr_dpkmeans import FastLloyd, FederatedKMeans, PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
-from flwr_dpkmeans.planner.text import as_text
+from flwr_dpkmeans.planner.present import as_text
 
 SENTENCE = (
     "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' or "

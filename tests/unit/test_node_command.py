@@ -16,9 +16,9 @@ from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import node_checks, node_command
+from flwr_dpkmeans.flower import node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.node_checks import Verdict, check
+from flwr_dpkmeans.flower.node_command import Verdict, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.certificates import make_credentials
@@ -156,7 +156,7 @@ def test_a_policy_of_another_user_is_refused(
     file = write_node(tmp_path)
     if os.geteuid() == 0:
         os.chown(tmp_path / "policy.toml", 65533, -1)
-    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65532)
+    monkeypatch.setattr(node_command.os, "geteuid", lambda: 65532)
     assert main(["node", "check", str(file)]) == 1
     assert "chown it to root" in said(capsys, "policy")
 
@@ -179,8 +179,8 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
-    later = node_checks.time.time() + 8 * 86400
-    monkeypatch.setattr(node_checks.time, "time", lambda: later)
+    later = node_command.time.time() + 8 * 86400
+    monkeypatch.setattr(node_command.time, "time", lambda: later)
     assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "clock")
     made.node_keys[0].chmod(0o644)
@@ -198,7 +198,7 @@ def test_what_is_not_known_of_the_clock_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kept, verdict in ((False, "note"), (True, "ok")):
-        monkeypatch.setattr(node_checks, "_is_kept", lambda kept=kept: kept)
+        monkeypatch.setattr(node_command, "_is_kept", lambda kept=kept: kept)
         assert main(["node", "check", str(write_node(tmp_path))]) == 0
         line = said(capsys, "clock")
         assert line.startswith(verdict)
@@ -210,16 +210,16 @@ def test_check_says_which_defence_the_systems_users_give(
 ) -> None:
     file = write_node(tmp_path)
     options = NodeOptions.from_toml(file)
-    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(node_command.os, "geteuid", lambda: 0)
     assert "this is root" in said_of_user(file, options)
-    monkeypatch.setattr(node_checks.os, "geteuid", lambda: file.stat().st_uid or 65533)
-    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: Path(path) == options.policy)
+    monkeypatch.setattr(node_command.os, "geteuid", lambda: file.stat().st_uid or 65533)
+    monkeypatch.setattr(node_command.os, "access", lambda path, mode: Path(path) == options.policy)
     assert f"could change {options.policy}" in said_of_user(file, options).replace(f"{file}, ", "")
-    monkeypatch.setattr(node_checks.os, "geteuid", lambda: 65533)
+    monkeypatch.setattr(node_command.os, "geteuid", lambda: 65533)
     secret = NodeOptions.from_toml(write_node(tmp_path / "b", insecure=False, key="/etc/flower/key"))
-    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: path == secret.key)
+    monkeypatch.setattr(node_command.os, "access", lambda path, mode: path == secret.key)
     assert "note  user:       apps can read the SuperNode's key" in said_of_user(file, secret)
-    monkeypatch.setattr(node_checks.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(node_command.os, "access", lambda path, mode: False)
     assert said_of_user(file, secret).startswith("ok    user:       apps can neither change policy")
 
 

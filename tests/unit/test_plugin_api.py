@@ -14,7 +14,24 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 
-from flwr_dpkmeans import FastLloyd, GLloyd, KMeansClient, Lloyd, SuLloyd, client_app, secure_aggregation_mod
+from flwr_dpkmeans import (
+    Auto,
+    ClientLevel,
+    Cohort,
+    Evaluation,
+    FastLloyd,
+    FastLloydOptions,
+    GLloyd,
+    KMeansClient,
+    Lloyd,
+    PrivateBounds,
+    PrivateCount,
+    PrivateKMeans,
+    ProxyLloyd,
+    SuLloyd,
+    client_app,
+    secure_aggregation_mod,
+)
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
@@ -134,6 +151,29 @@ def test_strategies_are_flower_strategies(strategy: type[Strategy]) -> None:
     assert STRATEGIES[made.config.algorithm] is strategy
     with pytest.raises(ConfigurationError, match="no run has been started: call start"):
         made.summary()
+
+
+def test_strategies_take_their_own_options_as_keywords_and_objects_for_the_rest() -> None:
+    client = {"unit": "client", "examples_per_client": 7, "max_silent": 1, "bounds_share": 0.1}
+    flat = ProxyLloyd(3, bounds="private", bounds_domain=(0, 9), evaluation="private", n_classes=3, **client)
+    objects = ProxyLloyd(
+        3,
+        bounds=PrivateBounds(share=0.1, domain=(0, 9)),
+        unit=ClientLevel(7),
+        cohort=Cohort(max_silent=1),
+        evaluation=Evaluation(n_classes=3),
+    )
+    assert flat.config == objects.config
+    chosen = PrivateKMeans("auto", bounds=(0, 1), max_clusters=5, trust="distributed", algorithm="proxy_lloyd")
+    assert chosen.config == ProxyLloyd(Auto(5), bounds=(0, 1), trust="distributed").config
+    counted = FastLloyd(3, bounds=(0, 1), n_examples=PrivateCount(0.1)).config
+    assert counted == FastLloyd(3, bounds=(0, 1), count_share=0.1).config
+    own = FastLloyd(3, bounds=(0, 1), alpha=0.6).config
+    assert own == PrivateKMeans(3, bounds=(0, 1), algorithm=FastLloydOptions(alpha=0.6)).config
+    with pytest.raises(
+        ConfigurationError, match=r"weight_threshold is 2\.0, but the algorithm is 'fastlloyd', which has"
+    ):
+        FastLloyd(3, bounds=(0, 1), weight_threshold=2)
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

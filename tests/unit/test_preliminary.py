@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preliminary
 from flwr_dpkmeans.algorithms.server_starts import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -236,7 +236,7 @@ def test_a_client_counts_no_more_rows_than_are_declared(counting: str) -> None:
 
 def test_a_client_level_count_fits_from_the_estimator(counting: str) -> None:
     parts = [np.random.default_rng(seed).uniform(-1, 1, (30 + seed, 2)) for seed in range(60)]
-    km = FederatedKMeans(
+    km = flat_estimator(
         3, algorithm=counting, unit="client", epsilon=8.0, engine="direct", noise="seeded", random_state=1,
         examples_per_client=40, bounds=(-1.0, 1.0),
     )  # fmt: skip

@@ -14,10 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
-from flwr.common.config import fuse_dicts, parse_config_args
+from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
+from support.flat import run_config as of_keys
 
+from flwr_dpkmeans.__main__ import main as command
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
-from flwr_dpkmeans.algorithms.fastlloyd import Schedule
+from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
@@ -29,8 +31,8 @@ from flwr_dpkmeans.flower import app_data, node, run_config, server_app
 from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.run_config import RUN_CONFIG_KEYS, strategy_from_run_config
-from flwr_dpkmeans.kmeans.packing import PackingMethod
+from flwr_dpkmeans.flower.run_config import run_keys, strategy_from_run_config
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
@@ -50,12 +52,11 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 def defaults() -> dict[str, Any]:
     """The run configuration that `flwr run` starts with."""
     with open(PROJECT / "pyproject.toml", "rb") as file:
-        return dict(tomllib.load(file)["tool"]["flwr"]["app"]["config"])
+        return flatten_dict(tomllib.load(file)["tool"]["flwr"]["app"]["config"])
 
 
 def configured(**values: Any) -> Run:
-    given = {key.replace("_", "-"): value for key, value in values.items()}
-    return strategy_from_run_config(defaults() | {"num-clients": 10} | given).config
+    return strategy_from_run_config(defaults() | {"num-clients": 10} | of_keys(**values)).config
 
 
 def sentence(**values: Any) -> str:
@@ -68,7 +69,39 @@ def sentence(**values: Any) -> str:
 
 
 def test_every_declared_key_is_known_and_every_known_key_is_declared() -> None:
-    assert set(defaults()) == set(RUN_CONFIG_KEYS)
+    assert set(defaults()) == {key.name for key in run_keys()}
+
+
+def test_the_block_of_pyproject_is_generated(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (PROJECT / "pyproject.toml").read_text()
+    assert command(["options", "--toml"]) == 0
+    assert text[text.index("[tool.flwr.app.config]") :] == capsys.readouterr().out
+    assert command(["options"]) == 0
+    assert "fastlloyd.alpha = 0.8: radius over half" in capsys.readouterr().out
+
+
+def test_one_word_leaves_an_option_to_the_run() -> None:
+    automatic = {key: value for key, value in defaults().items() if value == "auto"}
+    assert {"delta", "trust", "random-state", "cohort.max-silent", "fastlloyd.post-processing"} <= set(automatic)
+    given = {"n-clusters": 10, "algorithm": "proxy_lloyd", "data": "digits", "epsilon": 2.0}
+    assert strategy_from_run_config(given | automatic).config == strategy_from_run_config(given).config
+    for key in ("delta", "n-features", "random-state"):
+        assert f"{key.replace('-', '_')} is " in sentence(**{key: -1})
+
+
+def test_tables_are_joined_as_flower_joins_them() -> None:
+    text = "algorithm='fastlloyd' fastlloyd.alpha=0.6 fastlloyd.schedule='constant' cohort.max-silent=1"
+    config = strategy_from_run_config(fuse_dicts(defaults(), parse_config_args([text]))).config
+    assert config.task.options == FastLloydOptions(alpha=0.6, schedule=Schedule.CONSTANT)
+    assert config.settings.max_silent == 1
+    default = fuse_dicts(defaults(), parse_config_args(["glloyd.packing='bisect' fastlloyd.post-processing='auto'"]))
+    assert strategy_from_run_config(default).config.algorithm == "proxy_lloyd"
+    with pytest.raises(
+        ConfigurationError, match=r"no run-config key 'packing': did you mean 'fastlloyd.packing' or 'gl"
+    ):
+        strategy_from_run_config({"n-clusters": 3, "packing": "halve"})
+    with pytest.raises(ConfigurationError, match=r"no run-config key 'fastloyd.alpha': did you mean 'fastlloyd.alpha'"):
+        strategy_from_run_config({"n-clusters": 3, "fastloyd.alpha": 0.6})
 
 
 def test_defaults_are_the_main_job() -> None:
@@ -90,10 +123,12 @@ def test_zero_empty_and_minus_one_mean_automatic() -> None:
 
 
 def test_only_a_simulation_knows_how_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert defaults()["num-clients"] == 0
-    assert configured(num_clients=0).n_clients is None
+    assert defaults()["num-clients"] == "auto"
+    assert configured(num_clients="auto").n_clients is None
     monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
-    assert sentence(num_clients=0).startswith("num-clients is 0, but outside a simulation nobody knows how many")
+    assert sentence(num_clients="auto").startswith(
+        "num-clients is 'auto', but outside a simulation nobody knows how many"
+    )
 
 
 def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,12 +238,12 @@ def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None
 
 
 def test_number_of_clusters_may_be_chosen_by_the_run() -> None:
-    overrides = parse_config_args(["algorithm='feddp_kmeans' n-clusters='auto' max-clusters=15 trust=''"])
+    overrides = parse_config_args(["algorithm='feddp_kmeans' n-clusters='auto' max-clusters=15 feddp_kmeans.n-init=3"])
     # Flower puts an override in place of a default of another type.
     run_config_of_run = fuse_dicts(defaults(), overrides)
     assert isinstance(defaults()["n-clusters"], int)
     config = strategy_from_run_config(run_config_of_run).config
-    assert (config.choose_n_clusters, config.n_clusters) == (True, 15)
+    assert (config.choose_n_clusters, config.n_clusters, config.n_init) == (True, 15, 3)
     assert configured(n_clusters="auto").n_clusters == defaults()["max-clusters"] == DEFAULT_MAX_CLUSTERS
     assert not configured(n_clusters=4).choose_n_clusters
     assert configured(n_clusters="4").n_clusters == 4
@@ -240,6 +275,10 @@ def test_a_file_without_bounds_is_refused() -> None:
     ("values", "text"),
     [
         ({"epsilonn": 1.0}, "there is no run-config key 'epsilonn': did you mean 'epsilon'?"),
+        (
+            {"alpha": 0.6},
+            "fastlloyd.alpha is 0.6, but the algorithm is 'proxy_lloyd': leave it out, or choose algorithm=",
+        ),
         ({"n-client": 4}, "there is no run-config key 'n-client': did you mean 'num-clients'?"),
         ({"algorithm": "fastloyd"}, "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
         ({"trust": "obliv"}, "trust is 'obliv', which is not known: did you mean 'oblivious'?"),
@@ -508,7 +547,7 @@ def test_names_of_columns_come_from_the_run_bounds_server_data_or_documentation(
     assert configured(**files).feature_names == ("b", "a")
     named = configured(columns="a, b", **files)
     assert (named.feature_names, named.bounds) == (("a", "b"), ((0.0, 0.0), (1.0, 2.0)))
-    assert configured(**files | {"bounds": ""}).feature_names == ("a", "b")
+    assert configured(**files | {"bounds": "auto"}).feature_names == ("a", "b")
     assert configured(data="rows.csv", bounds="0,1").feature_names == ()
     assert configured(data="iris").feature_names == BUNDLED["iris"].feature_names
     assert configured(**{"allow-unnamed": True}).allow_unnamed
@@ -761,7 +800,7 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
-    chosen = {"n-clusters": "auto", "max-clusters": 12, "n-init": 2, "mixture-rows-per-client": 2000}
+    chosen = {"n-clusters": "auto", "max-clusters": 12, "feddp_kmeans.n-init": 2, "mixture-rows-per-client": 2000}
     tmp_path = run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
     shapes, curves = set(), []
     for folder in [tmp_path / "server", *(tmp_path / f"client-{i}" for i in range(2, 5))]:
@@ -785,7 +824,7 @@ def test_whole_run_that_chooses_k_draws_its_curve(
 
 
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
-    start = {"n-clusters": 3, "n-init": 2, "server-data": "iris"}
+    start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
     tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
     assert (tmp_path / "server" / "centroids.npz").is_file()
     assert not list(tmp_path.rglob("cost_curve.png"))

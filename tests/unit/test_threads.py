@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import fastlloyd
 from flwr_dpkmeans.baselines import central
-from flwr_dpkmeans.kmeans import assignment, metrics
+from flwr_dpkmeans.kmeans import assignment
 from flwr_dpkmeans.threads import one_thread
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
@@ -77,7 +77,7 @@ def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, algorithm:
 def test_predictions_and_metrics_run_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch, assignment, "_check_shapes")
     assignment.nearest_centroids(POINTS, POINTS[:2])
-    metrics.cost_per_point(POINTS, POINTS[:2])
+    assignment.cost_per_point(POINTS, POINTS[:2])
     assert seen == [{1}, {1}]
 
 

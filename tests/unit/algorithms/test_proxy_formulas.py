@@ -15,7 +15,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
 from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
 from flwr_dpkmeans.algorithms.received import cluster_state
-from flwr_dpkmeans.kmeans.ellipsoid import Ellipsoid
+from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
@@ -385,7 +386,7 @@ def test_no_released_value_breaks_a_run(d: int, k: int, n: int, size: str, sign:
 
 def fitted(parts: list[Floats], k: int, epsilon: float, **values: Any) -> FederatedKMeans:
     settings: dict[str, Any] = {"engine": "direct", "noise": "seeded", "random_state": 1, "n_init": 2} | values
-    km = FederatedKMeans(n_clusters=k, algorithm="proxy_lloyd", epsilon=epsilon, bounds=(-1.0, 1.0), **settings)
+    km = flat_estimator(n_clusters=k, algorithm="proxy_lloyd", epsilon=epsilon, bounds=(-1.0, 1.0), **settings)
     with np.errstate(invalid="raise", divide="raise"):
         return km.fit(parts)
 

@@ -12,7 +12,7 @@ import pytest
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
 from flwr_dpkmeans.baselines.max_cover import NoisyAverages
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
-from flwr_dpkmeans.kmeans import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from flwr_dpkmeans.data import BUNDLED, load_bundled, load_source
+from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 

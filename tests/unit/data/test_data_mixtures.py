@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data import draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_dpkmeans.data import Partition, partition_indices
+from flwr_dpkmeans.data.partition import Partition, partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 # Kinds which fit any number of parts and rows.
@@ -81,7 +81,7 @@ def test_more_parts_than_rows() -> None:
 @pytest.mark.parametrize("kind", ["iid", "dirichlet"])
 def test_other_process_finds_the_same_part(kind: str) -> None:
     options = f"30, 4, 2, seed=11, kind={kind!r}, column_values=[i % 3 for i in range(30)]"
-    code = f"from flwr_dpkmeans.data import partition_indices as p; print(p({options}).tolist())"
+    code = f"from flwr_dpkmeans.data.partition import partition_indices as p; print(p({options}).tolist())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     here = partition_indices(30, 4, 2, seed=11, kind=kind, column_values=[i % 3 for i in range(30)])
     assert other.stdout.strip() == str(here.tolist())

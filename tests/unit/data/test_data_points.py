@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data import validate_points
+from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import DataError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data import load_server_table
+from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 POINTS = np.array([[1.0, 2.0], [3.0, 4.5]])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.data import load_table
+from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import DataError
 
 SECRET = "s3cr3t"

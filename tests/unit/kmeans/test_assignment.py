@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import assignment, nearest_centroids
+from flwr_dpkmeans.kmeans import assignment
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 
 
 def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:

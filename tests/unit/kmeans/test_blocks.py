@@ -12,9 +12,8 @@ import pytest
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.kmeans import blocks
-from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.assignment import cost_per_point, nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import BLOCK_BYTES, block_length, row_blocks, sum_over_blocks
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
 from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram

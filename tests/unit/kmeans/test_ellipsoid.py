@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import ellipsoid as module
-from flwr_dpkmeans.kmeans.ellipsoid import axis_variance, ellipsoid_of, shrunk_centre
+from flwr_dpkmeans.kmeans import proxies as module
+from flwr_dpkmeans.kmeans.proxies import axis_variance, ellipsoid_of, shrunk_centre
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.noisy_bins import BULK_DEVIATIONS, TAIL_DEVIATIONS, bulk_and_tails, outermost
 from flwr_dpkmeans.kmeans.ranges import (
+    BULK_DEVIATIONS,
     LEVELS,
     N_BINS,
     N_MAGNITUDES,
+    TAIL_DEVIATIONS,
     WIDEST,
     Ranges,
+    bulk_and_tails,
     find_coarse_ranges,
     find_ranges,
     magnitude_edges,
     magnitude_histogram,
     one_vote,
+    outermost,
     range_histogram,
 )
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
-from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 from flwr_dpkmeans.planner.estimate import (
+    CentroidNoise,
     centroid_noise,
     deployment_of,
     half_survives,
@@ -92,6 +93,12 @@ def test_smaller_clusters_survive_with_more_epsilon(algorithm: str) -> None:
         sizes.append(noise.smallest_cluster(0.15))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 4 * sizes[-1]
+
+
+def test_a_cluster_survives_noise_on_its_centroid_and_on_its_count() -> None:
+    assert CentroidNoise(30.0, 4.0, relative=True).smallest_cluster(0.2) == 150
+    # Three deviations of the count's noise.
+    assert CentroidNoise(0.3, 40.0, relative=True).smallest_cluster(0.2) == 120
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
@@ -215,7 +222,7 @@ def test_traffic_is_that_of_a_run(
     monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
     common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
-    model = FederatedKMeans(10, algorithm=algorithm, **(common | values))
+    model = flat_estimator(10, algorithm=algorithm, **(common | values))
     model.fit(np.array_split(points, 5))
     options = common | {name: value for name, value in values.items() if name == "bounds"}
     counted = model.privacy_.n_examples_source == "private count"

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.metrics import cost_per_point
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
@@ -55,7 +56,7 @@ def test_a_simulated_run_is_that_of_the_direct_engine(algorithm: str, trust: str
     request = request_of(trust=trust)
     points = draw_mixture(request, 3, 0).points
     state = run_plan(request.draft(algorithm, noise="seeded", seed=7), (points,))
-    model = FederatedKMeans(
+    model = flat_estimator(
         3,
         algorithm=algorithm,
         trust=trust,
@@ -273,6 +274,7 @@ def test_the_command_prints_json_and_writes_both_files(tmp_path: Path, capsys: p
         (("--clients", "1"), "n_clients is 1"),
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
+        (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
         (("--seeds", "1"), "seeds is 1, but it must be a whole number from 2 to 1000"),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],

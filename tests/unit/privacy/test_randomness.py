@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 from support.protocol_federation import make_federation
 
-from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
@@ -233,7 +233,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def run(name: str, engine: str, **more: Any) -> None:
-    model = FederatedKMeans(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(PARTS)
+    model = flat_estimator(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(PARTS)
     assert model.privacy_.is_private is (model.noise == "secure")
 
 

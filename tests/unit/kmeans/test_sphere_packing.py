@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans import (
-    PackingMethod,
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    cost_per_point,
-    packing,
-    round_to_grid,
-    sphere_packing,
-)
+from flwr_dpkmeans.kmeans import sphere_packing as packing_module
+from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.statistics import absolute_statistics
+from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update, round_to_grid
 
 SHAPES = [(1, 1), (1, 5), (2, 1), (3, 2), (15, 2), (40, 1), (10, 8), (100, 64)]
 
@@ -48,27 +43,27 @@ def test_shape_grid_box_and_determinism(clusters: int, features: int, method: Pa
 @pytest.mark.parametrize(("clusters", "features"), SHAPES)
 @pytest.mark.parametrize("radius", [0.5, 0.125, 2.0**-6, 2.0**-9])
 def test_every_packing_keeps_its_distances(clusters: int, features: int, radius: float) -> None:
-    packed = packing._packed(clusters, features, radius, np.random.default_rng(5))
+    packed = packing_module._packed(clusters, features, radius, np.random.default_rng(5))
     assert packed is None or packing_radius(packed) >= radius
 
 
 def test_candidates_keep_their_distance_to_the_walls_after_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_GRID", 16.0)
-    candidates = packing._candidates(50, 0.27, np.random.default_rng(0))
+    monkeypatch.setattr(packing_module, "_GRID", 16.0)
+    candidates = packing_module._candidates(50, 0.27, np.random.default_rng(0))
     assert np.abs(candidates).max() == 11 / 16, "0.6875 is the last cell that is 0.27 away from the wall"
 
 
 def radii_tried(monkeypatch: pytest.MonkeyPatch, method: PackingMethod) -> list[tuple[float, bool]]:
     """The radii that a search tries, each with whether it was feasible."""
     tried: list[tuple[float, bool]] = []
-    original = packing._packed
+    original = packing_module._packed
 
     def recorded(clusters: int, features: int, radius: float, generator: np.random.Generator) -> np.ndarray | None:
         packed = original(clusters, features, radius, generator)
         tried.append((radius, packed is not None))
         return packed
 
-    monkeypatch.setattr(packing, "_packed", recorded)
+    monkeypatch.setattr(packing_module, "_packed", recorded)
     sphere_packing(15, 2, np.random.default_rng(0), method)
     return tried
 
@@ -110,26 +105,26 @@ def test_gives_up_after_a_hundred_rejections_in_a_row(monkeypatch: pytest.Monkey
             drawn.append(np.array([[next(stream)] for _ in range(50)]))
             return drawn[-1]
 
-        monkeypatch.setattr(packing, "_candidates", pool)
+        monkeypatch.setattr(packing_module, "_candidates", pool)
 
     candidates([0.0] * 100 + [0.5] + [0.0] * 100)
-    packed = packing._packed(2, 1, 0.25, np.random.default_rng(0))
+    packed = packing_module._packed(2, 1, 0.25, np.random.default_rng(0))
     assert packed is not None, "99 rejections must not be too many"
     assert packed.tolist() == [[0.0], [0.5]]
     candidates([0.0] * 101 + [0.5] + [0.0] * 100)
-    assert packing._packed(2, 1, 0.25, np.random.default_rng(0)) is None, "100 rejections must be too many"
+    assert packing_module._packed(2, 1, 0.25, np.random.default_rng(0)) is None, "100 rejections must be too many"
 
 
 def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = iter([0.0] * 90 + [0.5] + [0.0] * 90 + [-0.5] + [0.0] * 100)
-    monkeypatch.setattr(packing, "_candidates", lambda *_: np.array([[next(stream)] for _ in range(40)]))
-    packed = packing._packed(3, 1, 0.25, np.random.default_rng(0))
+    monkeypatch.setattr(packing_module, "_candidates", lambda *_: np.array([[next(stream)] for _ in range(40)]))
+    packed = packing_module._packed(3, 1, 0.25, np.random.default_rng(0))
     assert packed is not None
     assert packed.tolist() == [[0.0], [0.5], [-0.5]]
 
 
 def test_more_centroids_than_grid_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_GRID", 4.0)
+    monkeypatch.setattr(packing_module, "_GRID", 4.0)
     centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
     assert centroids.shape == (30, 1)
 

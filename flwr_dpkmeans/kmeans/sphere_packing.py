@@ -40,7 +40,7 @@ class PackingMethod(enum.Enum):
 def sphere_packing(
     n_clusters: int, n_features: int, generator: np.random.Generator, method: PackingMethod
 ) -> FloatArray:
-    """Draw well-separated centroids in [-1, 1]^d without looking at data.
+    """Draw well-separated centroids (k, d) in [-1, 1]^d, on the 2^-16 grid, without looking at data.
 
     `HALVE` starts with the radius 1 and halves it until all centroids can be placed; the FastLloyd code does this.
     `BISECT` goes on from there: 6 bisection steps between that radius and its double, keeping the packing with the
@@ -48,28 +48,7 @@ def sphere_packing(
     2^-6 of its own size from the largest that this random search finds feasible. When even radii below half a grid
     step fail (more centroids than grid cells), the radius becomes 0 and centroids may coincide.
 
-    Parameters
-    ----------
-    n_clusters, n_features : int
-        At least 1.
-    generator : numpy.random.Generator
-        Equal states give equal centroids on all machines. Needs no secrecy.
-    method : PackingMethod
-
-    Returns
-    -------
-    float64 array of shape (n_clusters, n_features), on the 2^-16 grid
-
-    Raises
-    ------
-    ConfigurationError
-        `n_clusters` or `n_features` is below 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sphere_packing(3, 2, np.random.default_rng(0), PackingMethod.BISECT).shape
-    (3, 2)
+    Equal states of the generator, which needs no secrecy, give equal centroids on all machines.
     """
     for name, value in (("n_clusters", n_clusters), ("n_features", n_features)):
         if value < 1:

@@ -1,0 +1,292 @@
+"""Private naive Bayes: each class's count, sums and squares of numbers, and counts of categories, in one round.
+
+Numbers are Gaussian in each class, categories have a table. With labels of classes from 0 on; a row whose label is no
+class adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms.dplloyd import root_at_least
+from flwr_dpkmeans.algorithms.moments import (
+    DEVIATIONS,
+    deviations_of,
+    fits,
+    from_nothing,
+    moment_arrays,
+    moment_parts,
+    read_moments,
+)
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.server_points import plan_bounds
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known, Result, Task
+
+CELLS = "cells"
+"""Name of a state's table of categories by class."""
+_MOST_CELLS = 100_000
+_CELL_SHARE = 2.0
+_LEAST_PART = 0.05
+"""Of the classes' mean variance, that each is taken to have at least."""
+_TINY = 1e-300
+
+
+def _as_categories(value: object) -> object:
+    """A tuple from a list or from text such as ``"0,2,7"``."""
+    if isinstance(value, str):
+        texts = [text.strip() for text in value.split(",") if text.strip()]
+        return tuple(int(text) if text.isdigit() else text for text in texts)
+    return tuple(value) if isinstance(value, list | np.ndarray) else value
+
+
+def _require_categories(name: str, value: object) -> None:
+    plain = isinstance(value, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+    if not plain or not all(n == 0 or 2 <= n <= _MOST_CELLS for n in value):  # type: ignore[attr-defined]
+        raise ConfigurationError(
+            f"{name} is {value!r}, but it must have a whole number for each column, 0 for numbers and otherwise how "
+            "many categories there are, at least 2: give such as (0, 0, 2)."
+        )
+
+
+@dataclass(frozen=True)
+class NaiveBayesOptions(Options):
+    """Options of naive Bayes."""
+
+    classes: int = whole(2, 2, 3, "public number of classes; labels are 0 to one less", most=1_000)
+    categories: tuple[int, ...] | None = option(
+        None,
+        _require_categories,
+        "for each column how many categories it has, 0 for numbers, such as '0,0,2'; automatic: numbers only",
+        _as_categories,
+    )
+    smoothing: float = real(1.0, 0.0, 1e6, "1.0", "Laplace smoothing: rows added to each class and category")
+    least_deviation: float = real(
+        0.001, 2.0**-16, 1.0, "0.001", "floor of standard deviations, in halves of the width of a column's bounds"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayes(Task):
+    """Naive Bayes of labelled rows.
+
+    Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The state has each class's ``rows``,
+    the ``means`` and ``deviations`` of the numbers in the box [-1, 1]^d, and ``cells``, the rows of each category.
+    """
+
+    name = "naive_bayes"
+    title = "private naive Bayes"
+    options: NaiveBayesOptions = NaiveBayesOptions()
+
+    def n_classes(self, settings: Settings) -> int:
+        """Labels are what it is about."""
+        del settings
+        return self.options.classes
+
+    def check(self, settings: Settings) -> None:
+        """Refuse tables of too many cells, and columns of categories without their bounds."""
+        super().check(settings)
+        categories, n_cells = self.options.categories or (), self.options.classes * sum(self.options.categories or ())
+        if n_cells > _MOST_CELLS:
+            raise ConfigurationError(
+                f"classes and categories make a table of {n_cells} cells, but it may have at most {_MOST_CELLS}: leave "
+                "columns of many categories out."
+            )
+        lower, upper = settings.bounds
+        for column, n in enumerate(categories):
+            low, high = (side[min(column, len(side) - 1)] for side in (lower, upper))
+            if n and (low, high) != (0, n - 1):
+                raise ConfigurationError(
+                    f"column {column} has {n} categories, but bounds from {low:g} to {high:g}: code them 0 to {n - 1}, "
+                    f"and give bounds from 0 to {n - 1} there."
+                )
+
+    def build(self, known: Known) -> Algorithm:
+        """One round."""
+        columns, n_classes = self.columns(known.n_features), self.options.classes
+        parts = moment_parts(n_classes, len(columns.numbers))
+        if columns.coded:
+            root = root_at_least(len(columns.coded))
+            because = "S27: one row lies in one cell of each of its c columns of categories"
+            moved = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True)
+            parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
+        (blocks,) = allocate(known, [parts])
+
+        def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
+            del state
+            kept = (labels >= 0) & (labels < n_classes)
+            return _class_arrays(columns, points[kept], labels[kept], n_classes)
+
+        def unlabelled(points: Array, state: State) -> Sequence[Array]:
+            return labelled(points, state, np.full(len(points), -1))
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            return state.changed(**self._learned(columns, released, {one.name: one.noise_scale for one in blocks}))
+
+        step = PrivateSum("classes", blocks, unlabelled, advance, labelled=labelled)
+        return Algorithm(self.name, (step,), from_nothing)
+
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Nothing is known before; then the model."""
+        shapes = self.columns(plan.n_features or 0).shapes(self.options.classes)
+        return fits(state, {} if step is not None else shapes)
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
+
+        Named as in scikit-learn's GaussianNB where that has them; columns of categories are left out of ``theta``.
+        """
+        columns = self.columns(plan.n_features or 0)
+        bounds = plan_bounds(plan, plan.n_features or 0)
+        priors = self._priors(state)
+        found = {"class_prior": priors}
+        if columns.numbers:
+            lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
+            halves = (upper - lower) / 2.0
+            found |= {"theta": lower + (state["means"] + 1.0) * halves, "var": np.square(state[DEVIATIONS] * halves)}
+        if columns.coded:
+            chances = columns.chances(state[CELLS], self.options.smoothing)
+            found["chances"] = np.concatenate([own for _, own in chances], axis=1)
+        return Result(found)
+
+    def columns(self, n_features: int) -> Columns:
+        """Which columns are numbers and which are categories."""
+        categories = self.options.categories or (0,) * n_features
+        if len(categories) != n_features:
+            raise ConfigurationError(
+                f"categories has {len(categories)} entries, but the table has {n_features} columns: give one for each, "
+                "0 for numbers."
+            )
+        return Columns(categories)
+
+    def _learned(self, columns: Columns, released: ReleasedSum, noise: Mapping[str, float]) -> dict[str, Array]:
+        """The state's arrays, from noisy sums; `noise` has each array's scale."""
+        rows = released["group_counts"]
+        found = {"rows": rows}
+        if columns.numbers:
+            _, means, variances = read_moments(released)
+            scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
+            variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
+            found |= {"means": round_to_grid(means), DEVIATIONS: deviations_of(variances, self.options.least_deviation)}
+        if columns.coded:
+            found[CELLS] = np.maximum(released[CELLS], 0.0)
+        return found
+
+    def _priors(self, state: State) -> Array:
+        """Each class's share of the rows, smoothed."""
+        rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
+        return np.asarray(rows / rows.sum())
+
+    def log_joint(self, state: State, points: Array) -> Array:
+        """Logarithm of each class's weight for each row, (n_rows, n_classes), up to one constant.
+
+        Parameters
+        ----------
+        state : State
+            The result of a run.
+        points : ndarray, (n_rows, n_features)
+            In the box [-1, 1]^d.
+        """
+        columns, priors = self.columns(points.shape[1]), self._priors(state)
+        joint = np.tile(np.log(priors), (len(points), 1))
+        if columns.numbers:
+            for label, (mean, deviation) in enumerate(zip(state["means"], state[DEVIATIONS], strict=True)):
+                steps = (points[:, columns.numbers] - mean) / deviation
+                joint[:, label] -= 0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
+        if columns.coded:
+            for place, chances in columns.chances(state[CELLS], self.options.smoothing):
+                joint += np.log(chances).T[_codes(points[:, place], chances.shape[1])]
+        return joint
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of numbers and of categories.
+
+    Parameters
+    ----------
+    categories : tuple of int
+        For each column how many it has; 0: numbers.
+    """
+
+    categories: tuple[int, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Places of the columns of numbers."""
+        return [place for place, n in enumerate(self.categories) if not n]
+
+    @property
+    def coded(self) -> list[int]:
+        """Places of the columns of categories."""
+        return [place for place, n in enumerate(self.categories) if n]
+
+    @property
+    def n_cells(self) -> int:
+        """Categories of all columns."""
+        return sum(self.categories)
+
+    def shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a state's arrays."""
+        found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
+        if self.numbers:
+            found |= dict.fromkeys(("means", DEVIATIONS), (n_classes, len(self.numbers)))
+        if self.coded:
+            found[CELLS] = (n_classes, self.n_cells)
+        return found
+
+    def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
+        """For each column of categories its place and the chance of each category by class, smoothed."""
+        found, first = [], 0
+        for place in self.coded:
+            own = cells[:, first : first + self.categories[place]] + smoothing
+            found.append((place, own / own.sum(axis=1, keepdims=True)))
+            first += self.categories[place]
+        return found
+
+
+def pulled_together(variances: Array, counts: Array, noise: Array) -> Array:
+    """Noisy variances of classes, (n_classes, n_columns), each moved to the classes' own mean as far as it is noise.
+
+    The more the noise explains of the differences between classes, the less of them is kept (the James-Stein
+    principle); what is left is at least a part of the mean, so that no class is taken to have next to no spread.
+
+    Examples
+    --------
+    >>> pulled_together(np.array([[0.1], [0.3]]), np.array([5.0, 5.0]), np.full((2, 1), 1e-9)).round(6).tolist()
+    [[0.1], [0.3]]
+    >>> pulled_together(np.array([[0.1], [0.3]]), np.array([5.0, 5.0]), np.full((2, 1), 9.0)).round(6).tolist()
+    [[0.2], [0.2]]
+    """
+    weights = np.maximum(counts, 1.0)[:, None]
+    mean = (weights * variances).sum(axis=0) / weights.sum()
+    real = np.maximum((np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0)
+    kept = real / (real + np.square(noise) + _TINY)
+    return np.asarray(np.maximum(mean + kept * (variances - mean), _LEAST_PART * mean))
+
+
+def _codes(column: Array, n: int) -> Labels:
+    """Categories 0 to n - 1 from the box [-1, 1]: the nearest one."""
+    return np.clip(np.rint((column + 1.0) * ((n - 1) / 2.0)), 0, n - 1).astype(np.int64)
+
+
+def _class_arrays(columns: Columns, points: Array, labels: Labels, n_classes: int) -> list[Array]:
+    """One client's exact part: moments of the numbers, and cells of the categories."""
+    arrays = moment_arrays(points[:, columns.numbers], labels, n_classes)
+    if columns.coded:
+        tables = []
+        for place in columns.coded:
+            n = columns.categories[place]
+            cell = labels * n + _codes(points[:, place], n)
+            tables.append(np.bincount(cell, minlength=n_classes * n).reshape(n_classes, n))
+        arrays.append(np.concatenate(tables, axis=1).astype(np.float64))
+    return arrays

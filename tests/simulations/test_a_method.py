@@ -1,0 +1,176 @@
+"""The page "A method in an afternoon", typed as it stands: two files, then every command of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_superlink import PROJECT, LocalSuperLink
+
+PAGE = PROJECT / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
+BLOCKS = re.findall(r"^```([a-z ]+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+BOUND = "root_at_least(d),"
+TIMEOUT = 240.0
+
+
+def block(kind: str) -> str:
+    """The only block of a kind."""
+    (text,) = [text for one, text in BLOCKS if one == kind]
+    return text
+
+
+def write_package(folder: Path, *, bound: str = BOUND) -> Path:
+    """The two files, and beside them what `pip install -e` leaves: the entry points as the first file has them."""
+    import tomllib
+
+    folder.mkdir()
+    source = block("python")
+    assert source.count(BOUND) == 1
+    (folder / "signs.py").write_text(source.replace(BOUND, bound))
+    (folder / "pyproject.toml").write_text(block("toml"))
+    project = tomllib.loads(block("toml"))["project"]
+    installed = folder / f"{project['name']}-{project['version']}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in points.items())
+        for group, points in project["entry-points"].items()
+    ]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_package(tmp_path_factory.mktemp("mine") / "signs")
+
+
+def typed(arguments: list[str], package: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with both packages installed, in a folder of its own."""
+    paths = os.pathsep.join(map(str, (package, PROJECT)))
+    environment = dict(os.environ) | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def command(start: str) -> list[str]:
+    """A command of the page, without its first word."""
+    (line,) = [one for one in COMMANDS if one.startswith(start)]
+    return shlex.split(line)[1:]
+
+
+def test_the_check_on_neighbours_reaches_the_bounds_and_fails_on_half(package: Path, tmp_path: Path) -> None:
+    completed = typed(["-c", block("python check")], package, tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    used, refused = completed.stdout.splitlines()
+    assert re.fullmatch(r"\{'votes': 1.0, 'pulls': (1.0|0.9999\d*)\}", used)
+    assert refused.startswith("'pulls' moves by 1.41421356 between two neighbouring tables, but its sensitivity is")
+    assert "0.707106781" in refused
+
+
+def test_the_estimator_runs_it_with_its_option(package: Path, tmp_path: Path) -> None:
+    code = block("python run") + "print('kept', model.get_params()['algorithm__pull'])\n"
+    completed = typed(["-W", "ignore", "-c", code], package, tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "one row has one vote" in completed.stdout or "votes" in completed.stdout
+    assert completed.stdout.endswith("kept 0.4\n")
+
+
+def test_every_command_of_the_page_is_typed_here() -> None:
+    assert [shlex.split(line)[2] for line in COMMANDS] == ["simulations.run", "simulations.plot", "simulations.audit"]
+
+
+@pytest.fixture(scope="module")
+def swept(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    completed = typed([*command("python -m simulations.run"), "workers=0"], package, folder)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return folder
+
+
+def test_a_sweep_over_its_option_has_a_row_for_each_run(swept: Path) -> None:
+    import pandas as pd
+
+    table = pd.read_parquet(swept / "outputs" / "signs" / "table.parquet")
+    assert len(table) == 8
+    assert set(table["status"]) == {"done"}
+    assert set(table["algorithm.pull"]) == {0.3, 0.5}
+    assert set(table["algorithm.name"]) == {"signs"}
+
+
+def test_the_table_is_drawn(package: Path, swept: Path) -> None:
+    completed = typed(command("python -m simulations.plot"), package, swept)
+    assert completed.returncode == 0, completed.stderr
+    (picture,) = (swept / "outputs" / "signs" / "figures").glob("*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def audited(package: Path, folder: Path) -> tuple[subprocess.CompletedProcess[str], list[dict[str, object]]]:
+    completed = typed([*command("python -m simulations.audit"), "workers=1"], package, folder)
+    found = json.loads((folder / "outputs" / "signs-audit" / "audit.json").read_text())
+    return completed, found["audits"] if isinstance(found, dict) else found
+
+
+def test_the_audit_finds_nothing(package: Path, tmp_path: Path) -> None:
+    completed, found = audited(package, tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert len(found) == 1
+
+
+def test_the_audit_finds_half_of_a_bound(tmp_path: Path) -> None:
+    planted = write_package(tmp_path / "half", bound=f"{BOUND.removesuffix(',')} / 2,")
+    completed, _ = audited(planted, tmp_path)
+    assert completed.returncode == 1, completed.stdout + completed.stderr
+    assert "ABOVE THE CLAIM" in completed.stdout
+    assert "moves releases by 2 of a sensitivity" in completed.stderr
+
+
+# -- on Ray -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def superlink(tmp_path: Path) -> Iterator[LocalSuperLink]:
+    link = LocalSuperLink.make(tmp_path / "home")
+    link.home.mkdir()
+    yield link
+    link.stop()
+
+
+@pytest.mark.ray
+def test_flwr_run_runs_it_on_ray(superlink: LocalSuperLink, package: Path, tmp_path: Path) -> None:
+    words = shlex.split(block("bash flwr"))
+    assert words[:5] == ["flwr", "run", ".", "--stream", "--federation-config"]
+    assert words[5] == "num-supernodes=3"
+    (config,) = words[7:]
+    output = tmp_path / "out"
+    completed = superlink.run(f"{config} output='{output}'", nodes=3, app=package, paths=(PROJECT, package))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    reports = list(output.glob("run-*/client-*/privacy_report.json"))
+    assert len(reports) == 3, completed.stdout
+    report = json.loads(reports[0].read_text())
+    assert report["algorithm"] == "signs"
+    assert report["is_private"]
+    assert "signs" in completed.stdout
+
+
+@pytest.mark.ray
+def test_an_option_that_it_does_not_have_is_refused_on_ray(superlink: LocalSuperLink, package: Path) -> None:
+    completed = superlink.run("signs.pull=3.0", nodes=2, app=package, paths=(PROJECT, package))
+    assert "pull is 3.0, but it must be a finite number between 0 and 1" in completed.stdout + completed.stderr

@@ -1,0 +1,289 @@
+"""Private naive Bayes against hand-computed models, scikit-learn's, its declared bounds and the page's figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.naive_bayes import CategoricalNB, GaussianNB
+
+from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, PrivateKMeans, federate
+from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.verify import verify_plan
+from flwr_dpkmeans.sums.wire import dump_plan, load_plan
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
+BOUNDS = (-6.0, 6.0)
+NOWHERE = 1e6
+"""An epsilon at which noise is a step of the grid or so."""
+
+
+@cache
+def overlapping() -> tuple[Array, Labels]:
+    """6,000 rows of four Gaussian classes in six columns, which overlap."""
+    generator = np.random.default_rng(0)
+    centers = generator.normal(0.0, 1.0, (4, 6)) * 1.15
+    labels = generator.integers(0, 4, 6000)
+    widths = generator.uniform(0.6, 1.4, (4, 6))
+    return centers[labels] + generator.normal(0.0, 1.0, (6000, 6)) * widths[labels], labels
+
+
+def split(values: NDArray[Any], n: int = 3) -> list[NDArray[Any]]:
+    return [values[start::n] for start in range(n)]
+
+
+def plan_of(**values: Any) -> Plan:
+    settings: dict[str, Any] = {"algorithm": "naive_bayes", "bounds": ((-1.0,), (1.0,)), "n_examples": 900}
+    run = parse_run(**settings | values)
+    return draft_plan(run, run_id=1, n_clients=3, seed=7, n_features=values.get("n_features", 2))
+
+
+# -- accuracy -----------------------------------------------------------------------------------------------------
+
+
+def test_the_median_of_twenty_runs_is_within_a_hundredth_of_the_accuracy_without_privacy() -> None:
+    points, labels = overlapping()
+    exact = GaussianNB().fit(points, labels).score(points, labels)
+    assert exact == pytest.approx(0.878, abs=0.002)
+    model = FederatedNaiveBayes(4, epsilon=2.0, bounds=BOUNDS, engine="direct")
+    scores = [model.fit(split(points), split(labels)).score(points, labels) for _ in range(20)]
+    assert model.privacy_.is_private
+    assert model.privacy_.epsilon <= 2.0
+    assert exact - float(np.median(scores)) < 0.01
+
+
+def test_without_noise_it_is_gaussian_naive_bayes() -> None:
+    points, labels = overlapping()
+    own = FederatedNaiveBayes(4, epsilon=NOWHERE, bounds=BOUNDS, engine="direct").fit(split(points), split(labels))
+    theirs = GaussianNB().fit(points, labels)
+    np.testing.assert_allclose(own.theta_, theirs.theta_, atol=0.02)
+    np.testing.assert_allclose(own.var_, theirs.var_, rtol=0.05)
+    np.testing.assert_allclose(own.class_prior_, theirs.class_prior_, atol=5e-3)
+    assert np.mean(own.predict(points) == theirs.predict(points)) > 0.99
+    # Rows beyond the bounds are clipped here and not there, so single ones may differ.
+    assert np.quantile(np.abs(own.predict_proba(points) - theirs.predict_proba(points)), 0.99) < 0.02
+
+
+def test_without_noise_tables_are_those_of_categorical_naive_bayes() -> None:
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 2, 900)
+    codes = np.stack([generator.integers(0, 2 + labels), generator.integers(0, 3, 900)], axis=1)
+    own = FederatedNaiveBayes(2, epsilon=NOWHERE, categories=(3, 3), engine="direct")
+    own.fit(split(codes.astype(float)), split(labels))
+    theirs = CategoricalNB(alpha=1.0, min_categories=3).fit(codes, labels)
+    chances = np.exp(np.concatenate(theirs.feature_log_prob_, axis=1))
+    assert own.chances_ is not None
+    np.testing.assert_allclose(own.chances_, chances, atol=0.01)
+    assert own.theta_ is None
+    np.testing.assert_allclose(own.predict_proba(codes.astype(float)), theirs.predict_proba(codes), atol=0.02)
+
+
+# -- by hand ------------------------------------------------------------------------------------------------------
+
+
+def test_cells_by_hand() -> None:
+    """A column of numbers and one of three categories; the row whose label is no class adds nothing."""
+    plan = plan_of(classes=2, categories=(0, 3), bounds=((-1.0, 0.0), (1.0, 2.0)))
+    (step,) = build_algorithm(plan).rounds
+    points = np.array([[0.5, -1.0], [0.25, 0.0], [-0.5, 1.0], [1.0, 1.0]])
+    rows, sums, squares, cells = step.arrays_of(points, State({}), np.array([0, 0, 1, 7]))
+    assert rows.tolist() == [2.0, 1.0]
+    assert sums.tolist() == [[0.75], [-0.5]]
+    assert squares.tolist() == [[0.25 - 0.5 + 0.0625 - 0.5], [-0.25]]
+    assert cells.tolist() == [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    assert step.arrays_of(points, State({}))[0].tolist() == [0.0, 0.0]
+
+
+def test_smoothing_by_hand() -> None:
+    """Three rows of one class, none of the other: (rows + 1) / (all + 2), and the same within a column."""
+    plan = plan_of(classes=2, categories=(2,), bounds=((0.0,), (1.0,)), n_features=1)
+    state = State({"rows": np.array([3.0, -0.4]), "cells": np.array([[2.0, 1.0], [0.0, 0.0]])})
+    found = plan.task.result(plan, state)
+    assert found["class_prior"].tolist() == [0.8, 0.2]
+    assert found["chances"].tolist() == [[0.6, 0.4], [0.5, 0.5]]
+
+
+def test_variances_of_classes_are_kept_apart_as_far_as_they_differ_by_more_than_noise() -> None:
+    variances, rows = np.array([[0.1], [0.3]]), np.array([100.0, 100.0])
+    # The differences are 0.01, of which noise of 0.05 explains a quarter.
+    pulled = pulled_together(variances, rows, np.full((2, 1), 0.05))
+    np.testing.assert_allclose(pulled, [[0.125], [0.275]])
+    # A variance that noise made negative is a twentieth of the mean.
+    np.testing.assert_allclose(pulled_together(np.array([[-0.1], [0.5]]), rows, np.zeros((2, 1)))[0], 0.05 * 0.2)
+
+
+# -- privacy ------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_moves_no_array_by_more_than_its_bound_and_half_of_one_is_refused() -> None:
+    plan = plan_of(classes=3, categories=(0, 0, 4), bounds=((-1.0, -1.0, 0.0), (1.0, 1.0, 3.0)), n_features=3)
+    (step,) = build_algorithm(plan).rounds
+
+    def statistic(rows: Array) -> Any:
+        # The label travels as a fourth column here, so that neighbours differ in a row and its label.
+        labels = np.rint((rows[:, 3] + 1.0) * 1.5).astype(np.int64)
+        return step.arrays_of(rows[:, :3], State({}), labels)
+
+    found = check_sensitivity(step.blocks, statistic, 4)
+    assert set(found) == {"group_counts", "group_sums", "group_squares", "cells"}
+    assert min(found.values()) > 0.99
+    for place, block in enumerate(step.blocks):
+        half = replace(block, sensitivity=replace(block.sensitivity, bound=block.sensitivity.bound / 2.0))
+        with pytest.raises(PlanError, match=f"'{block.name}' moves by"):
+            check_sensitivity([*step.blocks[:place], half, *step.blocks[place + 1 :]], statistic, 4)
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+def test_every_trust_model_and_engine_runs_to_the_report(engine: str, trust: str) -> None:
+    points, labels = overlapping()
+    model = FederatedNaiveBayes(4, epsilon=2.0, bounds=BOUNDS, engine=engine, trust=trust)
+    model.fit(split(points), split(labels))
+    assert model.score(points, labels) > 0.8
+    report = model.privacy_
+    assert report.is_private
+    assert report.trust == trust
+    assert report.epsilon == pytest.approx(2.0, rel=1e-3)
+    assert [line.array for line in report.releases] == ["group_counts", "group_sums", "group_squares"]
+    assert any("The number of label classes, 4, is public knowledge" in line for line in report.assumptions)
+
+
+def test_equal_seeds_give_equal_models_with_messages_and_without() -> None:
+    points, labels = overlapping()
+    arguments: dict[str, Any] = {"epsilon": 2.0, "bounds": BOUNDS, "noise": "seeded", "random_state": 3}
+    models = [
+        FederatedNaiveBayes(4, engine=engine, trust="central", **arguments).fit(split(points), split(labels))
+        for engine in ("direct", "inprocess")
+    ]
+    np.testing.assert_array_equal(models[0].theta_, models[1].theta_)
+    np.testing.assert_array_equal(models[0].var_, models[1].var_)
+
+
+def test_the_plan_travels_and_is_verified_with_its_options() -> None:
+    plan = plan_of(classes=2, categories=(0, 3), bounds=((-1.0, 0.0), (1.0, 2.0)))
+    again = load_plan(dump_plan(plan))
+    assert again == plan
+    verify_plan(again)
+    assert plan.task.admits(plan, None, State({"rows": np.zeros(2)})) is False
+    assert plan.task.admits(plan, build_algorithm(plan).rounds[0], State({"rows": np.zeros(2)})) is False
+
+
+def test_a_client_without_labels_refuses_the_plan() -> None:
+    from flwr_dpkmeans.errors import RefusalError
+    from flwr_dpkmeans.sums.schema import require_labels
+
+    with pytest.raises(RefusalError, match="labels of 2 classes, but this client has no labels"):
+        require_labels(plan_of(), has_labels=False)
+
+
+# -- through Flower -----------------------------------------------------------------------------------------------
+
+
+def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -> None:
+    from flwr_dpkmeans.flower.engines import _node
+    from flwr_dpkmeans.flower.inprocess import InProcessGrid
+
+    points, labels = overlapping()
+    clients = [
+        KMeansClient(part, labels=own, output_dir=tmp_path / str(i), feature_names=[f"c{j}" for j in range(6)])
+        for i, (part, own) in enumerate(zip(split(points), split(labels), strict=True))
+    ]
+    strategy = PrivateKMeans(algorithm="naive_bayes", classes=4, bounds=BOUNDS, epsilon=2.0, trust="central")
+    grid = InProcessGrid([_node(client) for client in clients], run_id=5)
+    with grid.running():
+        result = strategy.start(grid)
+    assert result.arrays is not None
+    theta = result.arrays["theta"].numpy()
+    assert theta.shape == (4, 6)
+    for i in range(3):
+        with np.load(tmp_path / str(i) / "result.npz") as found:
+            np.testing.assert_array_equal(found["theta"], theta)
+        assert (tmp_path / str(i) / "privacy_report.json").is_file()
+        assert not (tmp_path / str(i) / "centroids.npz").exists()
+
+
+# -- conventions --------------------------------------------------------------------------------------------------
+
+
+def test_scikit_learns_conventions() -> None:
+    points, labels = overlapping()
+    model = FederatedNaiveBayes(4, epsilon=2.0, bounds=BOUNDS, engine="direct")
+    assert clone(model).get_params() == model.get_params()
+    model.fit(split(points), split(labels))
+    chances = model.predict_proba(points[:50])
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[chances.argmax(axis=1)], model.predict(points[:50]))
+    np.testing.assert_allclose(np.log(chances), model.predict_log_proba(points[:50]))
+    assert model.score(points, labels) == np.mean(model.predict(points) == labels)
+
+
+def test_columns_are_matched_by_name() -> None:
+    import pandas as pd
+
+    points, labels = overlapping()
+    frames = [pd.DataFrame(part, columns=list("abcdef")) for part in split(points)]
+    frames[1] = frames[1][list("fedcba")]
+    model = FederatedNaiveBayes(4, epsilon=NOWHERE, bounds=BOUNDS, engine="direct").fit(frames, split(labels))
+    np.testing.assert_allclose(model.theta_, GaussianNB().fit(points, labels).theta_, atol=0.02)
+    assert model.feature_names_in_.tolist() == list("abcdef")
+    assert model.score(pd.DataFrame(points, columns=list("abcdef"))[list("cabdef")], labels) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"n_classes": 1}, "classes is 1, but it must be an integer of at least 2"),
+        ({"categories": (0, 1)}, r"categories is \(0, 1\), but it must have a whole number for each column"),
+        ({"categories": (0, 0, 0)}, "categories has 3 entries, but the table has 2 columns"),
+        ({"engine": "ray"}, "engine is 'ray', which is not known"),
+        ({"smoothing": -1.0}, "smoothing is -1.0"),
+        ({"trust": "nobody"}, "nobody"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(values: dict[str, Any], sentence: str) -> None:
+    model = FederatedNaiveBayes(**{"n_classes": 2, "bounds": (-1.0, 1.0), "engine": "direct"} | values)
+    with pytest.raises((ConfigurationError, PlanError), match=sentence):
+        model.fit([np.zeros((5, 2))] * 2, [np.zeros(5, dtype=int)] * 2)
+
+
+def test_categories_have_their_own_bounds() -> None:
+    with pytest.raises(
+        ConfigurationError, match="column 1 has 3 categories, but bounds from -1 to 1: code them 0 to 2"
+    ):
+        plan_of(categories=(0, 3))
+
+
+def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
+    parts = [np.zeros((5, 2))] * 2
+    with pytest.raises(DataError, match="this task looks at labels, but none were given"):
+        federate("naive_bayes", parts, bounds=(-1, 1))
+    with pytest.raises(DataError, match="this task looks at no labels, but labels were given"):
+        federate("moments", parts, bounds=(-1, 1), labels=[np.zeros(5)] * 2)
+    with pytest.raises(DataError, match="labels go from 0 to 2"):
+        federate("naive_bayes", parts, bounds=(-1, 1), labels=[np.array([0, 0, 0, 0, 2])] * 2)
+
+
+def test_it_is_no_clustering() -> None:
+    with pytest.raises(ConfigurationError, match="n_clusters is 2, but the algorithm is 'naive_bayes'"):
+        FederatedKMeans(2, algorithm="naive_bayes", bounds=(-1.0, 1.0)).fit([np.zeros((5, 2))] * 2)
+
+
+def test_the_page_says_what_was_measured() -> None:
+    found = re.search(r"accuracy (0\.\d+) .* without privacy (0\.\d+)", PAGE.read_text())
+    assert found is not None
+    assert float(found[2]) - float(found[1]) < 0.01

@@ -1,0 +1,239 @@
+"""Histograms, moments, radii and outliers: by hand, at their noise level, and against the bounds that they declare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans import FederatedKMeans, federate
+from flwr_dpkmeans.algorithms.outliers import Radii, RadiiOptions, deviating_rows, far_rows
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.privacy.release import PROOF_PAGE
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import PrivateSum
+from flwr_dpkmeans.sums.state import State
+
+Array = NDArray[np.float64]
+CENTERS = ((-0.5, 0.0), (0.5, 0.5))
+TASKS: dict[str, dict[str, Any]] = {
+    "moments": {},
+    "histograms": {"bins": 4},
+    "radii": {"centers": CENTERS},
+    "naive_bayes": {"classes": 3, "categories": (0, 4), "bounds": ((-1.0, 0.0), (1.0, 3.0))},
+}
+NOWHERE = 1e6
+
+
+def plan_of(task: str, **values: Any) -> Plan:
+    settings: dict[str, Any] = {"algorithm": task, "bounds": ((-1.0,), (1.0,)), "n_examples": 900}
+    run = parse_run(**settings | TASKS[task] | values)
+    return draft_plan(run, run_id=1, n_clients=2, seed=7, n_features=2)
+
+
+def step_of(task: str) -> PrivateSum:
+    (step,) = build_algorithm(plan_of(task)).rounds
+    return step
+
+
+def arrays_of(task: str, points: Array) -> Sequence[Array]:
+    return step_of(task).arrays_of(points, State({}))
+
+
+def tables() -> list[Array]:
+    generator = np.random.default_rng(0)
+    return [np.clip(generator.normal((20.0, 300.0), (5.0, 40.0), (1500, 2)), (0.0, 0.0), (100.0, 1000.0)) for _ in "ab"]
+
+
+# -- by hand ------------------------------------------------------------------------------------------------------
+
+
+def test_sums_and_squares_by_hand() -> None:
+    rows, sums, squares = arrays_of("moments", np.array([[1.0, -0.5], [0.5, 0.25], [-1.0, 0.0]]))
+    assert rows.tolist() == [3.0]
+    assert sums.tolist() == [[0.5, -0.25]]
+    assert squares.tolist() == [[2.25 - 1.5, 0.3125 - 1.5]]
+
+
+def test_bins_by_hand() -> None:
+    """Four bins of width a half; a bin has its lower edge, the last one its upper edge too."""
+    (bins,) = arrays_of("histograms", np.array([[-1.0, -0.5], [-0.75, 0.0], [1.0, 0.49], [0.5, 0.5]]))
+    assert bins.tolist() == [[2.0, 0.0, 0.0, 2.0], [0.0, 1.0, 2.0, 1.0]]
+
+
+def test_radii_by_hand() -> None:
+    """Two rows near the first center, at squared distances 1/4 and 1/16; one near the second, cut off at 1."""
+    rows, spreads = arrays_of("radii", np.array([[-0.5, 0.5], [-0.25, 0.0], [1.0, -0.75]]))
+    assert rows.tolist() == [2.0, 1.0]
+    assert spreads.tolist() == [0.3125, 1.0]
+
+
+def test_results_are_in_the_units_of_the_data() -> None:
+    points = tables()
+    both = np.concatenate(points)
+    box = {"bounds": ((0, 0), (100, 1000)), "epsilon": NOWHERE, "engine": "direct"}
+    moments = federate("moments", points, **box)
+    np.testing.assert_allclose(moments["mean"], both.mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(moments["deviation"], both.std(axis=0), rtol=0.03)
+    histograms = federate("histograms", points, bins=10, **box)
+    np.testing.assert_allclose(histograms["edges"], [np.linspace(0, 100, 11), np.linspace(0, 1000, 11)])
+    for column in range(2):
+        counted, _ = np.histogram(both[:, column], histograms["edges"][column])
+        np.testing.assert_allclose(histograms["counts"][column], counted, atol=3.0)
+
+
+# -- noise --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_noise_is_that_of_the_whole_budget_split_by_shares(task: str) -> None:
+    """Squared sensitivities over squared scales add up to one mu^2, that of (1, delta)."""
+    plan = plan_of(task, epsilon=1.0)
+    assert 0.999 < plan.epsilon <= 1.0
+    (planned,) = plan.rounds
+    mu = sum((block.sensitivity.bound / block.noise_scale) ** 2 for block in planned.blocks) ** 0.5
+    (single,) = plan_of("histograms", epsilon=1.0).rounds
+    assert mu == pytest.approx(single.blocks[0].sensitivity.bound / single.blocks[0].noise_scale, rel=1e-3)
+
+
+def test_released_counts_scatter_as_the_plan_says() -> None:
+    found = [
+        federate("histograms", tables(), bins=40, bounds=((0, 0), (100, 1000)), engine="direct") for _ in range(15)
+    ]
+    (planned,) = found[0].plan.rounds
+    exact = np.median([one["counts"] for one in found], axis=0)
+    errors = np.array([one["counts"] for one in found]) - exact
+    assert errors.std() == pytest.approx(planned.blocks[0].noise_scale, rel=0.12)
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------
+
+
+def labelled(task: str) -> tuple[PrivateSum, Any]:
+    """A round, and its statistic of tables whose last column, if any, is a label."""
+    step = step_of(task)
+    if task != "naive_bayes":
+        return step, lambda rows: step.arrays_of(rows, State({}))
+    return step, lambda rows: step.arrays_of(rows[:, :2], State({}), np.rint(rows[:, 2] + 1.0).astype(np.int64))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_neighbours_move_a_table_beyond_what_it_declares(task: str) -> None:
+    step, statistic = labelled(task)
+    width = 3 if task == "naive_bayes" else 2
+    found = check_sensitivity(step.blocks, statistic, width)
+    assert min(found.values()) > 0.99, found
+    for place, block in enumerate(step.blocks):
+        half = replace(block, sensitivity=replace(block.sensitivity, bound=block.sensitivity.bound / 2.0))
+        with pytest.raises(PlanError, match=f"'{block.name}' moves by"):
+            check_sensitivity([*step.blocks[:place], half, *step.blocks[place + 1 :]], statistic, width)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_page_of_proofs_lists_every_release(task: str) -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).resolve().parents[3] / PROOF_PAGE).read_text()
+    (planned,) = plan_of(task).rounds
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| `{task}` (record) |")]
+    told = f"{planned.name}: {', '.join(f'`{block.name}`' for block in planned.blocks)}"
+    assert f"| {told} |" in line
+    for block in planned.blocks:
+        proof = block.sensitivity.proof
+        assert proof is not None
+        assert proof[0] in re.findall(r"S\d+", line)
+        (row,) = [row for row in page.splitlines() if row.startswith(f"| {proof[0]} |")]
+        assert f"`{block.name}`" in row
+        nonnegative = block.name not in ("group_sums", "group_squares")
+        assert block.sensitivity.nonnegative is nonnegative
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("task", ["moments", "histograms", "radii"])
+def test_every_trust_model_gives_a_result_through_flowers_messages(task: str, trust: str) -> None:
+    own = {"centers": ((20.0, 300.0),)} if task == "radii" else {}
+    found = federate(task, tables(), bounds=((0, 0), (100, 1000)), epsilon=2.0, trust=trust, **own)
+    assert found.privacy.is_private
+    assert found.privacy.epsilon == pytest.approx(2.0, rel=1e-3)
+    assert found.privacy.trust == trust
+    assert all(np.isfinite(array).all() for array in found.result.arrays.values())
+
+
+# -- columns ------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_named_and_put_in_order() -> None:
+    frames = [pd.DataFrame(table, columns=["age", "pay"]) for table in tables()]
+    frames[1] = frames[1][["pay", "age"]]
+    found = federate("moments", frames, bounds=((0, 0), (100, 1000)), epsilon=NOWHERE)
+    assert found.columns == ("age", "pay")
+    np.testing.assert_allclose(found["mean"], [20.0, 300.0], rtol=0.02)
+
+
+# -- outliers -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_beyond_z_private_deviations_are_flagged_at_the_party() -> None:
+    parts = tables()
+    parts[0][7] = (99.0, 300.0)
+    parts[1][3] = (20.0, 999.0)
+    moments = federate("moments", parts, bounds=((0, 0), (100, 1000)), epsilon=2.0).result
+    flags = [deviating_rows(part, moments, z=6.0) for part in parts]
+    assert [np.flatnonzero(one).tolist() for one in flags] == [[7], [3]]
+
+
+def test_rows_beyond_their_clusters_private_radius_are_flagged_at_the_party() -> None:
+    generator = np.random.default_rng(1)
+    middles = np.repeat([[-0.5, -0.5], [0.5, 0.5]], 500, axis=0)
+    parts = [middles + generator.normal(0.0, 0.05, middles.shape) for _ in range(3)]
+    parts[2][10] = (0.4, -0.9)
+    model = FederatedKMeans(2, algorithm="glloyd", bounds=(-1.0, 1.0), epsilon=4.0).fit(parts)
+    task = Radii(options=RadiiOptions(model.cluster_centers_, reach=0.5))
+    found = federate(task, parts, bounds=(-1.0, 1.0), epsilon=2.0)
+    np.testing.assert_allclose(found["radii"], 0.05 * np.sqrt(2.0), atol=0.04)
+    flags = [far_rows(part, found.plan, found.result, times=5.0) for part in parts]
+    assert [np.flatnonzero(one).tolist() for one in flags] == [[], [], [10]]
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "sentence"),
+    [
+        ("means", {}, "algorithm is 'means', which is not known"),
+        (3, {}, "task is 3, but it must be a registered name or a Task"),
+        ("histograms", {"bins": 0}, "bins is 0, but it must be an integer of at least 1"),
+        ("radii", {"centers": ()}, "centers must be 1 to 10000 rows of finite numbers"),
+        ("radii", {"centers": ((0.0,),)}, "centers have 1 columns, but the table has 2"),
+        ("moments", {"bins": 3}, "bins is 3, but the algorithm is 'moments', which has no such option"),
+        ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),
+        ("moments", {"unit": "client"}, "unit is 'client', but 'moments' protects 'record' only"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(task: Any, values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ConfigurationError, PlanError), match=sentence):
+        federate(task, [np.zeros((5, 2))] * 2, **{"bounds": (-1, 1)} | values)
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (np.zeros((5, 2)), "one table was given, but there is one for each party"),
+        ([np.zeros((5, 2))], "there are 1 tables, but masks need at least 2 parties"),
+        ([np.zeros((5, 2)), np.zeros((5, 3))], "the parties' tables differ in their number of columns"),
+        ([pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))], "some tables have column names and others have none"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        federate("moments", parts, bounds=(-1, 1))
