@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.dplloyd import SuLloydOptions as SuLloydOptions
     from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions as FastLloydOptions
     from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
-    from flwr_dpkmeans.algorithms.in_one_place import OptimalOptions as OptimalOptions
+    from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
     from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
     from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
@@ -99,7 +99,7 @@ _HOMES = {
     "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.server_starts",
     "ServerLloydOptions": "flwr_dpkmeans.algorithms.server_starts",
     "SpherePackingOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "OptimalOptions": "flwr_dpkmeans.algorithms.in_one_place",
+    "OptimalOptions": "flwr_dpkmeans.algorithms.kmeans_task",
     "register": "flwr_dpkmeans.sums.task",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",
     "FederatedNaiveBayes": "flwr_dpkmeans.estimator",

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_lloyd
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.algorithms.proxy_setting import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD
+from flwr_dpkmeans.algorithms.proxy_plan import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD, ProxyOptions
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle

@@ -27,12 +27,8 @@ LAYERS: tuple[frozenset[str], ...] = (
 """Imports point to lower layers or stay in their room; nothing points up or sideways."""
 NEVER = {("sums", "kmeans"), ("sums", "data")}
 """Downwards, but private sums are of anything."""
-MOVING = {
-    "__version__": "errors",
-    "flower.run_config": "options",
-    "flower.engines": "estimator",
-}
-"""Where a module that has not moved yet will live."""
+ELSEWHERE = {"__version__": "errors"}
+"""The version is a constant that every room may read."""
 
 
 def modules() -> dict[str, Path]:
@@ -46,11 +42,9 @@ def modules() -> dict[str, Path]:
 
 
 def room_of(name: str) -> str:
-    """The room that a module belongs to, or will."""
-    if name in MOVING:
-        return MOVING[name]
+    """The room that a module belongs to."""
     first = name.partition(".")[0]
-    return MOVING.get(first, first)
+    return ELSEWHERE.get(first, first)
 
 
 def layer_of(room: str) -> int:

@@ -8,8 +8,7 @@ from flwr_dpkmeans.algorithms.dplloyd import GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.fastlloyd import FastLloyd
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans
 from flwr_dpkmeans.algorithms.histograms import Histograms
-from flwr_dpkmeans.algorithms.in_one_place import NOT_FEDERATED, needs_all_rows
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, KMeansTask, needs_all_rows
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
 from flwr_dpkmeans.algorithms.outliers import Radii

@@ -24,7 +24,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     range_histogram,
 )
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.defaults import whole_multiplier
+from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Found, Run
@@ -40,7 +40,7 @@ _ONE_BIN = {
         "S17: one row is in one bin, by sign and power of two, of each column's histogram: a norm of sqrt(number of "
         "columns)"
     ),
-    RANGES: ("S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)"),
+    RANGES: "S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)",
 }
 _ONE_VOTE = "S17: one client's histograms are scaled down to the norm of a single row's"
 MAGNITUDES_PART = 0.5
@@ -48,21 +48,9 @@ MAGNITUDES_PART = 0.5
 
 
 def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
-    """Plan the releases that come before round 1.
+    """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
-    Parameters
-    ----------
-    config : Run
-        Says what is not declared, and the shares of the budget.
-    delta : float
-        Of the total guarantee.
-    n_features : int or None
-        Width; without it the histograms are missing from their rounds.
-
-    Returns
-    -------
-    tuple of PlannedRound
-        None, or a private count, or two histograms, the first together with the count.
+    Without a width the histograms are missing from their rounds.
 
     Examples
     --------
@@ -72,17 +60,18 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
     >>> [(planned.name, [block.shape for block in planned.blocks]) for planned in rounds]
     [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
-    counts = config.task.counts(config.settings.unit)
-    counted = counts and config.settings.n_examples is None
-    if config.settings.preliminary_share(counts=counts) == 0.0:
+    settings = config.settings
+    counts = config.task.counts(settings.unit)
+    counted = counts and settings.n_examples is None
+    if settings.preliminary_share(counts=counts) == 0.0:
         return ()
     whole = whole_multiplier(config, delta)
-    count = [_count_block(config, whole / math.sqrt(config.settings.count_share))] if counted else []
-    if not config.settings.private_bounds:
+    count = [_count_block(config, whole / math.sqrt(settings.count_share))] if counted else []
+    if not settings.private_bounds:
         return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
     histograms: list[list[Block]] = []
     for name, n_bins, part in ((MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART), (RANGES, N_BINS, 1.0 - MAGNITUDES_PART)):
-        multiplier = whole / math.sqrt(config.settings.bounds_share * part)
+        multiplier = whole / math.sqrt(settings.bounds_share * part)
         blocks = [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
         histograms.append(blocks)
     first = " and ".join([COUNT] * counted + [MAGNITUDES])
@@ -93,36 +82,16 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
 
 
 def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
-    """Compute one client's exact part of a preliminary release.
+    """One client's exact part of a preliminary release, from its rows, (n_points, n_features), in the data's units.
 
-    Parameters
-    ----------
-    plan : Plan
-        With its width.
-    index : int
-        Of the round, at most 0.
-    points : ndarray, (n_points, n_features)
-        In the units of the data.
-    found : Found
-        With the coarse ranges, once they are released.
-
-    Returns
-    -------
-    list of ndarray
-        One for each block, on the grid, within its sensitivity whatever the ranges are.
-
-    Raises
-    ------
-    ProtocolError
-        If the ranges are asked for before the magnitudes.
+    On the grid, and within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if the second
+    histogram is asked for before these are released.
     """
     settings, arrays = plan.settings, list[Array]()
     for block in plan.round_at(index).blocks:
         if block.name == COUNT:
-            rows = (
-                len(points) if settings.unit is PrivacyUnit.RECORD else min(len(points), settings.examples_per_client)
-            )
-            arrays.append(np.array([float(rows)]))
+            most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
+            arrays.append(np.array([float(min(len(points), most))]))
             continue
         if block.name == MAGNITUDES:
             histogram = magnitude_histogram(points, _domain_of(plan))
@@ -135,28 +104,9 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -
 
 
 def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what a preliminary release tells to what was known before.
+    """Add what a preliminary release tells to what was known before: the same on the server and on every client.
 
-    Parameters
-    ----------
-    plan : Plan
-        Preliminary.
-    index : int
-        Of the round, at most 0.
-    released : ReleasedSum
-        Of that round.
-    found : Found
-        From the rounds before.
-
-    Returns
-    -------
-    Found
-        The same on the server and on every client.
-
-    Raises
-    ------
-    PlanError
-        If the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
+    A `PlanError` if the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
     """
     if COUNT in released.arrays:
         found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
@@ -199,19 +149,9 @@ def _domain(config: Run, n_features: int) -> Ranges:
 
 
 def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
-    """Refuse a box that no release can have led to.
+    """Refuse a box that no release can have led to, by a `PlanError`.
 
-    Parameters
-    ----------
-    config : Run
-    box : pair of tuples of float, or None
-    n_features : int or None
-        Width of the tables.
-
-    Raises
-    ------
-    PlanError
-        If bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
+    Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
     """
     if box is None:
         return
@@ -234,18 +174,21 @@ def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
 
 def _count_block(config: Run, multiplier: float) -> Block:
     """The private count: one entry; at client level each client counts no more rows than are declared."""
+    settings = config.settings
     bound, because = 1.0, "S16: one row changes the number of rows by one"
-    if config.settings.unit is PrivacyUnit.CLIENT:
-        bound = float(config.settings.examples_per_client)
+    if settings.unit is PrivacyUnit.CLIENT:
+        bound = float(settings.examples_per_client)
         because = "S16: one client's number of rows is clipped to the declared examples_per_client"
-    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
+    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
     return Block(COUNT, (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, bound)
 
 
 def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
+    settings = config.settings
+    # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
     bound = math.nextafter(math.sqrt(shape[0]), math.inf)
-    because = _ONE_BIN[name] if config.settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
-    sensitivity = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
-    entry = 1.0 if config.settings.unit is PrivacyUnit.RECORD else bound
+    because = _ONE_BIN[name] if settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
+    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
+    entry = 1.0 if settings.unit is PrivacyUnit.RECORD else bound
     return Block(name, shape, sensitivity, NoiseShape.GAUSSIAN, multiplier, entry)

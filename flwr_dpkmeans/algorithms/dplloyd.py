@@ -51,8 +51,23 @@ class GLloyd(KMeansTask):
     options: GLloydOptions = GLloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """See `build_glloyd`."""
-        return build_glloyd(known)
+        """GLloyd: absolute sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (appendix B.1)."""
+        d, k = known.n_features, known.config.n_clusters
+
+        def n_iterations(sigma: float) -> int:
+            n = float(known.known_n_examples)
+            scale = k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2
+            return iterations(known.config, ERROR_TARGET * n**2 / scale)
+
+        def closeness_at(sigma: float) -> Closeness:
+            t = n_iterations(sigma)
+            sums, counts = glloyd_split(sigma * math.sqrt(t), d)
+            return total_closeness([(sums * math.sqrt(d), k * d), (counts, k)], t, known.fraction_bits)
+
+        sigma = known.calibrate(closeness_at)
+        t = n_iterations(sigma)
+        sums, counts = glloyd_split(sigma * math.sqrt(t), d)
+        return _build("glloyd", known, t, NoiseShape.GAUSSIAN, sums, counts)
 
 
 @dataclass(frozen=True)
@@ -71,8 +86,27 @@ class SuLloyd(KMeansTask):
     options: SuLloydOptions = SuLloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """See `build_sulloyd`."""
-        return build_sulloyd(known)
+        """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
+
+        Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
+        mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
+        after every outcome of a private count, which decides how many there are.
+        """
+        d, k = known.n_features, known.config.n_clusters
+        epsilon = known.settings.epsilon * (1.0 - known.settings.reserved_share(counts=True))
+        n = float(known.known_n_examples)
+        count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
+        t = iterations(known.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
+        sum_share, count_share = sulloyd_split(d)
+        per_iteration = _laplace_epsilon(known, epsilon, [sum_share / t, count_share / t] * t) / t
+        return _build(
+            "sulloyd",
+            known,
+            t,
+            NoiseShape.LAPLACE,
+            1.0 / (per_iteration * sum_share),
+            1.0 / (per_iteration * count_share),
+        )
 
 
 @dataclass(frozen=True)
@@ -90,8 +124,8 @@ class Lloyd(KMeansTask):
     options: LloydOptions = LloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """See `build_lloyd`."""
-        return build_lloyd(known)
+        """Lloyd's algorithm without noise: not private, for comparison."""
+        return _build("lloyd", known, iterations(known.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
 
 
 def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
@@ -107,26 +141,6 @@ def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float
     return noise_multiplier * root / n_features**0.25, noise_multiplier * root / math.sqrt(2.0 * RHO)
 
 
-def build_glloyd(public: Known) -> Algorithm:
-    """GLloyd: absolute sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (appendix B.1)."""
-    d, k = public.n_features, public.config.n_clusters
-
-    def n_iterations(sigma: float) -> int:
-        n = float(public.known_n_examples)
-        scale = k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2
-        return iterations(public.config, ERROR_TARGET * n**2 / scale)
-
-    def closeness_at(sigma: float) -> Closeness:
-        t = n_iterations(sigma)
-        sums, counts = glloyd_split(sigma * math.sqrt(t), d)
-        return total_closeness([(sums * math.sqrt(d), k * d), (counts, k)], t, public.fraction_bits)
-
-    sigma = public.calibrate(closeness_at)
-    t = n_iterations(sigma)
-    sums, counts = glloyd_split(sigma * math.sqrt(t), d)
-    return _build("glloyd", public, t, NoiseShape.GAUSSIAN, sums, counts)
-
-
 def sulloyd_split(n_features: int) -> tuple[float, float]:
     """Fractions of an iteration's epsilon for sums and counts, in the ratio d : (4 d rho^2)^(1/3).
 
@@ -137,30 +151,6 @@ def sulloyd_split(n_features: int) -> tuple[float, float]:
     """
     count_part = (4.0 * n_features * RHO**2) ** (1.0 / 3.0)
     return n_features / (n_features + count_part), count_part / (n_features + count_part)
-
-
-def build_sulloyd(public: Known) -> Algorithm:
-    """SuLloyd: absolute sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
-
-    Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
-    mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
-    after every outcome of a private count, which decides how many there are.
-    """
-    d, k = public.n_features, public.config.n_clusters
-    epsilon = public.settings.epsilon * (1.0 - public.settings.reserved_share(counts=True))
-    n = float(public.known_n_examples)
-    count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
-    t = iterations(public.config, epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
-    sum_share, count_share = sulloyd_split(d)
-    per_iteration = _laplace_epsilon(public, epsilon, [sum_share / t, count_share / t] * t) / t
-    return _build(
-        "sulloyd",
-        public,
-        t,
-        NoiseShape.LAPLACE,
-        1.0 / (per_iteration * sum_share),
-        1.0 / (per_iteration * count_share),
-    )
 
 
 def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
@@ -179,11 +169,6 @@ def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> fl
     scale = calibrate_scale(events_at, public.settings.epsilon, public.delta, start=1.0 / least)
     # Not at least `least`: where a count lowers delta, what was released before costs more than its share.
     return 1.0 / scale
-
-
-def build_lloyd(public: Known) -> Algorithm:
-    """Lloyd's algorithm without noise: not private, for comparison."""
-    return _build("lloyd", public, iterations(public.config, MAX_ITERATIONS), NoiseShape.NONE, 0.0, 0.0)
 
 
 def root_at_least(square: int) -> float:
@@ -207,6 +192,7 @@ def _build(
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
     k, d = public.config.n_clusters, public.n_features
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
+    # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
     blocks = (
         Block("sums", (k, d), _box_sensitivity(norm, d), noise, sums_multiplier, 1.0),
         Block("counts", (k,), counts_sensitivity(norm), noise, counts_multiplier, 1.0),

@@ -49,25 +49,18 @@ BOX_BOUND = 1.0
 
 @dataclass(frozen=True)
 class FastLloydParameters:
-    """The paper's derived quantities.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        sigma: the smallest with (1/sigma)-GDP implying (epsilon, delta)-DP.
-    sums_multiplier, counts_multiplier : float
-        sigma_R and sigma_C (equation 7).
-    n_iterations : int
-        T (equation 21, clipped to [2, 7]).
-    radii : tuple of float
-        Radius of each iteration, in scaled units.
-    """
+    """The paper's derived quantities."""
 
     noise_multiplier: float
+    """sigma: the smallest with (1/sigma)-GDP implying (epsilon, delta)-DP."""
     sums_multiplier: float
+    """sigma_R (equation 7)."""
     counts_multiplier: float
+    """sigma_C (equation 7)."""
     n_iterations: int
+    """T (equation 21, clipped to [2, 7])."""
     radii: tuple[float, ...]
+    """Radius of each iteration, in scaled units."""
 
 
 def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
@@ -136,16 +129,8 @@ class FastLloyd(KMeansTask):
 def build(public: Known) -> Algorithm:
     """FastLloyd as a list of T private sums.
 
-    Parameters
-    ----------
-    public : Known
-        Public parameters; the unit of privacy is one record.
-
-    Returns
-    -------
-    Algorithm
-        Each round releases ``relative_sums`` (k, d) with L2 sensitivity equal to its radius (Theorem 5.1) and
-        ``counts`` (k,) with L2 sensitivity 1: one record lies in at most one cluster.
+    Each round releases ``relative_sums`` (k, d) with L2 sensitivity equal to its radius (Theorem 5.1) and ``counts``
+    (k,) with L2 sensitivity 1: one record lies in at most one cluster.
     """
     parameters = derive_parameters(public)
     rounds = tuple(
@@ -162,9 +147,11 @@ def _iteration(public: Known, parameters: FastLloydParameters, index: int, radiu
         Block(
             "relative_sums",
             (k, d),
+            # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
             Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within),
             NoiseShape.GAUSSIAN,
             parameters.sums_multiplier * spread,
+            # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
             min(radius, 2.0 * BOX_BOUND),
         ),
         Block(

@@ -140,8 +140,29 @@ class FedDPKMeans(KMeansTask):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """See `build`."""
-        return build(known)
+        """FedDP-KMeans as a list of 3 + T private sums; a `PlanError` if the server has no points.
+
+        The rounds release ``outer_product``, ``weights``, and ``clipped_sums`` with ``counts`` (record level) or
+        ``means`` with ``indicators`` (client level).
+        """
+        facts, options = _facts(known), known.options
+        n_lloyd = options.max_iter if options.max_iter is not None else DEFAULT_LLOYD_ROUNDS
+        lloyd_total = options.lloyd_share if n_lloyd else 0.0
+        shares = shared(budget_shares(known), 1.0 - lloyd_total, options.noise_kind)
+        parts: list[list[ReleasePart]] = [
+            [outer_product_part(known, facts, shares[0])],
+            [weights_part(known, facts, shares[1])],
+            centers_parts(known, facts, *shares[2:]),
+            *lloyd_parts(known, facts, lloyd_total, n_lloyd),
+        ]
+        outer, weights, centers, *lloyd = allocate(known, parts, options.noise_kind)
+        rounds = (
+            outer_product_round(known, facts, outer),
+            weights_round(known, facts, weights),
+            centers_round(known, facts, centers),
+            *(lloyd_round(known, facts, blocks, index) for index, blocks in enumerate(lloyd, start=1)),
+        )
+        return Algorithm("feddp_kmeans", rounds, empty_state(known, facts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,62 +178,18 @@ class FedDPChooseK(KMeansTask):
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """See `build_choose_k`."""
-        return build_choose_k(known)
-
-
-def build(public: Known) -> Algorithm:
-    """FedDP-KMeans as a list of 3 + T private sums.
-
-    Parameters
-    ----------
-    public : Known
-        Public parameters, with what follows from the server's points.
-
-    Returns
-    -------
-    Algorithm
-        Its rounds release ``outer_product``, ``weights``, and ``clipped_sums`` with ``counts`` (record level) or
-        ``means`` with ``indicators`` (client level).
-
-    Raises
-    ------
-    PlanError
-        If the server has no points.
-    """
-    facts, options = _facts(public), public.options
-    n_lloyd = options.max_iter if options.max_iter is not None else DEFAULT_LLOYD_ROUNDS
-    lloyd_total = options.lloyd_share if n_lloyd else 0.0
-    shares = shared(budget_shares(public), 1.0 - lloyd_total, options.noise_kind)
-    parts: list[list[ReleasePart]] = [
-        [outer_product_part(public, facts, shares[0])],
-        [weights_part(public, facts, shares[1])],
-        centers_parts(public, facts, *shares[2:]),
-        *lloyd_parts(public, facts, lloyd_total, n_lloyd),
-    ]
-    outer, weights, centers, *lloyd = allocate(public, parts, options.noise_kind)
-    rounds = (
-        outer_product_round(public, facts, outer),
-        weights_round(public, facts, weights),
-        centers_round(public, facts, centers),
-        *(lloyd_round(public, facts, blocks, index) for index, blocks in enumerate(lloyd, start=1)),
-    )
-    return Algorithm("feddp_kmeans", rounds, empty_state(public, facts))
-
-
-def build_choose_k(public: Known) -> Algorithm:
-    """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
-    facts = _facts(public)
-    if not public.config.choose_n_clusters:
-        raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
-    shares = shared(budget_shares(public)[:2], 1.0, public.options.noise_kind)
-    outer, weights = allocate(
-        public,
-        [[outer_product_part(public, facts, shares[0])], [weights_part(public, facts, shares[1])]],
-        public.options.noise_kind,
-    )
-    rounds = (outer_product_round(public, facts, outer), weights_round(public, facts, weights))
-    return Algorithm("feddp_choose_k", rounds, empty_state(public, facts))
+        """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
+        facts = _facts(known)
+        if not known.config.choose_n_clusters:
+            raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
+        shares = shared(budget_shares(known)[:2], 1.0, known.options.noise_kind)
+        outer, weights = allocate(
+            known,
+            [[outer_product_part(known, facts, shares[0])], [weights_part(known, facts, shares[1])]],
+            known.options.noise_kind,
+        )
+        rounds = (outer_product_round(known, facts, outer), weights_round(known, facts, weights))
+        return Algorithm("feddp_choose_k", rounds, empty_state(known, facts))
 
 
 def budget_shares(public: Known) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, ReleasePart
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, count_norm, count_order
 from flwr_dpkmeans.algorithms.received import cluster_state, is_near, is_projection, is_table
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray
@@ -74,6 +74,7 @@ def outer_product_part(public: Known, facts: ServerFacts, share: float) -> Relea
     if public.settings.unit is PrivacyUnit.CLIENT:
         sensitivity = _clipped("S6: ", "outer product, in Frobenius norm,", Norm.L2, facts.outer_product_bound)
     else:
+        # Each party rounds its own sum, so two neighbours' sums may also differ by a grid step in each entry.
         bound = facts.outer_product_bound + outer_product_rounding(size)
         sensitivity = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, _ONE_OUTER_PRODUCT)
     return ReleasePart("outer_product", (size,), sensitivity, share, sensitivity.bound)
@@ -113,7 +114,7 @@ def outer_product_round(public: Known, facts: ServerFacts, blocks: tuple[Block, 
 
 def weights_part(public: Known, facts: ServerFacts, share: float) -> ReleasePart:
     """Describe the histogram over server points: one row lies in one bin; a client's histogram is clipped."""
-    norm = _count_norm(public.config)
+    norm = count_norm(public.config)
     if public.settings.unit is PrivacyUnit.CLIENT:
         sensitivity = _clipped("S8: ", "histogram", norm, facts.weights_bound, nonnegative=True)
     else:
@@ -126,7 +127,7 @@ def weights_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...]) 
     """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
     config = public.config
     per_client = config.settings.unit is PrivacyUnit.CLIENT
-    order = _order(config)
+    order = count_order(config)
     noise = blocks[0].noise_scale * (math.sqrt(2.0) if blocks[0].noise is NoiseShape.LAPLACE else 1.0)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -157,8 +158,9 @@ def weights_round(public: Known, facts: ServerFacts, blocks: tuple[Block, ...]) 
 def centers_parts(public: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
     """Describe sums and counts (record level), or cluster means and indicators (client level)."""
     k, d = public.config.n_clusters, public.n_features
-    norm = _count_norm(public.config)
+    norm = count_norm(public.config)
     if public.settings.unit is PrivacyUnit.RECORD:
+        # The centre is public, so the row's distance from it is all that one row adds.
         sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, _ONE_CLIPPED_ROW)
         return [
             ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
@@ -168,6 +170,7 @@ def centers_parts(public: Known, facts: ServerFacts, sums_share: float, counts_s
     indicators = _clipped("S10: ", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
         ReleasePart("means", (k, d), means, sums_share, means.bound),
+        # An indicator is 0 or 1 before the list is scaled down.
         ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
     ]
 
@@ -230,7 +233,7 @@ def _cluster_statistic(
 ) -> Callable[[Array, State], Sequence[Array]]:
     """Sums and counts by label, or a client's means and indicators."""
     config = public.config
-    k, order = config.n_clusters, _order(config)
+    k, order = config.n_clusters, count_order(config)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         def summed(part: slice) -> Sequence[Array]:
@@ -288,16 +291,6 @@ def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool
     """One client's statistic, clipped to a bound."""
     because = f"{row}one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
     return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)
-
-
-def _count_norm(config: Run) -> Norm:
-    """Norm of histograms, counts and indicators: that of their noise, Laplace in the paper."""
-    return Norm.L1 if config.noise_kind is NoiseFamily.PAPER else Norm.L2
-
-
-def _order(config: Run) -> int:
-    """The same as a number."""
-    return 1 if _count_norm(config) is Norm.L1 else 2
 
 
 def state_extra(state: State, name: str) -> Array:

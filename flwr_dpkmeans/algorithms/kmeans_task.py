@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
@@ -17,13 +19,14 @@ from flwr_dpkmeans.algorithms.measure import (
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Array, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings, flag, whole
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+from flwr_dpkmeans.sums.trust import TrustModel
 
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
@@ -36,15 +39,7 @@ _COUNTS = ("counts", "indicators")
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansTask(Task):
-    """A clustering into at most k groups.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Number of clusters, k >= 1; the largest one if it is to be chosen.
-    choose_n_clusters : bool
-        Let the algorithm choose the number of clusters, up to `n_clusters`.
-    """
+    """A clustering into at most k groups."""
 
     n_clusters: int = whole(MISSING, 1, 10, "number of clusters", most=100_000)
     choose_n_clusters: bool = flag(False, "let the algorithm choose the number of clusters, up to n_clusters")
@@ -114,7 +109,7 @@ class KMeansTask(Task):
                 f"n_examples is {n}, but {k} clusters need at least as many rows: choose fewer clusters or add data."
             )
 
-    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
@@ -125,16 +120,16 @@ class KMeansTask(Task):
                 "Lloyd rounds can be priced in reasonable time: give fewer."
             )
 
-    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
         paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
-        if paper and shared_noise and self.trust == "distributed":
+        if paper and not trust.can_add(NoiseShape.LAPLACE) and self.trust == "distributed":
             other = "" if self.choose_n_clusters else ", or trust='central'"
             raise ConfigurationError(
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (shared_noise and self.chooses):
+        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
             raise ConfigurationError(
                 f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
                 "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "
@@ -220,3 +215,63 @@ def _counts_std(plan: Plan) -> float:
             if block.name in _COUNTS:
                 return plan.released_std(planned, block)
     return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InOnePlace(KMeansTask):
+    """A baseline that `FederatedKMeans` runs in this process, never in a federation."""
+
+    trust = "central"
+    noise = NoiseShape.NONE
+
+    def build(self, known: Known) -> Algorithm:
+        """Refuse: there are no rounds."""
+        del known
+        raise needs_all_rows(self.name)
+
+
+@dataclass(frozen=True)
+class OptimalOptions(Options):
+    """Options of central k-means."""
+
+    n_init: int = whole(20, 1, 20, "restarts of k-means", most=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KFed(InOnePlace):
+    """One-shot federated k-means."""
+
+    name = "k_fed"
+    title = "one-shot federated k-means from each client's own centres; not private"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimal(InOnePlace):
+    """Central k-means."""
+
+    name = "optimal"
+    title = "k-means on all rows in one place; not private"
+    options: OptimalOptions = OptimalOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxCover(InOnePlace):
+    """Central differentially private k-means."""
+
+    name = "max_cover"
+    title = "central k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021): private, on all rows in one place"
+    noise = NoiseShape.GAUSSIAN
+
+
+NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(
+    {kind.name: kind for kind in (KFed, Optimal, MaxCover)}
+)
+"""Baselines that `FederatedKMeans` runs in one process, by name."""
+
+
+def needs_all_rows(name: str) -> ConfigurationError:
+    """Say why a federation cannot run a baseline."""
+    return ConfigurationError(
+        f"algorithm is {name!r}, which needs all rows in one place: run it as FederatedKMeans(algorithm={name!r}), "
+        "or use 'feddp_kmeans' in a federation."
+    )

@@ -19,6 +19,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.received import cluster_state
+from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
@@ -30,7 +31,6 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.statement import is_private_plan
 from flwr_dpkmeans.sums.task import Known, Run
 
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
@@ -61,28 +61,12 @@ is of the size of 1: both want the same. How many rows were clipped need not be 
 
 
 def clip_distance(config: Run, n_features: int) -> float:
-    """Return the distance from which on rows count as if they were there, in scaled units.
+    """The distance, in scaled units, from which on rows count as if they were there.
 
     By default sqrt(d) / k^(1/d): half the diagonal of one of k equal cubes that fill the box. If k centroids cover the
     box, no row lies beyond; the noise of the released cost is proportional to its square. Where the run chooses k, the
     whole box is one cube. An exact evaluation has no noise to keep low: it takes the box's diagonal and clips nothing
     as long as the centroids are in the box, which post_processing='none' does not promise.
-
-    Parameters
-    ----------
-    config : Run
-    n_features : int
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=16, bounds=((-1,), (1,)))
-    >>> round(clip_distance(config, 4), 6)
-    1.0
     """
     if config.settings.evaluation_radius is not None:
         return config.settings.evaluation_radius
@@ -95,49 +79,20 @@ def clip_distance(config: Run, n_features: int) -> float:
 
 
 def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
-    """Describe the arrays of an evaluation.
-
-    Parameters
-    ----------
-    config : Run
-    multiplier : float
-        Noise multiplier of all arrays together.
-
-    Returns
-    -------
-    tuple of Block
-        Each of sensitivity 1; without noise for an exact evaluation.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), evaluation="private", n_classes=2)
-    >>> [(block.name, block.shape, round(block.noise_multiplier, 1)) for block in evaluation_blocks(config, 1.0)]
-    [('clipped_cost', (1,), 1.5), ('rows_beyond', (1,), 3.2), ('cell_counts', (3, 3), 1.5)]
-    """
+    """Arrays of an evaluation, each of sensitivity 1, by their joint noise multiplier; an exact one has no noise."""
     exact, unit = config.settings.evaluation is Evaluation.EXACT, config.settings.unit
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
     for name, part in _PARTS.items():
         shape = (config.n_clusters, config.settings.n_classes + 1) if name == CELL_COUNTS else (1,)
+        # One row adds 1 at most to one entry; a client's means, whose entries add up to 1, have a norm of 1 at most.
         sensitivity = Sensitivity(Norm.L2, 1.0, unit, _BECAUSE[name, unit], nonnegative=True)
         blocks.append(Block(name, shape, sensitivity, noise, 0.0 if exact else multiplier / math.sqrt(part), 1.0))
     return tuple(blocks)
 
 
 def evaluation_round(public: Known) -> PrivateSum:
-    """Measure the centroids that the algorithm ended with.
-
-    Parameters
-    ----------
-    public : Known
-        With the evaluation's blocks.
-
-    Returns
-    -------
-    PrivateSum
-        Its `advance` keeps the centroids and adds the released arrays to the state's extras.
-    """
+    """Measure the centroids that the algorithm ended with: they stay; the released arrays are added to the state."""
     config, d = public.config, public.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
@@ -203,17 +158,13 @@ PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
 class Measured:
     """A number and the standard deviation of the noise in it, to first order; over sampled clients a bound of it.
 
-    Parameters
-    ----------
-    value : float
-        Noise may carry it out of its range, such as below 0. Sums and counts are unbiased up to rounding; ratios are so
-        to first order only, and the largest of noisy numbers are too high.
-    noise : float
-        0 for an exact evaluation.
+    Noise may carry a value out of its range, such as below 0. Sums and counts are unbiased up to rounding; ratios are
+    so to first order only, and the largest of noisy numbers are too high.
     """
 
     value: float
     noise: float
+    """0 for an exact evaluation."""
 
     def __str__(self) -> str:
         return f"{self.value:.4g} +- {self.noise:.2g}"
@@ -221,61 +172,47 @@ class Measured:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Metrics of a run's centroids over all clients' rows.
-
-    Parameters
-    ----------
-    kind : str
-        ``private``; ``noisy`` if its sums have noise in a run that is not private (an algorithm without noise, a seed);
-        ``exact``.
-    averaged_over : str
-        ``rows``; at client level ``clients``, each by the mean over its own rows (one without rows counts as 0).
-    n_units : Measured
-        What the sums were divided by.
-    n_units_source : str
-        ``known``: the number that is declared public, was counted privately, or is the cohort; ``released``: the total
-        of the table itself, where nothing else is known, where that is far from it, or where rows left with a client
-        that dropped out. At client level the cohort is that of the last sum, times the rate of client sampling.
-    clip_distance : float
-        Rows farther from their centroid count as if they were there; in scaled units.
-    cost : Measured
-        Mean squared distance to the nearest centroid (NICV), so clipped, in squared scaled units.
-    cost_in_units : Measured or None
-        The same in the squared units of the data; None where features have bounds of different widths.
-    clipped : Measured
-        Share of rows beyond the clip distance: what clipping costs.
-    counts : tuple of float
-        Rows (or clients that took part) of each cluster, with noise.
-    counts_noise : float
-        Its standard deviation on each of them; over sampled clients a bound that holds for the largest one, too.
-    cells : tuple of tuples of float
-        Rows (or clients) by cluster and label class, with noise; the last column has those without a class, which are
-        all without labels.
-    cells_noise : float
-        On each of them.
-    accuracy, purity : Measured or None
-        With labels: share of all rows (those without a class included) whose class is that of their cluster, for the
-        best one-to-one matching of clusters and classes, and for each cluster's largest class. Both choose the largest
-        of noisy numbers, so where a cell is as small as its noise they are too high.
-    matching : tuple of (cluster, class)
-        The one-to-one matching.
-    """
+    """Metrics of a run's centroids over all clients' rows."""
 
     kind: str
+    """``private``, ``exact``, or ``noisy``: sums with noise in a run that is not private (exact releases, a seed)."""
     averaged_over: str
+    """``rows``; at client level ``clients``, each by the mean over its own rows (one without rows counts as 0)."""
     n_units: Measured
+    """What the sums were divided by."""
     n_units_source: str
+    """``known``: the number that is declared public, was counted privately, or is the cohort; or ``released``.
+
+    ``released`` is the total of the table itself, where nothing else is known, where that is far from it, or where rows
+    left with a client that dropped out. At client level the cohort is that of the last sum, times the rate of client
+    sampling.
+    """
     clip_distance: float
+    """Rows farther from their centroid count as if they were there; in scaled units."""
     cost: Measured
+    """Mean squared distance to the nearest centroid (NICV), so clipped, in squared scaled units."""
     cost_in_units: Measured | None
+    """The same in the squared units of the data; None where features have bounds of different widths."""
     clipped: Measured
+    """Share of rows beyond the clip distance: what clipping costs."""
     counts: tuple[float, ...]
+    """Rows (or clients that took part) of each cluster, with noise."""
     counts_noise: float
+    """Its standard deviation on each of them; over sampled clients a bound that holds for the largest one, too."""
     cells: tuple[tuple[float, ...], ...]
+    """Rows (or clients) by cluster and label class, with noise; the last column has those without a class."""
     cells_noise: float
+    """On each of them."""
     accuracy: Measured | None = None
+    """With labels: share of all rows whose class is that of their cluster, for the best one-to-one matching.
+
+    Rows without a class are counted too. The largest of noisy numbers is chosen, as for `purity`, so where a cell is as
+    small as its noise both are too high.
+    """
     purity: Measured | None = None
+    """With labels: share of all rows whose class is their cluster's largest one."""
     matching: tuple[tuple[int, int], ...] = ()
+    """The one-to-one matching, as pairs (cluster, class)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys, for JSON."""
@@ -297,22 +234,11 @@ class EvaluationResult:
 def quotient(
     sum_value: float, sum_noise: float, units: Measured, covariance: float = 0.0, *, sampled_out: float = 0.0
 ) -> Measured:
-    """Divide a noisy sum by a noisy number of units, to first order.
+    """Divide a noisy sum by a noisy number of units above 0, to first order; `covariance` is of the noise in both.
 
-    Parameters
-    ----------
-    sum_value, sum_noise : float
-    units : Measured
-        Above 0.
-    covariance : float
-        Of the noise in both.
-    sampled_out : float
-        Part of the units that sat out by coins of their own: the sum is over the others, each adding 0 to 1. Adds the
-        largest variance that this can have around the mean R over all units, (1 - p) R (1 - R) / n with n sampled ones.
-
-    Returns
-    -------
-    Measured
+    `sampled_out` is the part of the units that sat out by coins of their own: the sum is over the others, each adding 0
+    to 1. It adds the largest variance that this can have around the mean R over all units, (1 - p) R (1 - R) / n with n
+    sampled ones.
 
     Examples
     --------
@@ -337,30 +263,13 @@ def _lists(value: Any) -> Any:
 
 _FAR = 5.0
 """A known number of units is not used if the table's own total is so many deviations away from it."""
-_SAME_WIDTH = 1.0 + 1e-6
 
 
 def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:
-    """Compute the metrics of a run that is over.
+    """Metrics of a run that is over, from its final plan and last state; None if the plan has no evaluation.
 
-    Parameters
-    ----------
-    plan : Plan
-        The final one.
-    state : State
-        After its last round.
-    n_clients : int, optional
-        In the last sum, which everybody knows; None: all of the plan's.
-
-    Returns
-    -------
-    EvaluationResult or None
-        None if the plan has no evaluation.
-
-    Raises
-    ------
-    PlanError
-        If the state does not have what the plan's evaluation released.
+    `n_clients` is how many are in the last sum, which everybody knows (None: all of the plan's). A `PlanError` if the
+    state does not have what the plan's evaluation released.
     """
     config = plan.config
     if config.settings.evaluation is Evaluation.NONE:
@@ -377,7 +286,7 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     square = clip_distance(config, plan.n_features) ** 2
     in_clips = quotient(float(state.extras[CLIPPED_COST][0]), noise[CLIPPED_COST], units, sampled_out=left_out)
     cost = Measured(in_clips.value * square, in_clips.noise * square)
-    in_units = _squared_unit(plan)
+    in_units = squared_unit(plan.bounds)
     labelled = config.settings.n_classes > 0
     # The last column is of rows without a class, which no cluster can be matched with.
     classes = cells[:, :-1] if labelled else cells
@@ -415,7 +324,7 @@ def _kind(plan: Plan) -> str:
     """What the run makes of the evaluation: noise alone is not privacy, as with a seed or after exact releases."""
     if plan.settings.evaluation is Evaluation.EXACT:
         return EXACT
-    return PRIVATE if is_private_plan(plan) else NOISY
+    return PRIVATE if plan.is_private else NOISY
 
 
 def _sum_noise(noise: float, sums: Array, sampled_out: float) -> float:
@@ -460,9 +369,3 @@ def _matching(cells: Array) -> tuple[tuple[int, int], ...]:
 
     rows, columns = linear_sum_assignment(cells, maximize=True)
     return tuple((int(row), int(column)) for row, column in zip(rows, columns, strict=True))
-
-
-def _squared_unit(plan: Plan) -> float | None:
-    """The caller's squared units in a squared scaled one, where it is the same for all features."""
-    widths = [high - low for low, high in zip(*plan.bounds, strict=True)]
-    return (widths[0] / 2.0) ** 2 if max(widths) <= min(widths) * _SAME_WIDTH else None

@@ -11,7 +11,7 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import Known, Run
 
 
 class NoiseFamily(Enum):
@@ -23,50 +23,26 @@ class NoiseFamily(Enum):
 
 @dataclass(frozen=True)
 class ReleasePart:
-    """One array of one round before its noise is known.
-
-    Parameters
-    ----------
-    name : str
-        Of the block.
-    shape : tuple of int
-        Of the array.
-    sensitivity : Sensitivity
-        Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise.
-    share : float
-        Share s_i of epsilon in the paper; only ratios within a plan matter.
-    entry_bound : float
-        Largest magnitude that one unit adds to one entry.
-    """
+    """One array of one round before its noise is known."""
 
     name: str
     shape: tuple[int, ...]
     sensitivity: Sensitivity
+    """Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise."""
     share: float
+    """Share s_i of epsilon in the paper; only ratios within a plan matter."""
     entry_bound: float
+    """Largest magnitude that one unit adds to one entry."""
 
 
 def allocate(
     public: Known, rounds: Sequence[Sequence[ReleasePart]], kind: NoiseFamily = NoiseFamily.GAUSSIAN
 ) -> tuple[tuple[Block, ...], ...]:
-    """Find the least noise with which all rounds together cost the configuration's epsilon.
+    """Find the least noise with which all rounds, each some arrays that are released together, cost the run's epsilon.
 
-    Parameters
-    ----------
-    public : Known
-        Epsilon, delta, unit, kind of noise and sampling rate.
-    rounds : sequence of sequences of ReleasePart
-        Arrays that are released together, in order. Under joint Gaussian accounting release i gets the multiplier
-        sigma / sqrt(w_i), its squared-GDP weight w_i being s_i^2; with the paper's mixture each release is
-        (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD allows. What was
-        released before (a private count, histograms) is part of the composition.
-    kind : NoiseFamily
-        Whether arrays of an L2 sensitivity share one Gaussian accounting, or have their own epsilons as in the paper.
-
-    Returns
-    -------
-    tuple of tuples of Block
-        One tuple for each round.
+    Under joint Gaussian accounting release i gets the multiplier sigma / sqrt(w_i), its squared-GDP weight w_i being
+    s_i^2; with the paper's mixture each release is (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the
+    composition by PLD allows. What was released before (a private count, histograms) is part of the composition.
     """
     settings = public.settings
     before = public.released_events()
@@ -91,6 +67,16 @@ def allocate(
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
+
+
+def count_norm(config: Run) -> Norm:
+    """Norm of histograms, counts and indicators: that of their noise, which is Laplace in the paper's mixture."""
+    return Norm.L1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else Norm.L2
+
+
+def count_order(config: Run) -> int:
+    """The same as a number."""
+    return 1 if count_norm(config) is Norm.L1 else 2
 
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import allocate
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, derive_plan, options_for
-from flwr_dpkmeans.algorithms.proxy_refinement import refinement_parts, refinement_round
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, Setting, derive_plan, options_for
 from flwr_dpkmeans.algorithms.proxy_rounds import (
     covariance_parts,
     covariance_round,
@@ -19,8 +18,9 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     location_round,
     proxy_parts,
     proxy_round,
+    refinement_parts,
+    refinement_round,
 )
-from flwr_dpkmeans.algorithms.proxy_setting import Setting
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm
@@ -66,20 +66,10 @@ class ProxyLloyd(KMeansTask):
 
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
-    """ProxyLloyd as a list of 2 + L + T private sums.
+    """ProxyLloyd as a list of 2 + L + T private sums; N must be known. A plan stands for the default constants.
 
-    Parameters
-    ----------
-    public : Known
-        Public parameters; N must be known.
-    options : ProxyOptions, optional
-        Constants, for experiments; a plan stands for the defaults.
-
-    Returns
-    -------
-    Algorithm
-        All statistics are sums of vectors of length at most 1 per row, so every L2 sensitivity is 1 (the outer
-        product's has the rounding of its sum added).
+    All statistics are sums of vectors of length at most 1 per row, so every L2 sensitivity is 1 (the outer product's
+    has the rounding of its sum added).
     """
     options = options_for(public, options)
     plan = derive_plan(public, options)

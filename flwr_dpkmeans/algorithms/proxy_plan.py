@@ -1,122 +1,103 @@
-"""What ProxyLloyd decides before anything is released: numbers of proxies, passes and rounds, and budget shares.
+"""What ProxyLloyd decides before anything is released, and what all its rounds share.
 
-Everything follows from public values.
+Numbers of proxies, passes and rounds, and budget shares follow from public values. Record level: every row adds vectors
+of length at most 1, and N rows are summed. Client level: every client adds the mean over its rows of the same vectors,
+clipped, and M clients are summed; a client of 10 rows weighs as much as one of 1,000.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
+from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
+from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.clipping import clip_vector
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run
 
 
 @dataclass(frozen=True)
 class ProxyOptions:
-    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time.
-
-    Parameters
-    ----------
-    location_share : float
-        Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean.
-    squares_share : float
-        For the mean squared length, one number that the first radii hang on.
-    covariance_share : float
-        For the outer product.
-    seeding_share : float
-        For all passes over proxies together; between a quarter and nearly a half no difference is measurable.
-    proxy_counts_share : float
-        Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells.
-    counts_share : float
-        Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end.
-    residual_share : float
-        Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius.
-    growth : float
-        Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept.
-    rows_per_proxy : float
-        In standard deviations of the noise on a count: fewer rows would not be told from none.
-    most_proxies, least_most_proxies, proxies_per_cluster : int
-        k' is at most ``min(most, max(least_most, per_cluster * k))``.
-    worth_seeding : float
-        With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements.
-    most_direct_features : int
-        Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough.
-    most_components : int
-        Directions of the private covariance that the proxies of wider tables live in.
-    subspace_passes : int
-        One pass finds the neighbourhoods, the second and the third look more closely where rows are.
-    server_location_share, server_seeding_share, server_passes : float, float, int
-        The same with server points, which say where to look first.
-    refinements, most_rounds : int
-        T, and the largest number of rounds in all.
-    location_clip : float
-        Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it.
-    covariance_clip : float
-        In root mean square lengths of a centred row: in many dimensions nearly all rows have that length.
-    proxy_clip : float
-        In sides of a proxy's cell, spread * k'^(-1/r).
-    cluster_clip : float
-        In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha.
-    residual_width : float
-        Next radius in root mean squares of the last residuals.
-    residual_prior_variance : float
-        How far the mean square may be from what the radius was chosen for, in squared radii.
-    pass_shrinking : float
-        Radius of a pass over that of the one before.
-    split_width : float
-        Standard deviation of new proxies around an old one, in radii along all axes together.
-    weight_threshold : float
-        Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing.
-    first_least_tau, least_tau_falls : float
-        Smallest variance of a step that the first refinement considers, and its factor from one to the next.
-    audible_noise : float
-        Noise on a centroid, in radii, below which radii are widened with the cube root of what it falls short of this:
-        clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most
-        of the error.
-    most_widening : float
-        Where widening ends.
-    clips : bool
-        Clip residuals beyond the radius; False drops them, as FastLloyd does.
-    """
+    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time."""
 
     location_share: float = 0.05
+    """Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean."""
     squares_share: float = 0.01
+    """For the mean squared length, one number that the first radii hang on."""
     covariance_share: float = 0.05
+    """For the outer product."""
     seeding_share: float = 0.35
+    """For all passes over proxies together; between a quarter and nearly a half no difference is measurable."""
     proxy_counts_share: float = 0.6
+    """Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells."""
     counts_share: float = 0.1
+    """Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end."""
     residual_share: float = 0.03
+    """Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius."""
     growth: float = 0.2
+    """Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept."""
     rows_per_proxy: float = 3.5
+    """In standard deviations of the noise on a count: fewer rows would not be told from none."""
     most_proxies: int = 1000
     least_most_proxies: int = 200
     proxies_per_cluster: int = 8
+    """k' is at most ``min(most, max(least_most, per_cluster * k))``."""
     worth_seeding: float = 1.3
+    """With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements."""
     most_direct_features: int = 8
+    """Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough."""
     most_components: int = 12
+    """Directions of the private covariance that the proxies of wider tables live in."""
     subspace_passes: int = 3
+    """One pass finds the neighbourhoods, the second and the third look more closely where rows are."""
     server_location_share: float = 0.03
     server_seeding_share: float = 0.12
     server_passes: int = 2
+    """The same with server points, which say where to look first."""
     refinements: int = 5
     most_rounds: int = 9
+    """T, and the largest number of rounds in all."""
     location_clip: float = 0.6
+    """Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it."""
     covariance_clip: float = 1.2
+    """In root mean square lengths of a centred row: in many dimensions nearly all rows have that length."""
     proxy_clip: float = 1.2
+    """In sides of a proxy's cell, spread * k'^(-1/r)."""
     cluster_clip: float = 0.8
+    """In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha."""
     residual_width: float = 1.3
+    """Next radius in root mean squares of the last residuals."""
     residual_prior_variance: float = 0.06
+    """How far the mean square may be from what the radius was chosen for, in squared radii."""
     pass_shrinking: float = 0.8
+    """Radius of a pass over that of the one before."""
     split_width: float = 0.75
+    """Standard deviation of new proxies around an old one, in radii along all axes together."""
     weight_threshold: float = 0.8
+    """Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing."""
     first_least_tau: float = 0.25
     least_tau_falls: float = 0.0625
+    """Smallest variance of a step that the first refinement considers, and its factor from one to the next."""
     audible_noise: float = 0.02
+    """Noise on a centroid, in radii: radii are widened with the cube root of what it falls short of this.
+
+    Clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most of the
+    error.
+    """
     most_widening: float = 3.0
+    """Where widening ends."""
     clips: bool = True
+    """Clip residuals beyond the radius; False drops them, as FastLloyd does."""
 
 
 def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
@@ -132,22 +113,12 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
 
 
 def client_bounds(config: Run) -> dict[str, float]:
-    """Clip bounds of one client's means of vectors of length at most 1, by name of the array.
+    """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
 
-    The mean of n vectors of length 1 has a length between 1 / sqrt(n), where they point anywhere, and 1, where they all
-    agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells are equally likely; residuals from nearest
-    centers are without a common direction once these lie well. A client beyond a bound is scaled down: its direction
-    is kept.
-
-    Parameters
-    ----------
-    config : Run
-        n is its declared ``examples_per_client``.
-
-    Returns
-    -------
-    dict of str to float
-        From above 0 to 1, of twelve digits.
+    The mean of n vectors of length 1 (n: the declared ``examples_per_client``) has a length between 1 / sqrt(n), where
+    they point anywhere, and 1, where they all agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells
+    are equally likely; residuals from nearest centers are without a common direction once these lie well. A client
+    beyond a bound is scaled down: its direction is kept.
 
     Examples
     --------
@@ -174,52 +145,26 @@ def client_bounds(config: Run) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ProxyPlan:
-    """Public numbers of a run.
-
-    Parameters
-    ----------
-    n_proxies : int
-        k'; 0 where proxies are skipped.
-    n_passes : int
-        Releases over proxies; 0 where proxies are skipped.
-    n_components : int or None
-        Dimension of the subspace that proxies live in; None: the whole space.
-    refinement_shares : tuple of float
-        Share of the squared-GDP budget of each refinement.
-    pass_share : float
-        Share of one pass.
-    cover_box : bool
-        Whether some proxies are spread over the whole box.
-    widening : float
-        Factor on the refinements' radii, at least 1.
-    """
+    """Public numbers of a run."""
 
     n_proxies: int
+    """k'; 0 where proxies are skipped."""
     n_passes: int
+    """Releases over proxies; 0 where proxies are skipped."""
     n_components: int | None
+    """Dimension of the subspace that proxies live in; None: the whole space."""
     refinement_shares: tuple[float, ...]
+    """Share of the squared-GDP budget of each refinement."""
     pass_share: float
+    """Share of one pass."""
     cover_box: bool
+    """Whether some proxies are spread over the whole box."""
     widening: float = 1.0
+    """Factor on the refinements' radii, at least 1."""
 
 
 def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
-    """Derive the numbers of a run from N, d, k, epsilon and delta.
-
-    Parameters
-    ----------
-    public : Known
-    options : ProxyOptions
-
-    Returns
-    -------
-    ProxyPlan
-
-    Raises
-    ------
-    PlanError
-        If there are too few proxies to choose k from.
-    """
+    """Derive a run's numbers from N, d, k, epsilon and delta; too few proxies to choose k from are a `PlanError`."""
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes = 1 if n_components is None else options.subspace_passes
@@ -255,3 +200,138 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
         widening=float(f"{widening:.12g}"),
     )
+
+
+CENTRE = "centre"
+SPREAD = "spread"
+SUBSPACE_SPREAD = "subspace_spread"
+AXES = "axes"
+PROXIES = "proxies"
+PROXY_RADIUS = "proxy_radius"
+RADIUS = "radius"
+
+_SMALLEST_RADIUS = 2.0**-12
+_MEANS = (
+    "S15: one client's {}, vectors of length at most 1, is scaled down to the bound, which follows from the declared "
+    "examples_per_client (ProxyLloyd)"
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all rounds of one run need to know."""
+
+    public: Known
+    plan: ProxyPlan
+    options: ProxyOptions
+
+    @property
+    def n_clusters(self) -> int:
+        """k, or the largest one that may be chosen."""
+        return int(self.public.config.n_clusters)
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return self.public.n_features
+
+    @property
+    def per_client(self) -> bool:
+        """Whether one client, not one row, is protected."""
+        return self.public.settings.unit is PrivacyUnit.CLIENT
+
+    @property
+    def n_units(self) -> float:
+        """What the sums are taken over."""
+        return self.public.n_units
+
+    @property
+    def middle(self) -> Array:
+        """The public point that rows are seen from first: the server points' mean, else the middle of the box."""
+        server = self.public.server
+        return np.zeros(self.n_features) if server is None else np.asarray(server.centre)
+
+    @property
+    def reach(self) -> float:
+        """The public distance from there at which rows are clipped first."""
+        server = self.public.server
+        box = self.options.location_clip * math.sqrt(self.n_features)
+        return box if server is None else min(server.data_radius, 2.0 * math.sqrt(self.n_features))
+
+    def noise(self, block: Block) -> float:
+        """Standard deviation of a released entry, in the units of the statistic.
+
+        Seven digits, as calibration searches for it and two machines' last digits may differ.
+        """
+        return float(np.float32(block.noise_scale * self.public.noise_factor))
+
+    def generator(self, state: State, *place: int) -> np.random.Generator:
+        """Public randomness of one step."""
+        return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
+
+    def part(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        weight: float,
+        one_row: str,
+        means: str,
+        *,
+        rounding: float = 0.0,
+        nonnegative: bool = False,
+    ) -> ReleasePart:
+        """Describe an array with its share of the squared-GDP budget.
+
+        One row adds a vector of length at most 1, because of `one_row`, and `rounding` where a client's sum is rounded;
+        one client's `means` of such vectors are clipped to a bound of at most 1 and rounded toward zero.
+        """
+        if self.per_client:
+            bound, because = client_bounds(self.public.config)[name], _MEANS.format(means)
+        else:
+            # Divided by its radius before it is summed: 1, whatever an earlier release made the radius (S11 to S14).
+            bound, because = 1.0 + rounding, one_row
+        sensitivity = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, nonnegative)
+        return ReleasePart(name, shape, sensitivity, math.sqrt(weight), bound)
+
+    def sent(self, arrays: Sequence[Array], n_rows: int, blocks: tuple[Block, ...]) -> list[Array]:
+        """Turn sums over one client's rows into what it sends."""
+        if not self.per_client:
+            return list(arrays)
+        pairs = zip(arrays, blocks, strict=True)
+        return [clip_vector(array / max(1, n_rows), block.sensitivity.bound) for array, block in pairs]
+
+
+def as_length(value: float) -> Array:
+    """A length on the grid, as an array of the state."""
+    return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
+
+
+def admitting(setting: Setting, names: Sequence[str]) -> Callable[[State], bool]:
+    """Return a round's `admits`, for the extras that its statistic reads."""
+    return lambda state: admits(setting, names, state)
+
+
+def admits(setting: Setting, names: Sequence[str], state: State) -> bool:
+    """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
+
+    The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of that
+    row alone, to the last bit.
+    """
+    d, plan = setting.n_features, setting.plan
+    width = plan.n_components or d
+    shapes: dict[str, tuple[int, ...]] = {
+        CENTRE: (d,),
+        SPREAD: (1,),
+        PROXY_RADIUS: (1,),
+        RADIUS: (1,),
+        AXES: (d, width),
+        PROXIES: (plan.n_proxies, width),
+    }
+    for name in names:
+        if name not in state.extras:
+            return False
+        array = state.extras[name]
+        fits = array.shape == shapes[name] if name in shapes else is_table(array, setting.n_clusters, width)
+        if not fits or not (is_projection(array) if name == AXES else is_near(array, d)):
+            return False
+    return True

@@ -22,18 +22,11 @@ _LARGEST_COUNT = 2.0**47
 def cluster_state(
     centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
 ) -> State:
-    """The state of a clustering.
+    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts of the last release,
+    (k,).
 
-    Parameters
-    ----------
-    centroids : ndarray, (n_clusters, n_features)
-        On the grid, in the box [-1, 1]^d; zeros before an algorithm has found any.
-    counts : ndarray, (n_clusters,)
-        Noisy counts of the last release; zeros before the first.
-    movements : tuple of float
-        Largest step of a centroid in each iteration so far.
-    extras : mapping of str to ndarray
-        What an algorithm's own steps carry on, such as a projection; on the grid, of one or two dimensions.
+    Both are zeros before there are any. `movements` are the largest steps of a centroid so far; `extras` what an
+    algorithm's own steps carry on, such as a projection: on the grid, of one or two dimensions.
     """
     return State({"centroids": centroids, "counts": counts, **(extras or {})}, movements)
 

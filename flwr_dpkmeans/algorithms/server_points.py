@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
+from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.tables import Table
@@ -27,6 +27,7 @@ from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
@@ -44,22 +45,10 @@ _SIMULATION_SEED = 20_250_711
 
 
 def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Bounds of a cube around the server points' mean that their ball fits into.
+    """Bounds, in the caller's units, of a cube around the server points' mean that their ball fits into.
 
-    Parameters
-    ----------
-    points : ndarray, (n_server, n_features)
-        In the caller's units.
-
-    Returns
-    -------
-    pair of tuples of float
-        All features get the same width, so that distances keep their meaning.
-
-    Raises
-    ------
-    DataError
-        If all points are equal: they say nothing about the data's spread.
+    All features get the same width, so that distances keep their meaning. A `DataError` if all points are equal: they
+    say nothing about the data's spread.
 
     Examples
     --------
@@ -76,30 +65,12 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
 
 
 def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
-    """Compute the centre and the clip bounds that the configuration leaves open.
+    """Centre and clip bounds from the server's points, (n_server, n_features), in the box [-1, 1]^d on the grid.
 
-    Parameters
-    ----------
-    config : Run
-        Bounds that it gives, in the caller's units, override.
-    scaled_points : ndarray, (n_server, n_features)
-        The server's points in the box [-1, 1]^d, on the grid.
-
-    Returns
-    -------
-    ServerFacts
-
-    Raises
-    ------
-    ConfigurationError
-        If a clip bound is given although features have bounds of different widths.
-    DataError
-        If there are fewer points than clusters, or all are equal.
-
-    Notes
-    -----
-    At client level, clients of the declared size are drawn from the server points with replacement, and a quantile of
-    each statistic's norm is taken.
+    Bounds that the configuration gives, in the caller's units, override. At client level, clients of the declared size
+    are drawn from the server points with replacement, and a quantile of each statistic's norm is taken. A `DataError`
+    if there are fewer points than clusters, or all are equal; a `ConfigurationError` if a clip bound is given although
+    features have bounds of different widths.
     """
     if len(scaled_points) < config.n_clusters:
         raise DataError(
@@ -122,16 +93,6 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
 def facts_without_server(config: Run, n_features: int) -> ServerFacts:
     """The same numbers where there are no server points: the ball around the box, and what follows from it.
 
-    Parameters
-    ----------
-    config : Run
-    n_features : int
-
-    Returns
-    -------
-    ServerFacts
-        Of no points, around the middle of the box.
-
     Examples
     --------
     >>> from flwr_dpkmeans.options import parse_config
@@ -147,7 +108,7 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
         "outer_product_bound": given.get("outer_product_bound", radius**2),
         "weights_bound": given.get("weights_bound", float(config.settings.examples_per_client)),
         "means_bound": given.get("means_bound", radius * clusters),
-        "indicators_bound": given.get("indicators_bound", clusters if _order(config) == 2 else clusters**2),
+        "indicators_bound": given.get("indicators_bound", clusters if count_order(config) == 2 else clusters**2),
     }
     return ServerFacts(0, (0.0,) * n_features, **_rounded(bounds))
 
@@ -184,7 +145,7 @@ def _client_bounds(config: Run, points: Array, norms: Array, given: dict[str, fl
     centers, _ = weighted_kmeans(clipped, np.ones(len(points)), config.n_clusters, n_init=3, seed=_SIMULATION_SEED)
     size = config.settings.examples_per_client
     samples = [clipped[generator.integers(0, len(points), size)] for _ in range(SIMULATED_CLIENTS)]
-    order = _order(config)
+    order = count_order(config)
 
     def quantile(norm: Callable[[Array], float]) -> float:
         return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
@@ -209,11 +170,6 @@ def _client_bounds(config: Run, points: Array, norms: Array, given: dict[str, fl
     return {name: given[name] if name in given else default() for name, default in defaults.items()}
 
 
-def _order(config: Run) -> int:
-    """Norm of histograms and indicators: that of their noise."""
-    return 1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else 2
-
-
 def _rounded(bounds: dict[str, float]) -> dict[str, float]:
     """Twelve digits, so that two machines' last digits do not make two plans."""
     return {name: float(f"{value:.12g}") for name, value in bounds.items()}
@@ -227,21 +183,12 @@ DEFAULT_DOMAIN = (-WIDEST, WIDEST)
 
 @dataclass(frozen=True)
 class HeldPoints:
-    """The server's points in the scaled box, with the public numbers that follow from them.
-
-    Parameters
-    ----------
-    scaled : ndarray, (n_server, n_features)
-        On the grid.
-    facts : ServerFacts
-        Public.
-    public : PublicPoints or None
-        The points themselves, where the trust model needs the clients to have them.
-    """
+    """The server's points in the scaled box, on the grid, with the public numbers that follow from them."""
 
     scaled: Array = field(repr=False)
     facts: ServerFacts
     public: PublicPoints | None
+    """The points themselves, where the trust model needs the clients to have them."""
 
     @property
     def kept(self) -> Array | None:
@@ -250,23 +197,9 @@ class HeldPoints:
 
 
 def hold_points(config: Run, points: Array) -> HeldPoints:
-    """Scale the server's points and derive what is public of them.
+    """Scale the server's points, (n_server, n_features), and derive what is public of them.
 
-    Parameters
-    ----------
-    config : Run
-        With bounds in the caller's units.
-    points : ndarray, (n_server, n_features)
-        In the caller's units.
-
-    Returns
-    -------
-    HeldPoints
-
-    Raises
-    ------
-    ConfigurationError, DataError
-        If width, bounds or number of points do not fit.
+    A `ConfigurationError` or `DataError` if width, bounds or number of points do not fit.
 
     Examples
     --------
@@ -286,52 +219,26 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
-    public = None if trust_model(config.settings.trust).server_reads else PublicPoints.of(scaled)
+    shown = trust_model(config.settings.trust).clients_need_points()
+    public = PublicPoints.of(scaled) if shown else None
     return HeldPoints(scaled, facts, public)
 
 
 def is_private(value: object) -> bool:
-    """Whether bounds, or a number of rows, are to be found privately.
-
-    Examples
-    --------
-    >>> is_private("private"), is_private((-1.0, 1.0))
-    (True, False)
-    """
+    """Whether bounds, or a number of rows, are to be found privately."""
     return isinstance(value, str) and value == PRIVATE
 
 
 def resolve_bounds(
     bounds: Any, server_data: Any, domain: Any = None, *, names: Sequence[str] = (), allow_unnamed: bool = False
 ) -> tuple[Bounds, tuple[str, ...], Array | None]:
-    """Read bounds and server data; without bounds they follow from the server's points.
+    """Read bounds and server data: public bounds (or the domain of private ones), columns' names, the server's points.
 
-    Parameters
-    ----------
-    bounds : object or None
-        As `flwr_dpkmeans.data.bounds.parse_bounds` takes them, or ``"private"``.
-    server_data : array-like, path or None
-        The server's own points.
-    domain : object or None
-        Public range that private bounds lie in, in the same forms; None: so wide that it says nothing.
-    names : sequence of str
-        Of the columns in the order of the run, if they are known.
-    allow_unnamed : bool
-        Whether server data without names may be matched by position where there are names.
-
-    Returns
-    -------
-    Bounds
-        Public: the bounds, or the domain of private ones.
-    tuple of str
-        Names of the columns that they belong to: as given, or those of a bounds file, or of the server's points.
-    ndarray or None
-        The server's points, in the caller's units, with their columns in this order.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are neither bounds nor server data: a box that nobody stated would clip the data without a word.
+    `bounds` are as `flwr_dpkmeans.data.bounds.parse_bounds` takes them, or ``"private"``, inside `domain`, which is so
+    wide that it says nothing unless it is given; without bounds they follow from the server's points. Names are as
+    given, or those of a bounds file, or of the server's points, whose columns are put in this order; without names they
+    are matched by position only with `allow_unnamed`. A `ConfigurationError` if there are neither bounds nor server
+    data: a box that nobody stated would clip the data without a word.
     """
     table = None if server_data is None else load_server_table(server_data)
     if domain is not None and not is_private(bounds):
@@ -395,7 +302,11 @@ def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.f
 
 def in_squared_units(costs: NDArray[np.float64], config: Run) -> NDArray[np.float64]:
     """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
-    lower, upper = config.settings.bounds
-    widths = [high - low for low, high in zip(lower, upper, strict=True)]
-    same = max(widths) <= min(widths) * (1.0 + 1e-6)
-    return np.asarray(costs * (widths[0] / 2.0) ** 2 if same else costs)
+    unit = squared_unit(config.settings.bounds)
+    return np.asarray(costs if unit is None else costs * unit)
+
+
+def squared_unit(box: Box) -> float | None:
+    """The caller's squared units in a squared scaled one, where it is the same for all features."""
+    widths = [high - low for low, high in zip(*box, strict=True)]
+    return (widths[0] / 2.0) ** 2 if max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE) else None

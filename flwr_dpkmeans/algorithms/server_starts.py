@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +21,13 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState
+from flwr_dpkmeans.sums.round import Algorithm, Array
 from flwr_dpkmeans.sums.settings import choice, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
 DEFAULT_ROUNDS = 5
 """Lloyd rounds unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the paper's mixture."""
-
-Start = Callable[[Known, int, Array | None], Array]
 
 
 @dataclass(frozen=True)
@@ -56,114 +54,87 @@ class SpherePackingOptions(ServerKMeansPlusPlusOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerKMeansPlusPlus(KMeansTask):
-    """K-means++ on server data, then DP-Lloyd."""
+class PublicStart(KMeansTask):
+    """A start that costs no privacy, then T Lloyd rounds on clipped sums."""
 
-    name = "server_kmeans++"
-    title = "k-means++ on server data, then DP-Lloyd"
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
 
+    @abstractmethod
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """First centroids, (n_clusters, n_features), from public randomness and the server's points."""
+
     def build(self, known: Known) -> Algorithm:
-        """See `build_server_kmeans_plus_plus`."""
-        return build_server_kmeans_plus_plus(known)
+        """The whole budget goes to the rounds; after the start the server's points are not needed any more."""
+        facts = self.facts(known)
+        blocks = allocate(
+            known, lloyd_parts(known, facts, 1.0, iterations(known.config, DEFAULT_ROUNDS)), known.options.noise_kind
+        )
+
+        def initial_state(seed: int, server_points: Array | None = None, /) -> State:
+            centroids = round_to_grid(truncate(self.start(known, seed, server_points)))
+            return server_state(centroids, facts, seed, None)
+
+        rounds = tuple(lloyd_round(known, facts, round_blocks, i) for i, round_blocks in enumerate(blocks, start=1))
+        return Algorithm(self.name, rounds, initial_state)
+
+    def facts(self, known: Known) -> ServerFacts:
+        """What follows from the server's points."""
+        if known.server is None:
+            raise PlanError(f"{self.name!r} starts from the server's own points: give server_data.")
+        return known.server
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerLloyd(KMeansTask):
-    """K-means of server data, then DP-Lloyd."""
+class ServerKMeansPlusPlus(PublicStart):
+    """Start from k-means++ seeding of the server's points."""
+
+    name = "server_kmeans++"
+    title = "k-means++ on server data, then DP-Lloyd"
+
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """k-means++ of the server's points."""
+        from sklearn.cluster import kmeans_plusplus
+
+        centers, _ = kmeans_plusplus(_present(server_points), self.n_clusters, random_state=seed % 2**32)
+        return np.asarray(centers, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLloyd(PublicStart):
+    """Start from a whole k-means of the server's points, with restarts."""
 
     name = "server_lloyd"
     title = "k-means of server data, then DP-Lloyd"
-    units = tuple(PrivacyUnit)
-    server_data = ServerData.NEEDED
-    trust = "distributed"
     options: ServerLloydOptions = ServerLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        """See `build_server_lloyd`."""
-        return build_server_lloyd(known)
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """k-means of the server's points."""
+        points = _present(server_points)
+        weights = np.ones(len(points))
+        return weighted_kmeans(points, weights, self.n_clusters, n_init=self.options.n_init, seed=seed)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpherePacking(KMeansTask):
-    """Sphere packing, then DP-Lloyd on clipped sums."""
+class SpherePacking(PublicStart):
+    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
 
     name = "sphere_packing"
     title = "sphere packing, then DP-Lloyd on clipped sums"
-    units = tuple(PrivacyUnit)
     server_data = ServerData.BOUNDS
-    trust = "distributed"
     options: SpherePackingOptions = SpherePackingOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        """See `build_sphere_packing`."""
-        return build_sphere_packing(known)
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """A sphere packing of the box."""
+        generator = np.random.default_rng(seed)
+        return sphere_packing(self.n_clusters, known.n_features, generator, self.options.packing)
 
-
-def build_server_kmeans_plus_plus(public: Known) -> Algorithm:
-    """Start from k-means++ on the server's points."""
-    return _build("server_kmeans++", public, _plus_plus)
-
-
-def build_server_lloyd(public: Known) -> Algorithm:
-    """Start from a whole k-means of the server's points."""
-    return _build("server_lloyd", public, _server_lloyd)
-
-
-def build_sphere_packing(public: Known) -> Algorithm:
-    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
-    require_packable(public)
-    return _build("sphere_packing", public, _packed)
-
-
-def _build(name: str, public: Known, start: Start) -> Algorithm:
-    """T Lloyd rounds on clipped sums after a public start."""
-    facts = public.server
-    if facts is None:
-        if name != "sphere_packing":
-            raise PlanError(f"{name!r} starts from the server's own points: give server_data.")
-        facts = facts_without_server(public.config, public.n_features)
-    n_rounds = iterations(public.config, DEFAULT_ROUNDS)
-    blocks = allocate(public, lloyd_parts(public, facts, 1.0, n_rounds), public.options.noise_kind)
-    rounds = tuple(lloyd_round(public, facts, round_blocks, i) for i, round_blocks in enumerate(blocks, start=1))
-    return Algorithm(name, rounds, _initial_state(public, facts, start))
-
-
-def _initial_state(public: Known, facts: ServerFacts, start: Start) -> InitialState:
-    """The start as a state; the server's points themselves are not needed any more."""
-
-    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        centroids = round_to_grid(truncate(start(public, seed, server_points)))
-        return server_state(centroids, facts, seed, None)
-
-    return initial_state
-
-
-def _plus_plus(public: Known, seed: int, server_points: Array | None) -> Array:
-    """k-means++ seeding of the server's points."""
-    from sklearn.cluster import kmeans_plusplus
-
-    points = _present(server_points)
-    centers, _ = kmeans_plusplus(points, public.config.n_clusters, random_state=seed % 2**32)
-    return np.asarray(centers, dtype=np.float64)
-
-
-def _server_lloyd(public: Known, seed: int, server_points: Array | None) -> Array:
-    """k-means of the server's points, with restarts."""
-    points = _present(server_points)
-    config = public.config
-    return weighted_kmeans(points, np.ones(len(points)), config.n_clusters, n_init=public.options.n_init, seed=seed)[0]
-
-
-def _packed(public: Known, seed: int, server_points: Array | None) -> Array:
-    """A sphere packing of the box."""
-    del server_points
-    return sphere_packing(
-        public.config.n_clusters, public.n_features, np.random.default_rng(seed), public.options.packing
-    )
+    def facts(self, known: Known) -> ServerFacts:
+        """What follows from the server's points or, without, from the box."""
+        require_packable(known)
+        return known.server or facts_without_server(known.config, known.n_features)
 
 
 def _present(server_points: Array | None) -> Array:

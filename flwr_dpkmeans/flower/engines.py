@@ -36,8 +36,7 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import EvaluationKind, parse_run
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
-from flwr_dpkmeans.sums.defaults import resolve_delta
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
 from flwr_dpkmeans.sums.local import DirectResult, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels

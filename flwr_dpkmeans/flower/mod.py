@@ -6,19 +6,19 @@ reply. A message that is not of the protocol never reaches the wrapped client, w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from flwr.app import Context, Message
 
 from flwr_dpkmeans.errors import DataError, DPKMeansError, PeerError, ProtocolError
 from flwr_dpkmeans.flower.inner import NextCall, Wrapped
-from flwr_dpkmeans.flower.node import node_settings, show_node_logs, stream_number
-from flwr_dpkmeans.flower.records import RECORD, content_of, n_bytes, packet_of, recall, remember
+from flwr_dpkmeans.flower.node import look_for_guard, node_settings, show_node_logs, stream_number
+from flwr_dpkmeans.flower.records import RECORD, content_of, debug_size, packet_of, recall, remember
 from flwr_dpkmeans.log import Place, placed
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
@@ -83,10 +83,10 @@ class SecureAggregation:
                 "a message that is not of the private k-means protocol came, and the client behind the "
                 "secure-aggregation mod answers no other: send it to a function without this mod."
             )
-        if client_log.logger.isEnabledFor(logging.DEBUG):
-            n_records = len(message.content)
-            client_log.logger.debug("received %d bytes in %d records", n_bytes(message.content), n_records)
+        debug_size("received", message.content)
         request = decode_request(packet_of(message.content))
+        if request.stage is Stage.KEYS:
+            look_for_guard()
         settings = self._settings(context)
         guard = NodeGuard(
             settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at

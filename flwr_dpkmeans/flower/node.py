@@ -1,4 +1,4 @@
-"""How a node reads what is its own from Flower's context: settings, folders, whether it is simulated."""
+"""How a node reads what is its own from Flower's context: settings, folders, its log, whether it is simulated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 from flwr.app import Context
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.log import LogOptions, show_logs
+from flwr_dpkmeans.flower.app_guard import CLIENT_APP
+from flwr_dpkmeans.log import LogOptions, event, show_logs
+from flwr_dpkmeans.node.client_log import logger
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -120,8 +122,16 @@ def node_settings(context: Context) -> NodeSettings:
     return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
 
 
+def _default_ledger(context: Context, data_id: str) -> Path:
+    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
+    if is_simulation(context):
+        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
+    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
+    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"
+
+
 def show_node_logs(context: Context) -> None:
-    """Show this client's log as the node's own configuration says; a server has no part in it.
+    """Show the lines as the node's own configuration says; a server has no part in it.
 
     Virtual clients show theirs only where the program that runs them has set up logging.
     """
@@ -130,9 +140,11 @@ def show_node_logs(context: Context) -> None:
         show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
 
 
-def _default_ledger(context: Context, data_id: str) -> Path:
-    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
-    if is_simulation(context):
-        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
-    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
-    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"
+def look_for_guard() -> None:
+    """Warn where Flower's own program runs this app: the guard runs it under another name."""
+    if Path(sys.argv[0]).name == CLIENT_APP:
+        logger.warning(
+            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
+            "node start NODE.toml'",
+            extra=event("unguarded"),
+        )

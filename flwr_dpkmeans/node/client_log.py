@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
@@ -22,7 +20,6 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.statement import is_private_plan
 
 logger = placed_logger("flwr_dpkmeans.mod")
 
@@ -31,12 +28,11 @@ _DIGEST_CHARACTERS = 16
 
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
-    _look_for_guard()
     config = plan.config
     try:
         worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
         epsilon = plan.epsilon if plan.is_final else config.epsilon
-        private = is_private_plan(plan)
+        private = plan.is_private
     except (DPKMeansError, ArithmeticError):
         # The plan is not checked yet, so its noise may have no price; the check will say what is wrong with it.
         worst, epsilon, private = math.nan, math.nan, True
@@ -57,16 +53,6 @@ def plan_came(plan: Plan, digest: bytes) -> None:
         digest.hex()[:_DIGEST_CHARACTERS],
         extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
     )
-
-
-def _look_for_guard() -> None:
-    """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == "flwr-clientapp":
-        logger.warning(
-            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
-            "node start NODE.toml'",
-            extra=event("unguarded"),
-        )
 
 
 def unnamed() -> None:

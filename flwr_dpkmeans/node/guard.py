@@ -20,11 +20,9 @@ from flwr_dpkmeans.secagg.credentials import pin_mark
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.defaults import resolve_delta
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.statement import is_private_plan
 from flwr_dpkmeans.sums.verify import verify_plan
 from flwr_dpkmeans.sums.wire import terms_digest
 
@@ -257,4 +255,4 @@ class NodeGuard:
 
 def cost_of(plan: Plan) -> float:
     """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
-    return worst_case(plan) if is_private_plan(plan) else float("inf")
+    return worst_case(plan) if plan.is_private else float("inf")

@@ -231,7 +231,7 @@ def _other_than(kind: str, value: Callable[[Plan], str]) -> Callable[[Sequence[s
 
 def has_bounds_by_name(plan: Plan) -> bool:
     """Whether a plan names the columns that its bounds belong to, so that only their owner knows their order."""
-    return bool(plan.config.feature_names) and len(plan.config.bounds[0]) > 1
+    return bool(plan.settings.feature_names) and len(plan.settings.bounds[0]) > 1
 
 
 def _beyond(allowed: Sequence[tuple[float, float]] | None, box: Box, n_features: int | None) -> str | bool:
@@ -322,7 +322,7 @@ class ClientPolicy:
     )
     """Largest sum of deltas over the same runs."""
     allowed_trust: tuple[str, ...] = _limit(
-        (), _names, _other_than("trust model", lambda plan: plan.config.trust), required=True
+        (), _names, _other_than("trust model", lambda plan: plan.settings.trust), required=True
     )
     """Trust models that a plan may use; empty, as for all such lists, allows all."""
     allowed_algorithms: tuple[str, ...] = _limit(
@@ -330,15 +330,15 @@ class ClientPolicy:
     )
     """Algorithms that a plan may use."""
     allowed_units: tuple[str, ...] = _limit(
-        (), _names, _other_than("privacy unit", lambda plan: plan.config.unit.value), required=True
+        (), _names, _other_than("privacy unit", lambda plan: plan.settings.unit.value), required=True
     )
     """Units of privacy that a plan may use."""
     min_cohort: int = _limit(
         2,
         _whole(1),
         lambda least, asked: (
-            asked.plan.config.min_clients < least
-            and f"the plan goes on with {asked.plan.config.min_clients} clients, but this client's min_cohort is "
+            asked.plan.settings.min_clients < least
+            and f"the plan goes on with {asked.plan.settings.min_clients} clients, but this client's min_cohort is "
             f"{least}: raise the plan's min_clients."
         ),
         required=True,
@@ -349,9 +349,9 @@ class ClientPolicy:
         _switch,
         lambda required, asked: (
             required
-            and asked.plan.config.noise.value != "secure"
-            and f"the plan's noise is {_quote(asked.plan.config.noise.value)}, but this client requires 'secure': drop "
-            "the noise seed."
+            and asked.plan.settings.noise.value != "secure"
+            and f"the plan's noise is {_quote(asked.plan.settings.noise.value)}, but this client requires 'secure': "
+            "drop the noise seed."
         ),
     )
     """Refuse plans whose noise comes from a seed."""
@@ -382,13 +382,13 @@ class ClientPolicy:
         _optional(_bounds),
         lambda allowed, asked: (
             not has_bounds_by_name(asked.plan)  # those are for `check_box`
-            and _beyond(allowed, asked.plan.config.bounds, asked.plan.n_features)
+            and _beyond(allowed, asked.plan.settings.bounds, asked.plan.n_features)
         ),
     )
     """For each column of the own table, in its order, the lowest and highest value that the plan's box may reach; a
     single pair holds for every column. None allows every box."""
     allowed_evaluation: tuple[str, ...] = _limit(
-        (), _names, _other_than("evaluation", lambda plan: plan.config.evaluation.value)
+        (), _names, _other_than("evaluation", lambda plan: plan.settings.evaluation.value)
     )
     """Evaluations that a plan may have; ``["none"]`` forbids them."""
     allowed_dropout: tuple[str, ...] = _limit((), _names, _other_than("dropout", lambda plan: plan.dropout.value))
@@ -532,7 +532,7 @@ def _states(limits: Mapping[str, Any], name: str) -> bool:
 
 def _refuse_malformed(plan: Plan, epsilon: float) -> None:
     """Refuse values that no honest plan has; a NaN would otherwise pass or fail every comparison at random."""
-    planned, config = plan.epsilon if plan.is_final else plan.config.epsilon, plan.config
+    planned, settings = plan.epsilon if plan.is_final else plan.settings.epsilon, plan.settings
     if not (_is_number(planned) and _is_number(epsilon) and _is_number(plan.delta)):
         raise RefusalError("the plan's epsilon or delta is not a number, but both must be: correct the plan.")
     if not (planned >= 0 and _within(planned, epsilon)):
@@ -545,16 +545,16 @@ def _refuse_malformed(plan: Plan, epsilon: float) -> None:
         raise RefusalError(
             f"the plan's delta is {plan.delta:.6g}, but it must be at least 0 and below 1: correct the plan."
         )
-    if not 1 <= config.min_clients <= plan.n_clients:
+    if not 1 <= settings.min_clients <= plan.n_clients:
         raise RefusalError(
-            f"the plan's min_clients is {config.min_clients}, but it must lie between 1 and its n_clients of "
+            f"the plan's min_clients is {settings.min_clients}, but it must lie between 1 and its n_clients of "
             f"{plan.n_clients}: correct the plan."
         )
-    if config.noise.value not in _NOISE_SOURCES:
+    if settings.noise.value not in _NOISE_SOURCES:
         raise RefusalError(
-            f"the plan's noise is {_quote(config.noise.value)}, but it must be 'secure' or 'seeded': correct it."
+            f"the plan's noise is {_quote(settings.noise.value)}, but it must be 'secure' or 'seeded': correct it."
         )
-    _refuse_malformed_box(*config.bounds)
+    _refuse_malformed_box(*settings.bounds)
 
 
 def _refuse_malformed_box(lower: Sequence[float], upper: Sequence[float]) -> None:

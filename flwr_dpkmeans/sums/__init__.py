@@ -1,9 +1,8 @@
 """Private sums, whatever they are of: what is summed is a `Task`, handed in; who adds noise is a `TrustModel`.
 
 A package of somebody else's adds one or the other in one file. It writes a frozen dataclass that derives from
-`sums.task.Task` (or, for a clustering, from `algorithms.kmeans_task.KMeansTask`), with options that derive from
-`sums.settings.Options`, and makes it known either by `sums.task.register` or, without being imported first, in its
-``pyproject.toml``::
+`Task` (or, for a clustering, from `algorithms.kmeans_task.KMeansTask`), with options that derive from `Options`, and
+makes it known either by `register` or, without being imported first, in its ``pyproject.toml``::
 
     [project.entry-points."flwr_dpkmeans.tasks"]
     votes = "their_package:Votes"
@@ -13,3 +12,57 @@ A package of somebody else's adds one or the other in one file. It writes a froz
 
 Every party of a run needs the package: a plan names its task, and each client builds the rounds itself.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.privacy.release import Block as Block
+    from flwr_dpkmeans.privacy.release import NoiseShape as NoiseShape
+    from flwr_dpkmeans.privacy.release import Norm as Norm
+    from flwr_dpkmeans.privacy.release import PrivacyUnit as PrivacyUnit
+    from flwr_dpkmeans.privacy.release import ReleasedSum as ReleasedSum
+    from flwr_dpkmeans.privacy.release import Sensitivity as Sensitivity
+    from flwr_dpkmeans.sums.neighbours import check_sensitivity as check_sensitivity
+    from flwr_dpkmeans.sums.round import Algorithm as Algorithm
+    from flwr_dpkmeans.sums.round import PrivateSum as PrivateSum
+    from flwr_dpkmeans.sums.settings import Options as Options
+    from flwr_dpkmeans.sums.settings import Settings as Settings
+    from flwr_dpkmeans.sums.state import State as State
+    from flwr_dpkmeans.sums.task import Known as Known
+    from flwr_dpkmeans.sums.task import Result as Result
+    from flwr_dpkmeans.sums.task import Task as Task
+    from flwr_dpkmeans.sums.task import register as register
+    from flwr_dpkmeans.sums.trust import Broadcast as Broadcast
+    from flwr_dpkmeans.sums.trust import Shares as Shares
+    from flwr_dpkmeans.sums.trust import TrustModel as TrustModel
+    from flwr_dpkmeans.sums.trust import register_trust as register_trust
+
+# Names are looked up when they are first used: whoever needs one module of this room does not load SciPy for another.
+_HOMES = {
+    **dict.fromkeys(
+        ("Block", "NoiseShape", "Norm", "PrivacyUnit", "ReleasedSum", "Sensitivity"), "flwr_dpkmeans.privacy.release"
+    ),
+    **dict.fromkeys(("Algorithm", "PrivateSum"), "flwr_dpkmeans.sums.round"),
+    **dict.fromkeys(("Options", "Settings"), "flwr_dpkmeans.sums.settings"),
+    **dict.fromkeys(("Known", "Result", "Task", "register"), "flwr_dpkmeans.sums.task"),
+    **dict.fromkeys(("Broadcast", "Shares", "TrustModel", "register_trust"), "flwr_dpkmeans.sums.trust"),
+    "State": "flwr_dpkmeans.sums.state",
+    "check_sensitivity": "flwr_dpkmeans.sums.neighbours",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

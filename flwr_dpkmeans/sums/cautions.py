@@ -34,16 +34,7 @@ _CLIPPED = 0.05
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
-    """What is to be said of a private run's budget.
-
-    Parameters
-    ----------
-    asked, spent : float
-        Epsilon as it was asked for, and as the plan comes to.
-
-    Returns
-    -------
-    tuple of str
+    """What is to be said of a private run's budget: epsilon as it was asked for, and as the plan comes to.
 
     Examples
     --------
@@ -64,17 +55,7 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
 
 
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
-    """What a final plan says against the result before anything is sent; nothing of a preliminary one but its size.
-
-    Parameters
-    ----------
-    plan : Plan
-        Its releases have noise.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
     sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
     if by_client and plan.n_clients < FEW_CLIENTS:
@@ -92,19 +73,7 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
 
 
 def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
-    """What the last release says against the result: post-processing of it.
-
-    Parameters
-    ----------
-    report : PrivacyReport
-        Of the run.
-    counts : ndarray, (n_clusters,)
-        Noisy counts of the last release.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """What the last release's noisy counts, (n_clusters,), say against the result: post-processing of it."""
     faint = faint_clusters(counts, report)
     if not faint:
         return ()
@@ -115,19 +84,7 @@ def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
 
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """What private histograms did not find, by column.
-
-    Parameters
-    ----------
-    columns : sequence of int
-        In which neither histogram stood out of its noise.
-    names : sequence of str
-        Of all columns, where they are known.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """What private histograms did not find: the columns in which neither stood out of its noise."""
     if not columns:
         return ()
     return (
@@ -140,24 +97,10 @@ def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple
 def local_cautions(
     config: Run, delta: float, box: Box, parts: Sequence[Array], names: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What exact rows say against a result: for the eyes of those who hold them.
+    """What exact rows say against a result, without a number that was taken from them: for those who hold them.
 
-    Parameters
-    ----------
-    config : Run
-    delta : float
-        Of the run.
-    box : pair of tuples of float
-        Bounds that data were clipped to, in their units.
-    parts : sequence of ndarray, (n_i, n_features)
-        All rows that are known here, in the units of the data.
-    names : sequence of str
-        Of the columns, where they are known; else those of the configuration.
-
-    Returns
-    -------
-    tuple of str
-        Without a number that was taken from the rows.
+    `box` is what `parts`, (n_i, n_features), were clipped to, both in the units of the data; `names` those of the
+    columns where they are known, else the configuration's.
     """
     sentences, n_rows = [], sum(len(part) for part in parts)
     by_record, declared = config.settings.unit is PrivacyUnit.RECORD, config.settings.n_examples

@@ -19,16 +19,8 @@ from flwr_dpkmeans.sums.plan import Plan
 def columns_digest(run_id: int, names: Sequence[str]) -> str:
     """SHA-256 of names in their order, in hexadecimal; empty where there are none.
 
-    Parameters
-    ----------
-    run_id : int
-        Of the run, so that the digest does not tell that two runs have the same columns. Whoever guesses the names can
-        still confirm the guess: they are schema.
-    names : sequence of str
-
-    Returns
-    -------
-    str
+    The run's id is in it, so that the digest does not tell that two runs have the same columns. Whoever guesses the
+    names can still confirm the guess: they are schema.
 
     Examples
     --------
@@ -41,19 +33,10 @@ def columns_digest(run_id: int, names: Sequence[str]) -> str:
 
 
 def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns in the order that the run agrees on; empty where nobody knows any.
+    """Names of a table's columns in the order that the run agrees on; empty where nobody knows any.
 
-    Parameters
-    ----------
-    plan : Plan
-        Its own names hold. Without them the order is the sorted one, unless something else is matched by position:
-        bounds for each column, or tables without names.
-    names : sequence of str
-        Of one table, in its order; empty if it has none.
-
-    Returns
-    -------
-    tuple of str
+    The plan's own names hold. Without them the order is the sorted one, unless something else is matched by position:
+    bounds for each column, or tables without names.
     """
     if plan.settings.feature_names:
         return plan.settings.feature_names
@@ -69,10 +52,7 @@ def by_position(plan: Plan) -> bool:
 def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
     """Where the columns of `order` stand among `names`; None if they stand there already, or have no names.
 
-    Raises
-    ------
-    DataError
-        If the names are not the same; the sentence tells numbers only.
+    Names that are not the same are a `DataError`, whose sentence tells numbers only.
 
     Examples
     --------

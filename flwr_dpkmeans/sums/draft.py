@@ -1,4 +1,4 @@
-"""From a configuration to the public plan, priced before any data are touched.
+"""From a configuration to the public plan, priced before any data are touched; and what no plan may contain.
 
 The server drafts the plan and sends it; each client drafts it again (`flwr_dpkmeans.sums.verify`) and refuses one whose
 numbers do not follow from the configuration inside.
@@ -14,23 +14,73 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_scale
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
+from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events, vector_length
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.secagg.ring import require_no_wrap
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.defaults import resolve_delta, resolve_max_silent, whole_multiplier
-from flwr_dpkmeans.sums.limits import check_budget, check_plan
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
+
+UNDECLARED_DELTA = 1e-6
+_SPARSE_MAX_SILENT = 20
+_RECOVERED_PART = 8
+
+
+def resolve_max_silent(config: Run, n_clients: int) -> int:
+    """t: as given, else by `dropout`, as its documentation in `Run` says."""
+    settings = config.settings
+    if settings.max_silent is not None:
+        if settings.max_silent > n_clients - 2:
+            raise ConfigurationError(
+                f"max_silent is {settings.max_silent}, but with {n_clients} clients at most {n_clients - 2} may be "
+                "silent or collude: lower max_silent or start more clients."
+            )
+        return settings.max_silent
+    if settings.dropout_of(n_clients) is Dropout.RECOVER:
+        return max(1, n_clients // _RECOVERED_PART)
+    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
+
+
+def resolve_delta(config: Run, n_clients: int) -> float:
+    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6; at client level also at most 1/(M ln M)."""
+    settings = config.settings
+    if settings.delta is not None:
+        return settings.delta
+    if settings.unit is PrivacyUnit.CLIENT:
+        return UNDECLARED_DELTA if n_clients < 3 else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
+    if settings.n_examples is None:
+        return UNDECLARED_DELTA
+    n = settings.n_examples
+    if n < 3:
+        raise ConfigurationError(f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add data.")
+    return 1.0 / (n * math.log(n))
+
+
+def whole_multiplier(config: Run, delta: float) -> float:
+    """Gaussian noise multiplier of a release that takes the whole budget; a share s of it gets this over sqrt(s).
+
+    Beside Laplace noise all that is not the task's own shares one part of epsilon, so the multiplier depends on how
+    large that is.
+    """
+    settings = config.settings
+    if config.task.noise is not NoiseShape.LAPLACE:
+        return gaussian_noise_multiplier(settings.epsilon, delta)
+    total = settings.reserved_share(counts=config.task.counts(settings.unit))
+    # A millionth of both is kept for what the discrete noise costs.
+    return gaussian_noise_multiplier(settings.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)) * math.sqrt(total)
+
 
 _MOST_PURE = 1.05
 """Of epsilon, for Laplace rounds beside a count, which together are priced at less than the sum of their epsilons."""
@@ -54,36 +104,12 @@ def draft_plan(
     box: Box | None = None,
     columns: str = "",
 ) -> Plan:
-    """Build the plan, as far as the public values that are known allow.
+    """Build the plan of a run, as far as the public values that are known allow.
 
-    Parameters
-    ----------
-    config : Run
-        Validated configuration.
-    run_id, n_clients, seed : int
-        Of this run.
-    n_features : int or None
-        Width of the table; None while unknown.
-    n_examples : int or None
-        The released private count; None if N is declared, or not counted yet.
-    server : ServerFacts or None
-        What follows from the server's own points, if it has any.
-    public_points : PublicPoints or None
-        Those points themselves, where clients need them.
-    box : pair of tuples of float, or None
-        The released private bounds; None if bounds are declared, or not found yet.
-    columns : str
-        Digest of the columns' names that the clients answered; that of the configuration's own names wins.
-
-    Returns
-    -------
-    Plan
-        Preliminary (no rounds but those that steer it) while N, d or the box is missing.
-
-    Raises
-    ------
-    ConfigurationError, PlanError, BudgetError
-        If no sound plan follows; nothing was sent and nothing was spent.
+    It is preliminary (no rounds but those that steer it) while N, the width d or the private box is missing.
+    `n_examples` and `box` are released ones: None where they are declared, or not found yet. `columns` is the digest of
+    the columns' names that the clients answered; that of the configuration's own names wins. Raises
+    `ConfigurationError`, `PlanError` or `BudgetError` if no sound plan follows; nothing was sent and nothing was spent.
 
     Examples
     --------
@@ -94,9 +120,8 @@ def draft_plan(
     (8, True)
     """
     settings, task = config.settings, config.task
-    trust_model(settings.trust)
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
+    if public_points is not None and (server is None or not trust_model(settings.trust).clients_need_points()):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -143,27 +168,11 @@ def draft_plan(
 
 @lru_cache(maxsize=64)
 def worst_case(plan: Plan) -> float:
-    """Return what a run can cost in all, from its first release on: what ledgers are charged with that release.
+    """What a run can cost in all, from its first release on: what ledgers are charged with that release.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final or preliminary: where rounds follow from a private count, the number is the same before and after it.
-
-    Returns
-    -------
-    float
-        Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later
-        plan of the run costs more, or it is refused. An estimate while neither N nor the width is known.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), epsilon=1.0, max_retries=1)
-    >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
-    >>> counted = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2, n_examples=1000)
-    >>> plan.is_final, worst_case(plan) == worst_case(counted) >= counted.epsilon_worst_case
-    (False, True)
+    Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later plan of
+    the run costs more, or it is refused. Where rounds follow from a private count, the number is the same before and
+    after it. An estimate while neither N nor the width is known.
     """
     config = plan.config
     if config.task.noise is NoiseShape.NONE or config.settings.evaluation is Evaluation.EXACT:
@@ -227,18 +236,7 @@ def redraft_plan(
 
 
 def require_supported(config: Run, *, has_server_data: bool) -> None:
-    """Refuse combinations of task, unit, trust model and server data that do not exist, with the nearest one.
-
-    Parameters
-    ----------
-    config : Run
-    has_server_data : bool
-
-    Raises
-    ------
-    ConfigurationError
-        With the nearest supported combination.
-    """
+    """Refuse combinations of task, unit, trust model and server data that do not exist, with the nearest that does."""
     settings, task, trust = config.settings, config.task, trust_model(config.settings.trust)
     if settings.unit not in task.units:
         units = ", ".join(repr(unit.value) for unit in task.units)
@@ -247,7 +245,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only: choose unit={units}, or the "
             f"algorithm {others[0]!r} for {settings.unit.value!r}."
         )
-    task.require_supported(settings, shared_noise=trust.shared_noise)
+    task.require_supported(settings, trust)
     if settings.client_sampling_rate < 1.0 and settings.n_examples is None and task.counts(settings.unit):
         # What follows from a count has no price over samples that holds for all its outcomes.
         raise ConfigurationError(
@@ -260,7 +258,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
             "cost: leave bounds out."
         )
-    task.require_choice(settings, shared_noise=trust.shared_noise)
+    task.require_choice(settings, trust)
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
@@ -283,18 +281,10 @@ def build_algorithm(plan: Plan) -> Algorithm:
 
 
 def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
-    """Return the start of a final plan, from public randomness and the server's points.
+    """The start of a final plan, from public randomness and the server's points.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final.
-    server_points : ndarray, (n_server, n_features), optional
-        In the scaled box, where the server alone holds them; those of the plan itself are used otherwise.
-
-    Returns
-    -------
-    State
+    `server_points`, (n_server, n_features) in the scaled box, are given where the server alone holds them; those of the
+    plan itself are used otherwise.
     """
     if server_points is not None:
         return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
@@ -315,7 +305,7 @@ def _known(plan: Plan) -> Known:
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         # The rounds do not depend on the seed, so runs that differ in nothing else share them.
-        config=plan.config.changed(random_state=None),
+        config=replace(plan.config, settings=replace(plan.settings, random_state=None)),
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -389,17 +379,9 @@ def _counted_delta(plan: Plan) -> float:
     """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
 
     Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
-    The plan before it has the largest of them, so that a policy's limit holds for all [C15].
-
-    Parameters
-    ----------
-    plan : Plan
-        With its preliminary rounds, whose noise is that of the first delta; no step is taken that would leave the
-        algorithm next to nothing of epsilon beside them.
-
-    Returns
-    -------
-    float
+    The plan before it has the largest of them, so that a policy's limit holds for all [C15]. No step is taken that
+    would leave the algorithm next to nothing of epsilon beside the preliminary rounds, whose noise is that of the first
+    delta.
     """
     config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
     counting = plan.count
@@ -423,15 +405,10 @@ def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...
 
 @lru_cache(maxsize=64)
 def _continuations(plan: Plan) -> tuple[Plan, ...]:
-    """Final plans that a preliminary one may lead to, such that no other undercuts them all.
+    """Final plans that a preliminary one may lead to, such that no other undercuts them all; raises if there is none.
 
     A retry costs least in the longest run. How a run is split into rounds changes with N and d in steps, so the
     smallest and the largest are both looked at.
-
-    Raises
-    ------
-    LocalMisuseError
-        If there is none.
     """
     config = plan.config
     known = plan.n_features or (len(config.settings.bounds[0]) if len(config.settings.bounds[0]) > 1 else None)
@@ -453,3 +430,103 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     if refused is not None and not continued:
         raise refused
     return tuple(continued)
+
+
+MAX_ROWS_PER_CLIENT = 2**28
+"""Rows that one client may hold, for the proof that sums cannot wrap."""
+MAX_UNCOUNTED_DELTA = 1e-5
+"""Largest delta of a record-level plan that does not know the number of rows."""
+MAX_VECTOR_LENGTH = 2**24
+"""Entries of one round's vector."""
+_TOLERANCE = 1e-9
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
+    settings = plan.settings
+    if plan.dropout is Dropout.RECOVER:
+        # Both refuse numbers that sums cannot be recovered with.
+        recovery_graph(plan.n_clients, plan.max_silent)
+        _ = plan.slots
+    if plan.seed < 0:
+        raise PlanError(
+            f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."
+        )
+    if settings.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "
+            "smaller delta."
+        )
+    declared = settings.n_examples if settings.unit is PrivacyUnit.RECORD else None
+    if declared is not None and plan.delta >= 1.0 / declared:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / declared:g}: give a smaller delta."
+        )
+    uncounted = plan.is_final and plan.n_examples is None and settings.unit is PrivacyUnit.RECORD
+    noisy = any(block.noise is not NoiseShape.NONE for planned in plan.rounds for block in planned.blocks)
+    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
+            " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
+        )
+    check_stated(plan)
+    for planned in (*plan.preliminary, *plan.rounds):
+        trust = trust_model(planned.trust)
+        trust.check(planned.blocks)
+        share = trust.drawn_factor(plan.shares)
+        if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
+            raise PlanError(
+                f"round {planned.name!r} has {vector_length(planned.blocks)} entries, but at most {MAX_VECTOR_LENGTH} "
+                "can be aggregated: use fewer clusters or features."
+            )
+        for block in planned.blocks:
+            # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
+            per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+            largest = block.entry_bound * per_client * plan.n_clients
+            require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
+            # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
+            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
+                raise PlanError(
+                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
+                    f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {settings.epsilon:g})."
+                )
+
+
+def check_stated(plan: Plan) -> None:
+    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
+    trust_model(plan.settings.trust).require_stated(plan.shares)
+    for planned in (*plan.preliminary, *plan.rounds):
+        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+            raise PlanError(
+                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+                "give them names of their own."
+            )
+        for block in planned.blocks:
+            block.sensitivity.require_reason(block.name)
+
+
+def check_budget(plan: Plan, charged: float) -> None:
+    """Refuse a plan that costs more than was asked for, or whose worst case exceeds ``max_epsilon`` or what is charged.
+
+    `charged` is what ledgers were charged before this plan was known; infinite if it is the first.
+    """
+    settings = plan.settings
+    is_private = not any(isinstance(event, ExactRelease) for event in plan.events())
+    if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
+        cost, budget = told_apart(plan.epsilon, settings.epsilon)
+        raise BudgetError(
+            f"the plan costs epsilon {cost}, but the budget is {budget}: raise epsilon or use fewer rounds."
+        )
+    retries = f"when all {settings.max_retries} retries are used"
+    if settings.max_epsilon is not None and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE):
+        cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}: lower epsilon or max_retries, or "
+            "raise max_epsilon."
+        )
+    if charged < math.inf and is_private and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE):
+        cost, paid = told_apart(plan.epsilon_worst_case, charged)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before the rows were counted: declare "
+            "n_examples, or lower max_retries."
+        )

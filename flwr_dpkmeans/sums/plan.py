@@ -17,6 +17,7 @@ from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import (
     Event,
+    ExactRelease,
     GaussianRelease,
     SampledGaussianRelease,
     dominating_release,
@@ -28,7 +29,7 @@ from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.recover import least_survivors
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
-from flwr_dpkmeans.sums.settings import Box, Dropout, Settings
+from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import Shares, trust_model
 
@@ -46,19 +47,12 @@ _OTHER_ROUNDS = 8
 
 @dataclass(frozen=True)
 class PublicPoints:
-    """Server points that every client may see (trust model ``oblivious``).
-
-    Parameters
-    ----------
-    n_points, n_features : int
-        Shape of the table.
-    grid_values : str
-        Base64 of its values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers.
-    """
+    """Server points that every client may see (trust model ``oblivious``)."""
 
     n_points: int
     n_features: int
     grid_values: str
+    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers."""
 
     @classmethod
     def of(cls, points: NDArray[np.float64]) -> PublicPoints:
@@ -67,13 +61,7 @@ class PublicPoints:
         return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
 
     def table(self) -> NDArray[np.float64]:
-        """Read the table again.
-
-        Raises
-        ------
-        ProtocolError
-            If the text is not base64 of so many values, or one is outside the box.
-        """
+        """Read the table again; text that is not base64 of so many values, all inside the box, is a `ProtocolError`."""
         return _decoded(self.n_points, self.n_features, self.grid_values)
 
 
@@ -96,19 +84,7 @@ def _decoded(n_points: int, n_features: int, text: str) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """One round as it stands in the plan.
-
-    Parameters
-    ----------
-    name : str
-        For reports.
-    trust : str
-        Trust model of this round's release.
-    blocks : tuple of Block
-        Arrays, sensitivities and noise.
-    radius : float or None
-        In scaled units.
-    """
+    """One round as it stands in the plan: its release's trust model, its arrays, and the radius in scaled units."""
 
     name: str
     trust: str
@@ -118,60 +94,38 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class Plan:
-    """What everybody agrees on before anything is released.
-
-    Parameters
-    ----------
-    run_id : int
-        Flower's run id.
-    config : Run
-        Settings and task, as given.
-    n_clients : int
-        Cohort at the start.
-    max_silent : int
-        t.
-    seed : int
-        Of the public randomness (sphere packing).
-    delta : float
-        Of the total guarantee.
-    n_examples : int or None
-        Declared or released; None while unknown.
-    n_features : int or None
-        None while unknown.
-    preliminary : tuple of PlannedRound
-        Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
-        Histograms are missing while the width is unknown.
-    rounds : tuple of PlannedRound
-        Rounds 1..T; empty while the plan is preliminary.
-    server : ServerFacts or None
-        What follows from the server's own points, if the run uses any.
-    public_points : PublicPoints or None
-        Those points themselves, where clients need them (trust model ``oblivious``).
-    box : pair of tuples of float, or None
-        Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared.
-    columns_digest : str
-        Of the names of the columns in the agreed order (`sums.columns`); empty while unknown, or if the tables
-        have none.
-    version : int
-        Of this format.
-    fraction_bits : int
-        Grid of the ring.
-    """
+    """What everybody agrees on before anything is released."""
 
     run_id: int
     config: Run
+    """Settings and task, as given."""
     n_clients: int
+    """Cohort at the start, M."""
     max_silent: int
+    """t."""
     seed: int
+    """Of the public randomness (sphere packing)."""
     delta: float
+    """Of the total guarantee."""
     n_examples: int | None
+    """N, declared or released; None while unknown."""
     n_features: int | None
+    """d; None while unknown."""
     preliminary: tuple[PlannedRound, ...]
+    """Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
+
+    Histograms are missing while the width is unknown.
+    """
     rounds: tuple[PlannedRound, ...]
+    """Rounds 1..T; empty while the plan is preliminary."""
     server: ServerFacts | None = None
+    """What follows from the server's own points, if the run uses any."""
     public_points: PublicPoints | None = None
+    """Those points themselves, where clients need them (trust model ``oblivious``)."""
     box: Box | None = None
+    """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
     columns_digest: str = ""
+    """Of the columns' names in the agreed order (`sums.columns`); empty while unknown, or if the tables have none."""
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 
@@ -190,17 +144,17 @@ class Plan:
         """Computed once: a plan is looked up in caches with every message, and has hundreds of values."""
         return hash(tuple(getattr(self, item.name) for item in fields(self)))
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         """What every run has."""
         return self.config.settings
 
-    @property
+    @cached_property
     def task(self) -> Task:
         """What is computed."""
         return self.config.task
 
-    @property
+    @cached_property
     def is_final(self) -> bool:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
@@ -215,28 +169,28 @@ class Plan:
         """The box that data are scaled by: the released one, or that of the configuration."""
         return self.settings.bounds if self.box is None else self.box
 
-    @property
+    @cached_property
     def first_round(self) -> int:
         """1, or less if preliminary rounds come first: the last of them is round 0."""
         return 1 - len(self.preliminary)
 
-    @property
+    @cached_property
     def count(self) -> PlannedRound | None:
         """The preliminary round that counts rows, if N is not declared."""
         counting = (r for r in self.preliminary if any(block.name == COUNT for block in r.blocks))
         return next(counting, None)
 
-    @property
+    @cached_property
     def last_round(self) -> int:
         """T."""
         return len(self.rounds)
 
-    @property
+    @cached_property
     def dropout(self) -> Dropout:
         """What happens when clients fall silent."""
         return self.settings.dropout_of(self.n_clients)
 
-    @property
+    @cached_property
     def slots(self) -> Slots:
         """The aggregations that keys are shared for, where sums are recovered.
 
@@ -247,7 +201,7 @@ class Plan:
             last = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
         return Slots(self.first_round, last, 1 + self.settings.max_retries)
 
-    @property
+    @cached_property
     def min_cohort(self) -> int:
         """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent.
 
@@ -256,7 +210,7 @@ class Plan:
         least = max(self.settings.min_clients, self.max_silent + 2)
         return trust_model(self.settings.trust).smallest_cohort(least, self.n_clients, self.max_silent)
 
-    @property
+    @cached_property
     def shares(self) -> Shares:
         """How many clients add noise shares at the start."""
         return self.shares_of(self.n_clients)
@@ -281,8 +235,11 @@ class Plan:
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""
         if not self.first_round <= index <= self.last_round:
-            raise ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
+            raise self._no_round(index)
         return self.rounds[index - 1] if index > 0 else self.preliminary[index - self.first_round]
+
+    def _no_round(self, index: int) -> ProtocolError:
+        return ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
@@ -292,25 +249,37 @@ class Plan:
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         if indices is None:
-            indices = range(self.first_round, self.last_round + 1)
-        events = tuple(event for index in indices for event in self._round_events(index))
+            return self._events_once
+        by_round = self._events_by_round
+        if not by_round.keys() >= set(indices):
+            raise self._no_round(next(index for index in indices if index not in by_round))
+        events = tuple([event for index in indices for event in by_round[index]])
         # The number of rounds may follow from the count.
         return events if self.count is None else with_joint_pure_release(events)
 
-    def _round_events(self, index: int) -> tuple[Event, ...]:
-        self.round_at(index)
-        return self._all_events[index]
+    @cached_property
+    def _events_once(self) -> tuple[Event, ...]:
+        """Events of a run in which nothing is repeated."""
+        return self.events(tuple(self._events_by_round))
 
     @cached_property
-    def _all_events(self) -> dict[int, tuple[Event, ...]]:
-        """Events of every round, by index."""
-        events = {}
-        for index in range(self.first_round, self.last_round + 1):
-            planned = self.round_at(index)
-            n_shares = trust_model(planned.trust).counted_shares(self.shares)
-            rate = self.settings.client_sampling_rate if index > 0 else 1.0
-            events[index] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
-        return events
+    def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
+        """Events of every round, by index in order."""
+        return {index: self._round_events(index) for index in range(self.first_round, self.last_round + 1)}
+
+    def _round_events(self, index: int) -> tuple[Event, ...]:
+        planned = self.round_at(index)
+        n_shares = trust_model(planned.trust).counted_shares(self.shares)
+        # Everybody takes part in the releases that steer the plan.
+        rate = self.settings.client_sampling_rate if index > 0 else 1.0
+        return round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+
+    @cached_property
+    def is_private(self) -> bool:
+        """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its task."""
+        exact = self.task.noise is NoiseShape.NONE or self.settings.evaluation is Evaluation.EXACT
+        exact = exact or any(isinstance(event, ExactRelease) for event in self.events())
+        return self.settings.noise is NoiseKind.SECURE and self.settings.masking and not exact
 
     @cached_property
     def epsilon(self) -> float:
@@ -324,10 +293,10 @@ class Plan:
         It is the price of one list of releases that holds whatever can take place, so it also bounds what is told to
         somebody who sees each release before deciding what to repeat and where to stop (the proof page's row C14).
         """
-        base = list(range(self.first_round, self.last_round + 1))
+        base = list(self._events_by_round)
         retries = self.settings.max_retries
         # Rounds whose width is not known yet have no releases.
-        distinct = {events: index for index in base if (events := self._round_events(index))}
+        distinct = {events: index for index in base if (events := self._events_by_round[index])}
         if retries == 0 or not distinct:
             return self.epsilon
         kinds = {type(event) for events in distinct for event in events}

@@ -41,7 +41,7 @@ class PrivateSum:
         `advance`.
     admits : callable or None
         ``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
-        None where there are none. `agreement.require_server_state` checks centroids itself.
+        None where there are none. `verify.require_server_state` asks for it.
     labelled : callable or None
         ``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one.
     """
@@ -76,16 +76,9 @@ class InitialState(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An ordered list of private-sum rounds and the data-independent state they start from.
+    """An ordered list of private-sum rounds, and the state they start from.
 
-    Parameters
-    ----------
-    name : str
-        Registered name.
-    rounds : tuple of PrivateSum
-        In order.
-    initial_state : callable
-        ``initial_state(seed, server_points=None) -> State`` from public randomness and server data only.
+    ``initial_state(seed, server_points=None)`` follows from public randomness and the server's own points only.
     """
 
     name: str

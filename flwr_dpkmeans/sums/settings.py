@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -48,24 +49,16 @@ class Dropout(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """How one option is read and checked.
-
-    Parameters
-    ----------
-    read : callable
-        ``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice.
-    check : callable
-        ``check(name, value)``: one `ConfigurationError` with value, bound and mend.
-    about : str
-        One line for people.
-    optional : bool
-        Whether None stands for "automatic".
-    """
+    """How one option is read and checked."""
 
     read: Callable[[str, Any], Any]
+    """``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice."""
     check: Callable[[str, Any], None]
+    """``check(name, value)``: one `ConfigurationError` with value, bound and mend."""
     about: str
+    """One line for people."""
     optional: bool = False
+    """Whether None stands for "automatic": left to the run."""
 
 
 def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
@@ -130,15 +123,15 @@ class Options:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            rule, given = rule_of(one), getattr(self, one.name)
-            if rule is None or (given is None and rule.optional):
+        for name, rule in _rules(type(self)):  # type: ignore[arg-type]
+            given = getattr(self, name)
+            if given is None and rule.optional:
                 continue
-            value = rule.read(one.name, given)
+            value = rule.read(name, given)
             # What is equal stays the same object, which scikit-learn's `clone` looks for.
             if type(value) is not type(given) or value != given:
-                object.__setattr__(self, one.name, value)
-            rule.check(one.name, value)
+                object.__setattr__(self, name, value)
+            rule.check(name, value)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -162,6 +155,12 @@ class Options:
 def rule_of(one: Field[Any]) -> Rule | None:
     """The rule of an option's field."""
     return one.metadata.get("rule")
+
+
+@lru_cache(maxsize=256)
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule], ...]:
+    """Every option of a class that has a rule: runs are made from the same few classes again and again."""
+    return tuple((one.name, rule) for one in fields(kind) if (rule := rule_of(one)) is not None)
 
 
 # -- what every run has -------------------------------------------------------------------------------------------

@@ -11,19 +11,17 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.privacy.discreteness import joint_closeness
 from flwr_dpkmeans.privacy.events import (
     Event,
-    ExactRelease,
     GaussianRelease,
     LaplaceRelease,
     SampledGaussianRelease,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind
-from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit, theorem
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
 from flwr_dpkmeans.sums.columns import by_position
-from flwr_dpkmeans.sums.defaults import resolve_delta
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.trust import trust_model
@@ -31,35 +29,20 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 @dataclass(frozen=True)
 class Step:
-    """What the server may say of one aggregation.
-
-    Parameters
-    ----------
-    round_index, n_rounds, attempt : int
-        Where the run stands.
-    name : str
-        Of the round.
-    n_clients : int
-        In the sum.
-    epsilon : float
-        Cost so far.
-    noise_scales : tuple of (array name, scale)
-        In scaled units.
-    radius : float or None
-        In scaled units.
-    movement : float or None
-        Largest step of a centroid, where the server may know it.
-    """
+    """What the server may say of one aggregation; noise scales by array, and the radius, are in scaled units."""
 
     round_index: int
     n_rounds: int
     attempt: int
     name: str
     n_clients: int
+    """In the sum."""
     epsilon: float
+    """Cost so far."""
     noise_scales: tuple[tuple[str, float], ...]
     radius: float | None
     movement: float | None
+    """Largest step of a centroid, where the server may know it."""
 
 
 NEIGHBOURS = {
@@ -72,20 +55,7 @@ UNNAMED_COLUMNS = "The tables' columns have no names and were matched by positio
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
-    """Cost of the given (round, attempt) pairs together, at the plan's delta.
-
-    Parameters
-    ----------
-    plan : Plan
-        Final, or preliminary if only the private count took place.
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for, repeated ones included.
-
-    Returns
-    -------
-    float
-        ``inf`` if any of them released an exact sum.
-    """
+    """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
     evaluated = plan.is_final and plan.settings.evaluation is Evaluation.PRIVATE
@@ -97,19 +67,10 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 
 
 def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
-    """What a run is said to cost.
+    """What a run with these (round, attempt) pairs is said to cost.
 
-    Parameters
-    ----------
-    plan : Plan
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for.
-
-    Returns
-    -------
-    float
-        The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they
-        told. The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
+    The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they told.
+    The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
     """
     repeated = len({index for index, _ in attempts}) < len(attempts)
     if attempts and (repeated or not plan.is_final):
@@ -118,22 +79,7 @@ def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 
 
 def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
-    """Describe the last of some aggregations.
-
-    Parameters
-    ----------
-    plan : Plan
-    attempts : sequence of (round, attempt)
-        Every aggregation so far, at least one.
-    n_clients : int
-        In the last sum.
-    movement : float or None
-        Largest step of a centroid, where it may be known.
-
-    Returns
-    -------
-    Step
-    """
+    """Describe the last of some aggregations; `movement` is the largest step of a centroid, where it may be known."""
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     return Step(
@@ -150,14 +96,6 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
     )
 
 
-def is_private_plan(plan: Plan) -> bool:
-    """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its algorithm."""
-    exact = plan.task.noise is NoiseShape.NONE
-    exact = exact or plan.settings.evaluation is Evaluation.EXACT
-    exact = exact or any(isinstance(event, ExactRelease) for event in plan.events())
-    return plan.settings.noise is NoiseKind.SECURE and plan.settings.masking and not exact
-
-
 def build_report(
     plan: Plan,
     attempts: Sequence[tuple[int, int]],
@@ -167,31 +105,16 @@ def build_report(
     unclear: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> PrivacyReport:
-    """Write the report of a run.
+    """Write the report of a run with these (round, attempt) pairs, in order.
 
-    Parameters
-    ----------
-    plan : Plan
-        The final plan.
-    attempts : sequence of (round, attempt)
-        Every aggregation that was asked for, in order.
-    identities : str
-        What is known of who the clients are: a sentence of `privacy.report`.
-    counts : ndarray, (n_clusters,), optional
-        Noisy counts of the last release, where they may be known: the warnings speak of them.
-    unclear : sequence of int
-        Columns that private bounds did not find.
-    names : sequence of str
-        Of the columns, where they are known; else the plan's.
-
-    Returns
-    -------
-    PrivacyReport
+    `counts`, (n_clusters,), are noisy ones of the last release, where they may be known: the warnings speak of them, as
+    of the columns that private bounds did not find (`unclear`). `identities` is a sentence of `privacy.report` on who
+    the clients are; `names` those of the columns, where they are known, else the plan's.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
     report = PrivacyReport(
-        is_private=is_private_plan(plan),
+        is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),
         delta=plan.delta,
         epsilon_requested=settings.epsilon,
@@ -216,13 +139,13 @@ def build_report(
 
 def discreteness_cost(events: Sequence[Event]) -> float:
     """Part of epsilon that pays for discrete instead of continuous noise."""
-    gaussians = (event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease))
-    return joint_closeness(event.closeness for event in gaussians).log_ratio
+    gaussians = [event.closeness for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
+    return joint_closeness(gaussians).log_ratio
 
 
 def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
-    if not is_private_plan(plan):
+    if not plan.is_private:
         return "None: this run is not private, see the warnings."
     model = trust_model(plan.settings.trust)
     sentence = model.guarantee(plan.shares)
@@ -246,6 +169,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
     rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
+        model = trust_model(planned.trust)
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(
@@ -259,11 +183,7 @@ def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=theorem(
-                    block,
-                    shared_noise=trust_model(planned.trust).shared_noise,
-                    sampling_rate=rate if index > 0 else 1.0,
-                ),
+                theorem=model.theorem(block, rate if index > 0 else 1.0),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -314,7 +234,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
             f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
             f"{plan.n_examples} rows [C15]."
         )
-    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and is_private_plan(plan):
+    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and plan.is_private:
         sentences.append(
             f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
         )
@@ -401,6 +321,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if plan.settings.evaluation is Evaluation.EXACT:
         sentences.append("The evaluation is exact: sums over all rows are released without noise.")
-    if any(block.noise is NoiseShape.NONE and r.name != EVALUATION_ROUND for r in plan.rounds for block in r.blocks):
+    own = [block.noise for planned in plan.rounds if planned.name != EVALUATION_ROUND for block in planned.blocks]
+    if NoiseShape.NONE in own:
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
     return tuple(sentences)

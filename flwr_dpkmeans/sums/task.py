@@ -9,23 +9,66 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
-from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+    from flwr_dpkmeans.sums.trust import TrustModel
+
+ItemT = TypeVar("ItemT")
+
+
+class Registry(Mapping[str, ItemT]):
+    """Things by name: those that were added, and those that installed packages offer by an entry point of a group.
+
+    The entry points are loaded when somebody asks for a name that was not added, or for all.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group, self._items, self._complete = group, dict[str, ItemT](), False
+
+    def add(self, name: str, item: ItemT) -> None:
+        """Make an item known; another one of the same name is refused, since plans name it."""
+        if self._items.setdefault(name, item) is not item:
+            raise ConfigurationError(f"{name!r} is registered already: choose another name.")
+
+    def remove(self, name: str) -> None:
+        """Forget an item, as tests do."""
+        del self._items[name]
+
+    def __getitem__(self, name: str) -> ItemT:
+        if name not in self._items:
+            self._load()
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(tuple(self._items))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._items)
+
+    def _load(self) -> None:
+        """Ask the installed packages, once."""
+        if not self._complete:
+            self._complete = True
+            for point in entry_points(group=self._group):
+                self._items.setdefault(point.name, point.load())
+
 
 CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")
 """Names of the norms that statistics can be clipped to."""
@@ -44,27 +87,17 @@ class ServerData(Enum):
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Public numbers that follow from the server's points; all in the scaled box [-1, 1]^d.
-
-    Parameters
-    ----------
-    n_points : int
-        Number of server points.
-    centre : tuple of float, (n_features,)
-        Their mean, on the grid; rows are taken relative to it.
-    data_radius : float
-        Rows are clipped to this distance from the centre.
-    outer_product_bound : float
-        Frobenius norm that one unit adds to the outer product.
-    weights_bound, means_bound, indicators_bound : float
-        Norms of a client's histogram, group means and indicators (client level).
-    """
+    """Public numbers that follow from the server's points; all in the scaled box [-1, 1]^d."""
 
     n_points: int
     centre: tuple[float, ...]
+    """The points' mean, (n_features,), on the grid; rows are taken relative to it."""
     data_radius: float
+    """Rows are clipped to this distance from the centre."""
     outer_product_bound: float
+    """Frobenius norm that one unit adds to the outer product."""
     weights_bound: float = 1.0
+    """Client level: norm of a client's histogram; below, of its group means and of its indicators."""
     means_bound: float = 1.0
     indicators_bound: float = 1.0
 
@@ -185,21 +218,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What preliminary releases have told so far.
-
-    Parameters
-    ----------
-    n_examples : int or None
-        The private count.
-    box : Box or None
-        Coarse ranges after the first histogram; the plan's box after the second.
-    unclear : tuple of int
-        Columns in none of whose histograms so far anything stood out of the noise.
-    """
+    """What preliminary releases have told so far."""
 
     n_examples: int | None = None
+    """The private count."""
     box: Box | None = None
+    """Coarse ranges after the first histogram; the plan's box after the second."""
     unclear: tuple[int, ...] = ()
+    """Columns in none of whose histograms so far anything stood out of the noise."""
 
     def digest(self) -> bytes:
         """SHA-256 of the numbers, equal on all machines that found the same."""
@@ -353,10 +379,10 @@ class Task(Options, ABC):
                 f"n_examples is {n}, but {self.name!r} needs at least {self.least_rows}: add data."
             )
 
-    def require_supported(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what this task cannot do under a trust model."""
 
-    def require_choice(self, settings: Settings, *, shared_noise: bool) -> None:
+    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what would become public under a trust model that does not protect it."""
 
     def counted_examples(self, released_count: float) -> int:

@@ -10,30 +10,37 @@ from fractions import Fraction
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoisedVector, NoiseShape, ReleasedSum, draw_noise, release
+from flwr_dpkmeans.privacy.release import (
+    PROOF_PAGE,
+    Block,
+    NoisedVector,
+    NoiseShape,
+    ReleasedSum,
+    draw_noise,
+    release,
+    theorem,
+)
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.sums.registry import Registry
+from flwr_dpkmeans.sums.task import Registry
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How many clients add noise shares, and how many of them may be silent or collude.
-
-    Parameters
-    ----------
-    n_clients : int
-        Clients in the attempt's roster, M.
-    max_silent : int
-        t. The guarantee counts on M - max(1, t) shares: whoever looks at the sum knows its own share, so even with
-        t = 0 one share hides nothing from the client that drew it.
-    max_lost: int
-        Where sums are recovered: how many may be missing from the sum after they drew their shares. A server could
-        claim so many, and work with t others as well, so they are not counted on either.
-    """
+    """How many clients add noise shares, and how many of them may be silent or collude."""
 
     n_clients: int
+    """Clients in the attempt's roster, M."""
     max_silent: int
+    """t. The guarantee counts on M - max(1, t) shares.
+
+    Whoever looks at the sum knows its own share, so even with t = 0 one share hides nothing from the client that drew
+    it.
+    """
     max_lost: int = 0
+    """Where sums are recovered: how many may be missing from the sum after they drew their shares.
+
+    A server could claim so many, and work with t others as well, so they are not counted on either.
+    """
 
     @property
     def n_honest(self) -> int:
@@ -62,15 +69,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends on, and what it learnt itself.
-
-    Parameters
-    ----------
-    values : ndarray of uint64
-        Ring elements for the clients.
-    released : ReleasedSum or None
-        None where the server cannot read the sum.
-    """
+    """What the server sends on, as ring elements, and what it learnt itself: None where it cannot read the sum."""
 
     values: Ring = field(repr=False)
     released: ReleasedSum | None = field(repr=False)
@@ -141,6 +140,22 @@ class TrustModel(ABC):
         del blocks, fraction_bits, shares, source
         return vector
 
+    def can_add(self, noise: NoiseShape) -> bool:
+        """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""
+        return not (self.shared_noise and noise is NoiseShape.LAPLACE)
+
+    def publishes(self) -> bool:
+        """Whether what follows from a release may be public: everybody learns it, and nobody knows its noise."""
+        return self.shared_noise
+
+    def clients_need_points(self) -> bool:
+        """Whether clients must see the server's own points: where it cannot read sums, they go on by themselves."""
+        return not self.server_reads
+
+    def theorem(self, block: Block, sampling_rate: float) -> str:
+        """Why an array is private under this model, for the report; see `privacy.release.theorem`."""
+        return theorem(block, shared_noise=self.shared_noise, sampling_rate=sampling_rate)
+
     @abstractmethod
     def broadcast(
         self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
@@ -156,7 +171,7 @@ class TrustModel(ABC):
 
 def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
     """Declare a vector noised as the plan says, with the events that follow from it."""
-    events = tuple(block.event(fraction_bits) for block in blocks)
+    events = tuple([block.event(fraction_bits) for block in blocks])
     return release(NoisedVector(values, events), blocks, fraction_bits)
 
 
@@ -263,7 +278,7 @@ class Distributed(TrustModel):
     def check(self, blocks: Sequence[Block]) -> None:
         """Refuse Laplace noise, which is not a sum of independent Laplace shares."""
         for block in blocks:
-            if block.noise is NoiseShape.LAPLACE:
+            if not self.can_add(block.noise):
                 raise PlanError(
                     f"{block.name!r} has Laplace noise, which the trust model 'distributed' cannot split into shares: "
                     "choose trust 'oblivious' or 'central', or an algorithm with Gaussian noise such as 'glloyd'."
@@ -305,7 +320,7 @@ def trust_model(name: str) -> TrustModel:
     >>> trust_model("central").server_reads
     True
     """
-    model = TRUST_MODELS.get(name)
-    if model is None:
-        raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}")
-    return model
+    try:
+        return TRUST_MODELS[name]
+    except KeyError:
+        raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}") from None

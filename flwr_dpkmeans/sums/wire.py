@@ -51,7 +51,7 @@ from flwr_dpkmeans.secagg.packing import (
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES
 from flwr_dpkmeans.sums import plan as plan_format
-from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 
 MAX_BLOB_BYTES = 2**28

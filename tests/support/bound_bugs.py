@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_rounds, proxy_setting
+from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_plan, proxy_rounds
 from flwr_dpkmeans.kmeans import clipping, projected, residuals, statistics
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
@@ -46,7 +46,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_steps, proxy_setting):
+    for module in (feddp_steps, proxy_plan):
         patch.setattr(module, "clip_vector", lambda vector, *_, **__: clipping.toward_zero(vector))
 
 

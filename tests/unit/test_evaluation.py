@@ -26,7 +26,6 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import is_private_plan
 
 Floats = NDArray[np.float64]
 MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
@@ -256,7 +255,7 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
         config = parse_run(**values, evaluation=evaluation)
         plan = draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2)
         assert not plan.is_final
-        assert is_private_plan(plan) is private
+        assert plan.is_private is private
 
 
 def test_the_planner_knows_of_it() -> None:

@@ -26,13 +26,11 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.plausible import require_plausible
-from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
 from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Known, Task, register
+from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Task, register
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
     Broadcast,
@@ -42,7 +40,7 @@ from flwr_dpkmeans.sums.trust import (
     register_trust,
     with_noise,
 )
-from flwr_dpkmeans.sums.verify import verify_plan
+from flwr_dpkmeans.sums.verify import require_plausible, verify_plan
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -376,7 +374,7 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pyte
         asked.append(group)
         return [FakePoint("elsewhere", Votes)]
 
-    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
+    monkeypatch.setattr("flwr_dpkmeans.sums.task.entry_points", points)
     registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
     registry.add("votes", Votes)
     assert registry["votes"] is Votes

@@ -25,8 +25,7 @@ from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, worst_case
-from flwr_dpkmeans.sums.limits import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan, initial_state, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Run, ServerFacts

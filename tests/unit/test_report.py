@@ -15,7 +15,7 @@ from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, example_report
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import build_report, epsilon_after, is_private_plan
+from flwr_dpkmeans.sums.statement import build_report, epsilon_after
 
 KEYS = [
     *("is_private", "epsilon", "delta", "epsilon_requested", "epsilon_worst_case", "unit", "neighbours", "trust"),
@@ -158,8 +158,8 @@ def test_what_is_not_private_says_why() -> None:
     for name in ("proxy_lloyd", "fastlloyd", "central glloyd", "sulloyd", "distributed", "retried", "counted"):
         assert REPORTS[name].is_private
         assert REPORTS[name].warnings == ()
-    assert not is_private_plan(plan_of(algorithm="lloyd", n_examples=None))
-    assert not is_private_plan(plan_of(noise="seeded"))
+    assert not plan_of(algorithm="lloyd", n_examples=None).is_private
+    assert not plan_of(noise="seeded").is_private
 
 
 def test_every_attempt_is_listed_and_charged() -> None:

@@ -11,9 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions, ProxyPlan, derive_plan, options_for
+from flwr_dpkmeans.algorithms.proxy_plan import (
+    CENTRE,
+    PROXIES,
+    PROXY_RADIUS,
+    SPREAD,
+    ProxyOptions,
+    ProxyPlan,
+    Setting,
+    derive_plan,
+    options_for,
+)
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
-from flwr_dpkmeans.algorithms.proxy_setting import CENTRE, PROXIES, PROXY_RADIUS, SPREAD, Setting
 from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config

@@ -38,9 +38,9 @@ PACKAGE = ROOT / "flwr_dpkmeans"
 # Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
 PUBLIC = {
     ("algorithms/lloyd_family.py", "packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
-    ("algorithms/proxy_setting.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
-    ("algorithms/server_starts.py", "_plus_plus"): "k-means++ on the server's points",
-    ("algorithms/server_starts.py", "_packed"): "a start by sphere packing",
+    ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
+    ("algorithms/server_starts.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
+    ("algorithms/server_starts.py", "SpherePacking.start"): "a start by sphere packing",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.defaults import resolve_delta
+from flwr_dpkmeans.sums.draft import resolve_delta
 
 
 @pytest.mark.parametrize(

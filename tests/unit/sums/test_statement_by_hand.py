@@ -10,7 +10,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import build_report, is_private_plan
+from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
@@ -33,11 +33,11 @@ def test_each_line_costs_what_was_released_up_to_it() -> None:
 def test_one_release_without_noise_is_enough_for_not_private() -> None:
     """Of an algorithm that has noise otherwise: a block may say that it has none."""
     plan = plan_of()
-    assert is_private_plan(plan)
+    assert plan.is_private
     first = plan.rounds[0]
     bare = replace(first.blocks[0], noise=NoiseShape.NONE, noise_multiplier=0.0)
     exact = replace(plan, rounds=(replace(first, blocks=(bare, *first.blocks[1:])), *plan.rounds[1:]))
-    assert not is_private_plan(exact)
+    assert not exact.is_private
 
 
 def test_entries_of_clipped_sums_and_counts_are_bounded_by_one_row() -> None:
