@@ -20,23 +20,15 @@ _DIGITS = 16
 class Credential:
     """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`).
 
-    Parameters
-    ----------
-    identity : bytes of length 32
-        Ed25519 public key.
-    plan_digest : bytes of length 32
-        As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a
-        wrong one.
-    signature : bytes of length 64
-
-    Raises
-    ------
-    ProtocolError
-        If a length is wrong.
+    Raises `ProtocolError` if a length is wrong.
     """
 
     identity: bytes
+    """Ed25519 public key."""
     plan_digest: bytes
+    """As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a wrong
+    one.
+    """
     signature: bytes
 
     def __post_init__(self) -> None:
@@ -154,18 +146,7 @@ def require_known_peers(
     This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
     roster against its own pins as well (`require_pinned`).
 
-    Parameters
-    ----------
-    credentials : mapping of node id to Credential or None
-        Of the whole cohort; None for a node without an identity.
-    marks : mapping of node id to collection of bytes
-        What clients that pin identities said of them (`pin_mark`).
-    run_id : int
-
-    Raises
-    ------
-    IdentityError
-        It names the first node that refuses, and whom.
+    The `IdentityError` names the first node that refuses, and whom.
     """
     own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
     for node, known in marks.items():

@@ -47,20 +47,7 @@ def pack(*parts: bytes | str | int) -> bytes:
 
 
 def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> bytes:
-    """Derive a 32-byte key by HKDF-SHA256 (RFC 5869) for one purpose in one context.
-
-    Parameters
-    ----------
-    secret : bytes
-        Input keying material.
-    purpose : str
-        What the key is for: ``"pair"``, ``"mask"``, ``"box"``, ``"blind"`` or ``"tag"``.
-    *context : bytes, str or int
-        Everything that both sides must agree on.
-
-    Returns
-    -------
-    bytes of length 32
+    """Derive a 32-byte key by HKDF-SHA256 (RFC 5869) for one purpose, in one context that both sides must agree on.
 
     Examples
     --------
@@ -107,23 +94,10 @@ def agree_pair_key(
 ) -> bytes:
     """Agree with one peer on the key from which all pairwise keys of a run are derived.
 
-    Parameters
-    ----------
-    private_key : bytes of length 32 or X25519PrivateKey
-        Own private key, raw or parsed.
-    peer_public_key : bytes of length 32
-        The peer's X25519 public key.
-    run_id, own_id, peer_id : int
-        Bound into the key; the order of the two node ids does not matter.
+    Run and node ids are bound into it; the order of the two nodes does not matter.
 
-    Returns
-    -------
-    bytes of length 32
-
-    Raises
-    ------
-    ProtocolError
-        If the peer's key is malformed or a low-order point (all-zero shared secret, RFC 7748 section 6.1).
+    Raises `ProtocolError` if the peer's key is malformed or a low-order point (all-zero shared secret, RFC 7748 section
+    6.1).
 
     Examples
     --------
@@ -143,19 +117,9 @@ def agree_pair_key(
 
 
 def stream(key: bytes, length: int) -> Ring:
-    """Expand a single-use key into ring elements: AES-256 in counter mode over zeros, counter from 0.
+    """Expand a single-use key into `length` ring elements: AES-256 in counter mode over zeros, counter from 0.
 
-    Parameters
-    ----------
-    key : bytes of length 32
-        A key derived for exactly one stream.
-    length : int
-        Number of ring elements.
-
-    Returns
-    -------
-    ndarray of uint64, (length,)
-        Little-endian 64-bit words of the key stream.
+    They are the little-endian 64-bit words of the key stream.
 
     Examples
     --------

@@ -49,48 +49,33 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Party(ABC):
-    """All that a client must remember between two messages of one run.
-
-    Parameters
-    ----------
-    run_id, node_id : int
-        Bound into every key.
-    private_key : bytes
-        X25519 private key of this run.
-    min_cohort : int
-        Smallest roster that this client answers.
-    max_silent : int
-        How many clients may collude or fall silent.
-    authored : bool
-        Whether key authors blind the sums (trust model ``oblivious``).
-    plan_digest : bytes
-        Digest of the plan in force, bound into every mask.
-    phase, round_index, attempt
-        The last (round, attempt) that was admitted, answered or unmasked; `NO_ROUND` and -1 before the first.
-    roster : Roster or None
-        Of the current attempt.
-    own_group_key : bytes
-        Empty unless this client is a key author.
-    group_keys : tuple of (author id, key)
-        All authors' keys, once their boxes arrived.
-    tag_key : bytes
-        Key of the state tags; empty until one is shared.
-    """
+    """All that a client must remember between two messages of one run."""
 
     run_id: int
     node_id: int
+    """Bound into every key."""
     private_key: bytes = field(repr=False)
+    """X25519 private key of this run."""
     min_cohort: int
+    """Smallest roster that this client answers."""
     max_silent: int
+    """How many clients may collude or fall silent."""
     authored: bool
+    """Whether key authors blind the sums (trust model ``oblivious``)."""
     plan_digest: bytes
+    """Digest of the plan in force, bound into every mask."""
     phase: Phase = Phase.KEYED
     round_index: int = NO_ROUND
     attempt: int = -1
+    """The last (round, attempt) that was admitted, answered or unmasked; `NO_ROUND` and -1 before the first."""
     roster: Roster | None = None
+    """Of the current attempt."""
     own_group_key: bytes = field(default=b"", repr=False)
+    """Empty unless this client is a key author."""
     group_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """All authors' keys, once their boxes arrived."""
     tag_key: bytes = field(default=b"", repr=False)
+    """Key of the state tags; empty until one is shared."""
 
     _SECRETS: ClassVar[tuple[str, ...]] = ("private_key", "plan_digest", "own_group_key", "tag_key")
 

@@ -57,15 +57,10 @@ TAG_BYTES = 32
 
 @dataclass(frozen=True)
 class Retry(Party):
-    """A client of a run that repeats sums; see `Party`.
-
-    Parameters
-    ----------
-    pair_keys : tuple of (node id, key)
-        Keys agreed with the neighbours of the current attempt.
-    """
+    """A client of a run that repeats sums; see `Party`."""
 
     pair_keys: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """Keys agreed with the neighbours of the current attempt."""
 
     @property
     def announced(self) -> Roster | None:
@@ -89,24 +84,10 @@ class Retry(Party):
         )
 
     def admit(self, request: SumRequest, first_round: int) -> Retry:
-        """Check a request against the transition table and take in its roster and boxes.
+        """Check a request against the transition table and take in its roster and boxes; nothing is answered yet.
 
-        Parameters
-        ----------
-        request : SumRequest
-            From the server.
-        first_round : int
-            Index of the run's first round by the plan.
-
-        Returns
-        -------
-        Retry
-            Ready to `unblind` the release that came along and to `answer`; nothing is answered yet.
-
-        Raises
-        ------
-        ProtocolError
-            If the request is replayed, out of order, for an unknown cohort, or its boxes do not open.
+        Raises `ProtocolError` if the request is replayed, out of order, for an unknown cohort, or its boxes do not
+        open.
         """
         _require_admissible(self, request, first_round)
         if self.attempt >= 0 and request.attempt == self.attempt:
@@ -131,22 +112,7 @@ class Retry(Party):
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Subtract the key authors' streams from a release.
 
-        Parameters
-        ----------
-        release : Release
-            As the server sent it.
-        blinded : bool
-            Whether the plan has that round blinded.
-
-        Returns
-        -------
-        AggregateVector
-            The noised sum, readable.
-
-        Raises
-        ------
-        ProtocolError
-            If the round is blinded and the group keys of the release's attempt are not at hand.
+        Raises `ProtocolError` if the round is blinded and the group keys of the release's attempt are not at hand.
         """
         values = release.values.copy()
         if blinded:
@@ -164,28 +130,8 @@ class Retry(Party):
     ) -> tuple[Retry, SumReply]:
         """Mask a vector and move on.
 
-        Parameters
-        ----------
-        request : SumRequest
-            The request being answered.
-        vector : FixedPointVector
-            The client's clipped statistic on the grid.
-        blinded : bool
-            Whether key authors add their streams in this round.
-        state_digest : bytes
-            Digest of the client's clustering state, for the tag.
-
-        Returns
-        -------
-        Retry
-            With (round, attempt) marked as answered.
-        SumReply
-            To be sent.
-
-        Raises
-        ------
-        ProtocolError
-            If the client has not admitted this very request, or the round is blinded in a run without key authors.
+        Raises `ProtocolError` if the client has not admitted this very request, or the round is blinded in a run
+        without key authors.
         """
         asked = self.require_open(request, blinded=blinded)
         values = vector.values.copy()
@@ -355,23 +301,7 @@ def _open_box(state: Retry, author: int, pair_key: bytes, box: bytes) -> bytes:
 
 
 class RetrySession:
-    """One run of the aggregation protocol, as the server sees it.
-
-    Parameters
-    ----------
-    roster : Roster
-        The cohort of the first attempt.
-    min_cohort : int
-        Smallest number of clients whose sum is asked for.
-    max_retries : int
-        How many attempts may follow a dropout before the run stops.
-    max_silent : int
-        Determines the number of key authors.
-    authored : bool
-        Whether key authors blind the sums.
-    credentials : mapping of node id to Credential
-        What the clients signed, if they have identities.
-    """
+    """One run of the aggregation protocol, as the server sees it."""
 
     def __init__(
         self,
@@ -425,11 +355,8 @@ class RetrySession:
     def receive(self, node_id: int, reply: SumReply) -> None:
         """Take one reply in.
 
-        Raises
-        ------
-        ProtocolError
-            If the node is not in the roster, answered already, answers another round or attempt than the open one,
-            or its vector, tag or boxes have the wrong form. The session stays as it was.
+        Raises `ProtocolError` if the node is not in the roster, answered already, answers another round or attempt than
+        the open one, or its vector, tag or boxes have the wrong form. The session stays as it was.
         """
         asked = (self.round_index, self.attempt)
         if node_id not in self.roster.keys:
@@ -461,12 +388,8 @@ class RetrySession:
     def retry(self) -> None:
         """Open a new attempt of the same round with those that answered.
 
-        Raises
-        ------
-        CohortError
-            If too few answered, or the plan's retries are used up.
-        LocalMisuseError
-            If nobody is missing: clients refuse a roster that did not shrink.
+        Raises `CohortError` if too few answered or the plan's retries are used up, `LocalMisuseError` if nobody is
+        missing: clients refuse a roster that did not shrink.
         """
         missing = self.missing()
         if self._open and not missing:
@@ -491,24 +414,9 @@ class RetrySession:
     def aggregate(self, *, blinded: bool) -> AggregateVector:
         """Add up the vectors of the open round, once everybody answered.
 
-        Parameters
-        ----------
-        blinded : bool
-            Whether the key authors' streams are still in the sum.
-
-        Returns
-        -------
-        AggregateVector
-            The pairwise masks cancel in it.
-
-        Raises
-        ------
-        CohortError
-            If a reply is missing.
-        DisagreementError
-            If the clients' tags differ.
-        LocalMisuseError
-            If `blinded` is asked for in a run without key authors.
+        The pairwise masks cancel in the sum; `blinded` says whether the key authors' streams are still in it. Raises
+        `CohortError` if a reply is missing, `DisagreementError` if the clients' tags differ, `LocalMisuseError` if
+        `blinded` is asked for in a run without key authors.
         """
         if blinded and not self._authored:
             raise LocalMisuseError("a run without key authors has no blinded sums: check the plan's trust model.")

@@ -43,22 +43,8 @@ class AggregateVector:
 def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> FixedPointVector:
     """Put grid values into the ring, exactly.
 
-    Parameters
-    ----------
-    values : ndarray of float64, any shape
-        Multiples of ``2**-fraction_bits``.
-    fraction_bits : int
-        Position of the binary point.
-
-    Returns
-    -------
-    FixedPointVector
-        The flattened values times ``2**fraction_bits``, modulo 2^64.
-
-    Raises
-    ------
-    LocalMisuseError
-        If a value is not finite, lies between two grid points or is outside float64's exact integers.
+    Raises `LocalMisuseError` if a value is not finite, lies between two grid points or is outside float64's exact
+    integers.
 
     Examples
     --------
@@ -83,18 +69,6 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
 def decode(values: Ring, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
     """Read signed grid values from the ring.
 
-    Parameters
-    ----------
-    values : ndarray of uint64
-        Ring elements; those of at least 2^63 stand for negative numbers.
-    fraction_bits : int
-        Position of the binary point.
-
-    Returns
-    -------
-    ndarray of float64, same shape
-        The values in data units.
-
     Examples
     --------
     >>> decode(encode(np.array([1.0, -0.5])).values).tolist()
@@ -107,21 +81,7 @@ def decode(values: Ring, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
     """Refuse a round whose sum plus 12 noise scales could leave the ring.
 
-    Parameters
-    ----------
-    largest_sum : float
-        Largest magnitude of one entry of the sum over all clients, in data units.
-    noise_scale : float
-        Standard deviation (or Laplace scale) of the noise, in data units.
-    name : str
-        Name of the released vector, for the sentence.
-    fraction_bits : int
-        Position of the binary point.
-
-    Raises
-    ------
-    PlanError
-        If ``(largest_sum + 12 * noise_scale) * 2**fraction_bits`` reaches 2^63.
+    Raises `PlanError` if ``(largest_sum + 12 * noise_scale) * 2**fraction_bits`` reaches 2^63.
 
     Examples
     --------

@@ -23,17 +23,8 @@ ALL_PAIRS_UP_TO = 32
 class Roster:
     """The clients of one attempt.
 
-    Parameters
-    ----------
-    attempt : int
-        0 for the first attempt of a run, one more after each dropout.
-    members : tuple of (node id, public key)
-        In ascending order of node id, without repetition.
-
-    Raises
-    ------
-    ProtocolError
-        If the order is wrong, a node stands in it twice, a key is malformed, or it has fewer than two members.
+    Raises `ProtocolError` if the order is wrong, a node stands in it twice, a key is malformed, or it has fewer than
+    two members.
 
     Examples
     --------
@@ -42,7 +33,9 @@ class Roster:
     """
 
     attempt: int
+    """0 for the first attempt of a run, one more after each dropout."""
     members: tuple[tuple[int, bytes], ...]
+    """In ascending order of node id, without repetition."""
 
     def __post_init__(self) -> None:
         ids = [node_id for node_id, _ in self.members]
@@ -99,18 +92,6 @@ class Roster:
         of the hashed circle is joined to its ``c/2`` nearest on either side, ``c`` the least even number above
         `max_silent`. Its vertex connectivity is ``c`` (Harary 1962), so removing `max_silent` nodes leaves it
         connected, and no proper part of the remaining nodes' sum can be read.
-
-        Parameters
-        ----------
-        node_id : int
-            A member.
-        max_silent : int
-            How many clients may collude with the server or fall silent.
-
-        Returns
-        -------
-        tuple of int
-            Ascending.
 
         Examples
         --------

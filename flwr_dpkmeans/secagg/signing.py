@@ -35,11 +35,6 @@ _DIGITS = 2 * IDENTITY_BYTES
 class Signer:
     """A party's long-term key pair.
 
-    Parameters
-    ----------
-    private_key : bytes of length 32
-        Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``.
-
     Examples
     --------
     >>> identity = Signer.generate()
@@ -51,6 +46,7 @@ class Signer:
     """
 
     private_key: bytes = field(repr=False)
+    """Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``."""
 
     @classmethod
     def generate(cls) -> Self:
@@ -63,21 +59,7 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.private_key).public_key().public_bytes_raw()
 
     def sign_keys(self, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes) -> bytes:
-        """Sign the X25519 key under which a node takes part in one run with one plan.
-
-        Parameters
-        ----------
-        run_id, node_id : int
-            Which run, and which node of it.
-        plan_digest : bytes of length 32
-            Of the plan that was agreed on in the key phase.
-        public_key : bytes of length 32
-            X25519 public key of this run.
-
-        Returns
-        -------
-        bytes of length 64
-        """
+        """Sign the X25519 key under which a node takes part in one run with one plan."""
         return self._sign(_keys_content(run_id, node_id, plan_digest, public_key))
 
     def sign_survivors(

@@ -75,46 +75,31 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Memory:
-    """One client's whole state in one run.
-
-    Parameters
-    ----------
-    protocol : Party
-        Keys and progress.
-    plan_blob : bytes
-        The plan in force, as received.
-    agreed_digest : bytes
-        Digest of the plan that was agreed on in the key phase; names the run in the ledger.
-    clusters : State or None
-        None while the plan is preliminary.
-    attempts : tuple of (round, attempt)
-        What was answered so far.
-    n_features : int
-        Width of the own table.
-    found : Found
-        What preliminary releases have told.
-    n_recognised : int
-        How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned.
-    identities : tuple of (node id, bytes)
-        Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of.
-    started, cohort : str, tuple of str
-        For the result's provenance: when the plan came, and who was in the first roster.
-    columns : str
-        Digest of the own table's column names in the agreed order; empty if it has none.
-    """
+    """One client's whole state in one run."""
 
     protocol: Party
+    """Keys and progress."""
     plan_blob: bytes = field(repr=False)
+    """The plan in force, as received."""
     agreed_digest: bytes
+    """Digest of the plan that was agreed on in the key phase; names the run in the ledger."""
     clusters: State | None
+    """None while the plan is preliminary."""
     attempts: tuple[tuple[int, int], ...]
+    """What was answered so far."""
     n_features: int
+    """Width of the own table."""
     found: Found = field(default_factory=Found)
+    """What preliminary releases have told."""
     n_recognised: int = 0
+    """How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned."""
     identities: tuple[tuple[int, bytes], ...] = ()
+    """Where sums are recovered: the neighbours' pinned identities, which sign what survivors they were told of."""
     started: str = ""
     cohort: tuple[str, ...] = ()
+    """For the result's provenance: when the plan came, and who was in the first roster."""
     columns: str = ""
+    """Digest of the own table's column names in the agreed order; empty if it has none."""
 
     @property
     def plan(self) -> Plan:
@@ -218,15 +203,7 @@ class Statistic(Protocol):
 
 
 class Client:
-    """One client, for one request.
-
-    Parameters
-    ----------
-    guard : Guard
-    statistic : Statistic
-    memory : Memory or None
-        Of this run; None before its first request.
-    """
+    """One client, for one request; `memory` is of this run, and None before its first request."""
 
     def __init__(self, guard: Guard, statistic: Statistic, memory: Memory | None) -> None:
         self._guard = guard
@@ -236,18 +213,10 @@ class Client:
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
     def handle(self, request: Request) -> tuple[Memory, Any]:
-        """Answer a request.
+        """Answer a request; the memory is to be kept before the reply is sent.
 
-        Returns
-        -------
-        Memory
-            To be kept before the reply is sent.
-        KeysReply, ShareReply, SumReply, UnmaskReply or FinishReply
-
-        Raises
-        ------
-        PeerError
-            A refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side, whose may not.
+        A `PeerError` is a refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side,
+        whose may not.
         """
         guard = self._guard
         if request.run_id not in (None, guard.run_id):

@@ -37,27 +37,18 @@ FIRST_NODE_ID = 2
 
 @dataclass(frozen=True)
 class DirectResult:
-    """What a direct run leaves.
-
-    Parameters
-    ----------
-    state : State
-        After the last round.
-    steps : tuple of Step
-        One for each aggregation.
-    attempts : tuple of (round, attempt)
-        Every aggregation, for the report.
-    plan : Plan
-        The final one.
-    found : Found
-        What preliminary releases told.
-    """
+    """What a direct run leaves."""
 
     state: State
+    """After the last round."""
     steps: tuple[Step, ...]
+    """One for each aggregation."""
     attempts: tuple[tuple[int, int], ...]
+    """Every aggregation, for the report."""
     plan: Plan
+    """The final one."""
     found: Found
+    """What preliminary releases told."""
 
     @property
     def result(self) -> Result:
@@ -67,37 +58,25 @@ class DirectResult:
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that passes by in one aggregation, for audits: what one party sees of a run is a part of it.
-
-    Parameters
-    ----------
-    plan : Plan
-        In force.
-    round_index, attempt : int
-        Which aggregation.
-    state : State or Found
-        What the clients' statistics were taken at; `Found` in preliminary rounds.
-    sent : tuple of ndarray of uint64
-        Each client's vector before it is masked, with its share of the noise: known to that client alone.
-    received : tuple of ndarray of uint64
-        What the server gets of each client.
-    aggregate : AggregateVector
-        What the server adds up.
-    broadcast : ndarray of uint64
-        What the server sends on.
-    released : ndarray of uint64
-        What a client reads.
-    """
+    """Everything that passes by in one aggregation, for audits: what one party sees of a run is a part of it."""
 
     plan: Plan = field(repr=False)
+    """In force."""
     round_index: int
     attempt: int
+    """Which aggregation."""
     state: State | Found = field(repr=False)
+    """What the clients' statistics were taken at; `Found` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
+    """Each client's vector before it is masked, with its share of the noise: known to that client alone."""
     received: tuple[Ring, ...] = field(repr=False)
+    """What the server gets of each client."""
     aggregate: AggregateVector = field(repr=False)
+    """What the server adds up."""
     broadcast: Ring = field(repr=False)
+    """What the server sends on."""
     released: Ring = field(repr=False)
+    """What a client reads."""
 
 
 def _as_given(plan: Plan, points: Array) -> Array:
@@ -116,33 +95,14 @@ def run_direct(
     on_step: Callable[[Step], None] = lambda _: None,
     watch: Callable[[Seen], None] | None = None,
 ) -> DirectResult:
-    """Run a plan over clients in this process.
+    """Run a plan over clients in this process, one table (n_i, n_features) for each; `config.masking` decides on masks.
 
-    Parameters
-    ----------
-    plan : Plan
-        Final, or with its width and preliminary rounds; `config.masking` decides on masks.
-    parts : sequence of ndarray, (n_i, n_features)
-        One table for each client.
-    scale : callable
-        ``scale(plan, points)`` puts one table into the final plan's box, on the grid; by default it is there already.
-    server_points : ndarray, (n_server, n_features), optional
-        The server's own points, likewise, if the plan does not hold them.
-    labels : sequence of ndarray of int, (n_i,), optional
-        For each client, if the plan evaluates against labels.
-    on_step : callable
-        Told a `Step` after each aggregation.
-    watch : callable, optional
-        For audits: told what all parties saw of each aggregation.
+    The plan is final, or has its width and preliminary rounds. `scale` puts a table into the final plan's box, on the
+    grid, where by default it is already, as `server_points` are, if the plan does not hold them. `on_step` is told of
+    each aggregation, and `watch`, for audits, what all parties saw of it.
 
-    Returns
-    -------
-    DirectResult
-
-    Raises
-    ------
-    PlanError
-        If the plan waits for something that no round of its own finds, or is for another number of clients.
+    Raises `PlanError` if the plan waits for something that no round of its own finds, or is for another number of
+    clients.
     """
     if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")

@@ -69,16 +69,8 @@ class Answer(Protocol):
 class Server:
     """State machine of one run on the server.
 
-    Parameters
-    ----------
-    plan : Plan
-        As drafted.
-    node_ids : sequence of int
-        The cohort that was waited for.
-    own_points : ndarray, (n_server, n_features), optional
-        The server's own points, if clients do not see them.
-    started, app_hash : str
-        For the report's provenance: when the run began, and of the FAB that is running, where Flower knows it.
+    `own_points`, (n_server, n_features), are the server's own, if clients do not see them; `started` and `app_hash` (of
+    the FAB that is running, where Flower knows it) are for the report's provenance.
     """
 
     def __init__(
@@ -205,20 +197,9 @@ class Server:
         return None
 
     def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
-        """Stop if so many nodes sent nothing in time that no sum can follow, and say what is known of it.
+        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can follow.
 
-        Parameters
-        ----------
-        asked, heard : node ids
-            Who was asked, and from whom anything came at all.
-        timeout : float
-            For how long it was waited.
-        option : str
-            What bounds this wait.
-
-        Raises
-        ------
-        CohortError
+        `heard` are those from whom anything came at all within `timeout` seconds, which `option` bounds.
         """
         silent = [node for node in asked if node not in heard]
         n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)

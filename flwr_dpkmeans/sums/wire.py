@@ -88,18 +88,12 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Packet:
-    """One message between encoding and transport.
-
-    Parameters
-    ----------
-    fields : mapping of str to anything
-        ``header`` (JSON), ``wait`` (seconds), and blobs by name; whatever else a transport let through.
-    vector : ndarray of uint64, or None
-        Ring elements.
-    """
+    """One message between encoding and transport."""
 
     fields: Mapping[str, Any]
+    """``header`` (JSON), ``wait`` (seconds), and blobs by name; whatever else a transport let through."""
     vector: Ring | None = field(default=None, repr=False)
+    """Ring elements."""
 
     @property
     def header(self) -> Mapping[str, Any]:
@@ -181,15 +175,6 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
 class Versions:
     """What one side speaks.
 
-    Parameters
-    ----------
-    protocol : int
-        Of masked aggregation: keys, masks, tags and signatures.
-    plan_format : int
-        Of plans.
-    package : str
-        Release of flwr-dpkmeans, for the sentence only: releases may differ. Empty if unknown.
-
     Examples
     --------
     >>> str(Versions(1, 5, "0.1.0"))
@@ -197,8 +182,11 @@ class Versions:
     """
 
     protocol: int
+    """Of masked aggregation: keys, masks, tags and signatures."""
     plan_format: int
+    """Of plans."""
     package: str = ""
+    """Release of flwr-dpkmeans, for the sentence only: releases may differ. Empty if unknown."""
 
     def __str__(self) -> str:
         """Both numbers, and the release that has them."""
@@ -319,29 +307,19 @@ def _first_place(error: Any) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What a server asks one client.
-
-    Parameters
-    ----------
-    stage : Stage
-    body : ShareRequest, SumRequest, UnmaskRequest, FinishRequest or None
-        None in the key phase, which asks with the plan alone.
-    plan : bytes or None
-        The plan, or a later one that takes its place.
-    run_id : int or None
-        None: it does not say.
-    wait : float or None
-        For how many seconds the server waits for the answer.
-    versions : Versions or None
-        Stated with the plan, and checked before the plan is parsed, whose format may be another.
-    """
+    """What a server asks one client."""
 
     stage: Stage
     body: Any = None
+    """None in the key phase, which asks with the plan alone."""
     plan: bytes | None = field(default=None, repr=False)
+    """The plan, or a later one that takes its place."""
     run_id: int | None = None
+    """None: it does not say."""
     wait: float | None = None
+    """For how many seconds the server waits for the answer."""
     versions: Versions | None = None
+    """Stated with the plan, and checked before the plan is parsed, whose format may be another."""
 
 
 def encode_request(request: Request) -> Packet:
@@ -467,32 +445,23 @@ _READ_REQUEST: Mapping[Stage, Callable[[Packet], Any]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class KeysReply:
-    """A client's answer to the plan.
-
-    Parameters
-    ----------
-    public_key : bytes
-        X25519, fresh for the run.
-    plan_digest : bytes
-        Of the plan it agreed to.
-    n_features : int
-        Width of its table: schema, the same whatever the rows are.
-    identity, signature : bytes
-        Ed25519 public key and signature of all this, from a node that has an identity; else empty.
-    marks : frozenset of bytes
-        From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
-        refuse before anybody pays for it; else empty.
-    columns : str
-        Digest of its column names in the order that the run agrees on (`sums.columns`); empty without names.
-    """
+    """A client's answer to the plan."""
 
     public_key: bytes
+    """X25519, fresh for the run."""
     plan_digest: bytes
+    """Of the plan it agreed to."""
     n_features: int
+    """Width of its table: schema, the same whatever the rows are."""
     identity: bytes = b""
     signature: bytes = b""
+    """Ed25519 public key and signature of all this, from a node that has an identity; else empty."""
     marks: frozenset[bytes] = frozenset()
+    """From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
+    refuse before anybody pays for it; else empty.
+    """
     columns: str = ""
+    """Digest of its column names in the order that the run agrees on (`sums.columns`); empty without names."""
 
     @property
     def credential(self) -> Credential | None:

@@ -61,21 +61,9 @@ def unlock(
 ) -> dict[int, bytes]:
     """Read the shares that one client gave, with its neighbours' tickets.
 
-    Parameters
-    ----------
-    holder : int
-        The client.
-    given : mapping of node id to mapping of node id to bytes
-        What everybody that gave shares sent for each neighbour, `GIVEN_BYTES` long.
-    coordinates : mapping of node id to int
-        Of those neighbours of the holder that gave shares.
-    threshold : int
-        Shares that give the opening back.
-
-    Returns
-    -------
-    dict of node id to bytes
-        The share of each owner's key, still padded with the owner's ticket if it survived; noise if tickets are wrong.
+    `given` is what everybody that gave shares sent for each neighbour, `GIVEN_BYTES` long; `coordinates` are of those
+    neighbours of the holder that gave shares, of which `threshold` give the opening back. The share of each owner's key
+    is still padded with the owner's ticket if it survived; where tickets are wrong it is noise.
     """
     parts = {
         coordinate: combine(given[holder][peer][2 * KEY_BYTES :], given[peer][holder][KEY_BYTES : 2 * KEY_BYTES])

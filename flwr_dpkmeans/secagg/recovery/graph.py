@@ -36,21 +36,14 @@ SMALLEST_COHORT = 6
 
 @dataclass(frozen=True)
 class RecoveryGraph:
-    """Neighbourhoods of one run.
-
-    Parameters
-    ----------
-    degree : int
-        Neighbours of each client, who also hold its key shares.
-    threshold : int
-        Shares that give a key back.
-    certain : bool
-        Whether its properties hold for every set of t clients, not only with probability 1 - 2^-40.
-    """
+    """Neighbourhoods of one run."""
 
     degree: int
+    """Neighbours of each client, who also hold its key shares."""
     threshold: int
+    """Shares that give a key back."""
     certain: bool
+    """Whether its properties hold for every set of t clients, not only with probability 1 - 2^-40."""
 
     def fewest_open(self, n_clients: int, max_silent: int) -> int:
         """Lower bound on the honest clients in a sum that a server can open, whatever it tells whom, plus t.
@@ -82,23 +75,9 @@ class RecoveryGraph:
 
 @lru_cache(maxsize=64)
 def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
-    """Choose the smallest neighbourhoods that keep the promises above.
+    """Choose the smallest neighbourhoods that keep the promises above, where t = `max_silent` collude or fall silent.
 
-    Parameters
-    ----------
-    n_clients : int
-        Clients that share keys.
-    max_silent : int
-        t: how many of them may collude with the server or fall silent, together.
-
-    Returns
-    -------
-    RecoveryGraph
-
-    Raises
-    ------
-    PlanError
-        If no neighbourhood of at most 255 can keep them.
+    Raises `PlanError` if no neighbourhood of at most 255 can keep them.
 
     Examples
     --------

@@ -76,31 +76,22 @@ LEAST_AUTHORS = 2
 
 @dataclass(frozen=True)
 class Recover(Party):
-    """A client of a run whose sums are recovered; see `Party`.
-
-    Parameters
-    ----------
-    slots : Slots
-        The aggregations that keys are shared for.
-    masters : bytes
-        Two 32-byte secrets, from which the own keys of all aggregations follow.
-    setup : Roster or None
-        Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request.
-    survivors : tuple of int
-        Of the last aggregation that was unmasked.
-    transcript : bytes
-        What the last answered vector was masked under.
-    held : tuple of (node id, bytes)
-        The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
-        it gave this client, its public keys, and the key of its tickets.
-    """
+    """A client of a run whose sums are recovered; see `Party`."""
 
     slots: Slots = field(kw_only=True)
+    """The aggregations that keys are shared for."""
     masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
+    """Two 32-byte secrets, from which the own keys of all aggregations follow."""
     setup: Roster | None = None
+    """Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request."""
     survivors: tuple[int, ...] = ()
+    """Of the last aggregation that was unmasked."""
     transcript: bytes = b""
+    """What the last answered vector was masked under."""
     held: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
+    it gave this client, its public keys, and the key of its tickets.
+    """
 
     @property
     def announced(self) -> Roster | None:
@@ -191,22 +182,7 @@ class Recover(Party):
     def share(self, request: ShareRequest) -> tuple[Recover, ShareReply]:
         """Make the keys of all aggregations and share them among the neighbours.
 
-        Parameters
-        ----------
-        request : ShareRequest
-            From the server.
-
-        Returns
-        -------
-        Recover
-            `SHARED`.
-        ShareReply
-            To be sent.
-
-        Raises
-        ------
-        ProtocolError
-            If it was asked for before, or the roster lacks this client or is too small.
+        Raises `ProtocolError` if it was asked for before, or the roster lacks this client or is too small.
         """
         roster = request.roster
         if self.phase is not Phase.KEYED:
@@ -274,22 +250,8 @@ class Recover(Party):
     def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for.
 
-        Parameters
-        ----------
-        request : UnmaskRequest
-            From the server.
-
-        Returns
-        -------
-        Recover
-            `UNMASKED`, with the survivors.
-        UnmaskReply
-            To be sent, once signed.
-
-        Raises
-        ------
-        ProtocolError
-            If it is not due, or the survivors are too few, not of the cohort, or without this client.
+        Raises `ProtocolError` if it is not due, or the survivors are too few, not of the cohort, or without this
+        client.
         """
         asked = (request.round_index, request.attempt)
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):

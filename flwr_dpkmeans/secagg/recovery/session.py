@@ -41,23 +41,7 @@ _BOX_OVERHEAD = 28
 class RecoverSession:
     """One run of the aggregation protocol with recoverable sums, as the server sees it.
 
-    Parameters
-    ----------
-    run_id : int
-        Bound into every key.
-    roster : Roster
-        Those that agreed to the plan.
-    slots : Slots
-        The aggregations that keys are shared for.
-    min_cohort, max_retries, max_silent, authored, credentials
-        As in `flwr_dpkmeans.secagg.retry.RetrySession`.
-
-    Raises
-    ------
-    CohortError
-        If too few agreed.
-    PlanError
-        If no neighbourhoods keep sums secret and recoverable.
+    Raises `CohortError` if too few agreed, `PlanError` if no neighbourhoods keep sums secret and recoverable.
     """
 
     def __init__(
@@ -205,26 +189,11 @@ class RecoverSession:
         self._unmasked[node_id] = reply
 
     def recover(self, plan_digest: bytes, *, blinded: bool) -> AggregateVector:
-        """Take the survivors' self masks and the others' pairwise masks away from the sum.
+        """Take the survivors' self masks and the others' pairwise masks away: what is left is their exact sum.
 
-        Parameters
-        ----------
-        plan_digest : bytes
-            Of the plan in force.
-        blinded : bool
-            Whether the key authors' streams are still in the sum.
-
-        Returns
-        -------
-        AggregateVector
-            The exact sum over the survivors. The cohort of the next round is those that gave shares.
-
-        Raises
-        ------
-        ProtocolError
-            If too few shares of some key came, or they do not give the key that was committed to: `retry`.
-        LocalMisuseError
-            If `blinded` is asked for in a run without key authors.
+        The cohort of the next round is those that gave shares. If too few shares of some key came, or they do not give
+        the key that was committed to, `ProtocolError` says so, and `retry` follows; `LocalMisuseError` if `blinded` is
+        asked for in a run without key authors.
         """
         if blinded and not self._authors:
             raise LocalMisuseError("a run without key authors has no blinded sums: check the plan's trust model.")

@@ -28,24 +28,8 @@ def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
     Each byte is the constant term of its own polynomial of degree ``threshold - 1``, whose other coefficients come
     from the operating system's entropy (Shamir 1979).
 
-    Parameters
-    ----------
-    secret : bytes
-        Of any length.
-    n_holders : int
-        1 to 255.
-    threshold : int
-        1 to `n_holders`.
-
-    Returns
-    -------
-    list of bytes
-        Share number i belongs to coordinate i + 1 and is as long as the secret.
-
-    Raises
-    ------
-    LocalMisuseError
-        If the numbers are out of their ranges.
+    Share number i belongs to coordinate i + 1 and is as long as the secret. Numbers out of their ranges raise a
+    `LocalMisuseError`.
 
     Examples
     --------
@@ -71,20 +55,8 @@ def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
 def reconstruct(shares: Mapping[int, bytes]) -> bytes:
     """Interpolate the secret from shares by coordinate; the threshold's number of them is right, more are as well.
 
-    Parameters
-    ----------
-    shares : mapping of int to bytes
-        Coordinate (1 to 255) to share; all of one length.
-
-    Returns
-    -------
-    bytes
-        What the shares' polynomial has at 0: not the secret if there are too few shares or one is wrong.
-
-    Raises
-    ------
-    ProtocolError
-        If there is none, a coordinate is out of range, or lengths differ.
+    With too few shares or a wrong one this is not the secret. Raises `ProtocolError` if there is none, a coordinate is
+    out of 1 to 255, or lengths differ.
 
     Examples
     --------
@@ -101,15 +73,6 @@ def reconstruct(shares: Mapping[int, bytes]) -> bytes:
 
 def lagrange_weights(coordinates: Sequence[int]) -> Bytes:
     """Weights with which shares at these coordinates add up to the value at 0.
-
-    Parameters
-    ----------
-    coordinates : sequence of int
-        Different, 1 to 255.
-
-    Returns
-    -------
-    ndarray of uint8, (n_shares,)
 
     Examples
     --------

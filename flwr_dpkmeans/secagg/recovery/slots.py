@@ -16,17 +16,7 @@ MOST_SLOTS = 256
 class Slots:
     """Every aggregation that a run may have.
 
-    Parameters
-    ----------
-    first_round, last_round : int
-        Of the plan; where it is not final yet, the last round that it may have.
-    n_attempts : int
-        Attempts of each.
-
-    Raises
-    ------
-    PlanError
-        If there are more than `MOST_SLOTS`.
+    Raises `PlanError` if there are more than `MOST_SLOTS`.
 
     Examples
     --------
@@ -36,7 +26,9 @@ class Slots:
 
     first_round: int
     last_round: int
+    """Of the plan; where it is not final yet, the last round that it may have."""
     n_attempts: int
+    """Attempts of each."""
 
     def __post_init__(self) -> None:
         if not (self.last_round >= self.first_round and self.n_attempts >= 1 and self.number <= MOST_SLOTS):
