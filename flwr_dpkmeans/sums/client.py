@@ -183,7 +183,7 @@ class Guard(Protocol):
         """Refuse a request whose sender has given up by now: it would be paid for nothing."""
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
-        """Recompute a plan and hold it against the policy and what the data have cost: a server may lie about prices."""
+        """Recompute a plan and hold it against the policy and what the data have cost: servers may lie."""
 
     def require_allowed(self, plan: Plan) -> None:
         """Hold a plan against the policy once more: other runs may have been charged since."""
