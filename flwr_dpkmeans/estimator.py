@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from flwr_dpkmeans.options import (
     Evaluation,
     EvaluationKind,
     ExactEvaluation,
+    PrivateBounds,
     PrivateCount,
     flat_options,
     moved,
@@ -829,7 +831,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _bounds(self, options: NaiveBayesOptions) -> Any:
         """Bounds as given, with those that follow from the categories."""
         categories = options.categories or ()
-        if not any(categories):
+        if not any(categories) or isinstance(self.bounds, str | Path | PrivateBounds):
             return self.bounds
         given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
         sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans import baselines
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, plan_bounds, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
@@ -33,7 +33,7 @@ from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import EvaluationKind, parse_run
+from flwr_dpkmeans.options import EvaluationKind, PrivateBounds, parse_run
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
 from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
@@ -348,6 +348,12 @@ def federate(
     if engine not in ENGINES_OF_TASKS:
         raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES_OF_TASKS)}")
     tables, names = _tables(parts)
+    if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
+        what = "no bounds were given" if bounds is None else "bounds are 'private'"
+        raise ConfigurationError(
+            f"{what}, but this task does not find them by itself: give a public (lower, upper) pair, such as "
+            "(0, 100), or a bounds file."
+        )
     box, order, _ = resolve_bounds(bounds, None, None, names=names)
     if order != names:
         raise DataError("the bounds file names columns, but the tables have no names: give data frames.")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
-from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, PrivateKMeans, federate
+from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, PrivateBounds, PrivateKMeans, federate
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_run
@@ -287,3 +287,11 @@ def test_the_page_says_what_was_measured() -> None:
     found = re.search(r"accuracy (0\.\d+) .* without privacy (0\.\d+)", PAGE.read_text())
     assert found is not None
     assert float(found[2]) - float(found[1]) < 0.01
+
+
+@pytest.mark.parametrize("bounds", [None, "private", PrivateBounds()])
+@pytest.mark.parametrize("categories", [None, (0, 2)])
+def test_naive_bayes_takes_public_bounds_only(bounds: Any, categories: Any) -> None:
+    parts, labels = [np.zeros((20, 2))] * 2, [np.zeros(20, dtype=int)] * 2
+    with pytest.raises(ConfigurationError, match="does not find them by itself"):
+        FederatedNaiveBayes(2, epsilon=1.0, bounds=bounds, categories=categories).fit(parts, labels)

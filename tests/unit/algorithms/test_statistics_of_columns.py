@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import FederatedKMeans, federate
+from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.outliers import Radii, RadiiOptions, deviating_rows, far_rows
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_run
@@ -237,3 +237,11 @@ def test_what_cannot_be_is_refused_in_one_sentence(task: Any, values: dict[str, 
 def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         federate("moments", parts, bounds=(-1, 1))
+
+
+@pytest.mark.parametrize("bounds", [None, "private", PrivateBounds()])
+@pytest.mark.parametrize("task", ["moments", "histograms"])
+def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
+    """They would be a box of 10^12 units, within which every column looks like a constant."""
+    with pytest.raises(ConfigurationError, match="does not find them by itself"):
+        federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
