@@ -831,7 +831,8 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _bounds(self, options: NaiveBayesOptions) -> Any:
         """Bounds as given, with those that follow from the categories."""
         categories = options.categories or ()
-        if not any(categories) or isinstance(self.bounds, str | Path | PrivateBounds):
+        lacking = self.bounds is None and not all(categories)
+        if not any(categories) or lacking or isinstance(self.bounds, str | Path | PrivateBounds):
             return self.bounds
         given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
         sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
