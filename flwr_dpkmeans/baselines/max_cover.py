@@ -30,8 +30,7 @@ from flwr_dpkmeans.baselines.selection import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError, require_delta, require_positive
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.clipping import largest_kept_square
-from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.update import largest_kept_square, round_to_grid, truncate
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
