@@ -505,7 +505,9 @@ class ClientPolicy:
                 raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
         self.require_complete()
         _refuse_malformed(asked.plan, asked.epsilon)
-        for name, limit in sorted(LIMITS.items(), key=lambda item: item[1].error is BudgetError):
+        others = [item for item in LIMITS.items() if item[1].error is not BudgetError]
+        budgets = [item for item in LIMITS.items() if item[1].error is BudgetError]
+        for name, limit in others + budgets:
             sentence = limit.refuse(getattr(self, name), asked)
             if sentence:
                 raise limit.error(str(sentence))
