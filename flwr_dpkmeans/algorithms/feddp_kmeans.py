@@ -127,16 +127,21 @@ class FedDPKMeansOptions(ChooseKOptions):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FedDPKMeans(KMeansTask):
-    """FedDP-KMeans as a task."""
+class _FromServerData(KMeansTask):
+    """What both tasks are."""
 
-    name = "feddp_kmeans"
-    title = "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data"
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"
     chooses = starts_private = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedDPKMeans(_FromServerData):
+    """FedDP-KMeans as a task."""
+
+    name = "feddp_kmeans"
+    title = "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data"
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, known: Known) -> Algorithm:
@@ -166,15 +171,11 @@ class FedDPKMeans(KMeansTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPChooseK(KMeansTask):
+class FedDPChooseK(_FromServerData):
     """The choice of k alone as a task."""
 
     name = "feddp_choose_k"
     title = "FedDP-KMeans' first two steps: the cost curve over k"
-    units = tuple(PrivacyUnit)
-    server_data = ServerData.NEEDED
-    trust = "distributed"
-    chooses = starts_private = True
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, known: Known) -> Algorithm:

@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    cluster_state,
+    counts_sensitivity,
+    is_near,
+    is_projection,
+    is_table,
+    largest_step,
+)
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, count_norm, count_order
-from flwr_dpkmeans.algorithms.received import cluster_state, is_near, is_projection, is_table
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.assignment import LabelArray
-from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
-from flwr_dpkmeans.kmeans.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kmeans.assignment import LabelArray, sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
     leading_eigenvectors,
@@ -31,7 +35,7 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
     triangle_size,
 )
-from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Array, PrivateSum

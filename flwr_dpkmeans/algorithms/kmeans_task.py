@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS
+from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, has_exact_centroids, is_cost_curve
 from flwr_dpkmeans.algorithms.measure import (
     admits_evaluation,
     evaluation_blocks,
@@ -17,7 +17,6 @@ from flwr_dpkmeans.algorithms.measure import (
     result_extras,
 )
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
-from flwr_dpkmeans.algorithms.received import has_exact_centroids, is_cost_curve
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND

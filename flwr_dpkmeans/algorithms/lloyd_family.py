@@ -1,15 +1,20 @@
-"""What FastLloyd, GLloyd, SuLloyd and Lloyd have in common: public parameters, iteration counts, sphere packing."""
+"""What FastLloyd, GLloyd, SuLloyd and Lloyd have in common: public parameters, iteration counts, sphere packing.
+
+And what a state that a server sent must be like, so that a client's search for nearest centres is exact. On the grid
+and inside these ranges all sums are exact: each row's label is then a function of that row alone, to the last bit. The
+statistics' bounds themselves hold for every state.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
@@ -19,6 +24,51 @@ from flwr_dpkmeans.sums.round import Array, InitialState
 from flwr_dpkmeans.sums.settings import Options, choice, whole
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run
+
+_STRETCH = 1.01
+"""Largest length of a projection's column: 1, and room for rounding."""
+_LARGEST_COUNT = 2.0**47
+
+
+def cluster_state(
+    centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
+) -> State:
+    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts of the last release,
+    (k,).
+
+    Both are zeros before there are any. `movements` are the largest steps of a centroid so far; `extras` what an
+    algorithm's own steps carry on, such as a projection: on the grid, of one or two dimensions.
+    """
+    return State({"centroids": centroids, "counts": counts, **(extras or {})}, movements)
+
+
+def has_exact_centroids(state: State) -> bool:
+    """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
+    inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
+    return bool(inside) and is_on_grid(state.centroids)
+
+
+def is_projection(array: Array) -> bool:
+    """Whether the columns of a table are on the grid and do not stretch."""
+    return is_on_grid(array) and bool(np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2)
+
+
+def is_near(array: Array, n_features: int) -> bool:
+    """Whether points are on the grid and no farther from the origin than points of the box can be from a centre."""
+    # At most 2 sqrt(d) from a centre in the box.
+    farthest = (2.0 * _STRETCH) ** 2 * n_features
+    return is_on_grid(array) and bool(np.square(array).sum(axis=-1).max(initial=0.0) <= farthest)
+
+
+def is_cost_curve(array: Array, most_clusters: int) -> bool:
+    """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
+    return array.shape == (most_clusters,) and is_on_grid(array)
+
+
+def is_table(array: Array, most_rows: int, width: int) -> bool:
+    """Whether an array has 1 to `most_rows` rows of the width."""
+    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
+
 
 MIN_ITERATIONS = 2
 MAX_ITERATIONS = 7

@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.received import cluster_state
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids
-from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
-from flwr_dpkmeans.kmeans.clipping import toward_zero
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids, sum_over_blocks
+from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan

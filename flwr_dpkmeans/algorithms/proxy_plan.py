@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
+from flwr_dpkmeans.algorithms.lloyd_family import is_near, is_projection, is_table
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
-from flwr_dpkmeans.algorithms.received import is_near, is_projection, is_table
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.clipping import clip_vector
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.update import clip_vector, round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array

@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     outer_product_rounding,
     state_extra,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, largest_step
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state, counts_sensitivity, largest_step
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AXES,
@@ -34,9 +34,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     admitting,
     as_length,
 )
-from flwr_dpkmeans.algorithms.received import cluster_state
-from flwr_dpkmeans.kmeans.blocks import sum_over_blocks
-from flwr_dpkmeans.kmeans.clipping import clip_rows
+from flwr_dpkmeans.kmeans.assignment import sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -57,8 +55,8 @@ from flwr_dpkmeans.kmeans.proxies import (
     shrunk_centre,
     tessellation,
 )
-from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps, unit_residuals
-from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, shrunk_steps, unit_residuals
+from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
 from flwr_dpkmeans.sums.round import Array, InitialState, PrivateSum

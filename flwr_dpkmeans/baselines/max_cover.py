@@ -21,17 +21,15 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
 from flwr_dpkmeans.baselines.selection import (
-    LARGEST_NUMBER_OF_CANDIDATES,
     SELECTION_SLACK,
     CoverageSampler,
     byte_source,
     cover_centres,
     selection_rate,
 )
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, PlanError, require_delta, require_positive
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.clipping import largest_kept_square
-from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
+from flwr_dpkmeans.kmeans.update import largest_kept_square, round_to_grid, truncate
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
@@ -40,7 +38,7 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
 
 _RESTARTS = 10
-_SMALLEST_RADIUS = 2.0**-10  # points live on multiples of 2^-16
+_LEVELS = 7  # with 8 dimensions at most, (2^7 + 1)^8 grid points are below `LARGEST_NUMBER_OF_CANDIDATES`
 _MATRIX_BITS, _POINT_BITS = 20, 16
 # A random direction sees a vector of length R as a normal variable of standard deviation R / sqrt(d).
 _DEVIATIONS_IN_BOX = 3.0
@@ -185,17 +183,13 @@ def max_cover(
     delta: float,
     source: NoiseSource,
     generator: np.random.Generator,
-    data_radius: float | None = None,
     n_examples: int | None = None,
-    n_components: int | None = None,
-    n_levels: int = 7,
 ) -> MaxCoverResult:
     """Cluster points, (n_points, n_features), in one place by max cover, noisy averages, and one private Lloyd step.
 
-    Points are scaled to [-1, 1], and clipped to it and to the ball of the public `data_radius`, by default the box's,
-    sqrt(n_features). The number of records, `n_examples`, is public; by default it is thereby declared public.
-    `n_components` dimensions, about ``log(n_examples) / 2``, are projected to; the finest of `n_levels` grids there has
-    spacing ``2^-(n_levels - 1)``. With a private source the selections draw from the operating system's entropy, too;
+    Points are scaled to [-1, 1], and clipped to it. The number of records, `n_examples`, is public; by default it is
+    thereby declared public. About ``log(n_examples) / 2`` dimensions are projected to; the finest of 7 grids there has
+    spacing 2^-6. With a private source the selections draw from the operating system's entropy, too;
     else from the generator, which also draws the projection and the starts of k-means, which protect nothing.
     The result's events cost at most `epsilon` at `delta` under the add-or-remove-one-record relation.
 
@@ -218,23 +212,18 @@ def max_cover(
     n_examples = len(table) if n_examples is None else require_count("n_examples", n_examples)
     require_enough(n_examples, n_clusters)
     n_features = table.shape[1]
-    n_components = _require_components(n_components, n_examples, n_features)
-    n_levels = _require_levels(n_levels, n_components)
+    n_components = default_components(n_examples, n_features)
     if not isinstance(generator, np.random.Generator):
         raise LocalMisuseError(
             f"generator is of type {type(generator).__name__!r}, but it must be a numpy Generator: "
             "give numpy.random.default_rng(seed)."
         )
     radius = math.nextafter(math.sqrt(n_features), math.inf)
-    if data_radius is not None:
-        radius = min(radius, _require_radius(data_radius))
-    budget = draft_budget(
-        epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features, n_levels=n_levels
-    )
+    budget = draft_budget(epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features, n_levels=_LEVELS)
     clipped = clip_to_ball(table, radius)
     projected = project_to_box(clipped, radius, n_components, generator)
     sampler = CoverageSampler(budget.rate, byte_source(source, generator))
-    cover = cover_centres(projected, n_clusters, n_levels, sampler)
+    cover = cover_centres(projected, n_clusters, _LEVELS, sampler)
     proxies = _proxy_centres(projected, cover, n_clusters, budget, source, generator)
     return _average_twice(clipped, projected, proxies, budget, source)
 
@@ -279,42 +268,6 @@ def _proxy_centres(
         found = run_kmeans(cover[kept], n_found, n_init=_RESTARTS, random_state=seed, weights=weights[kept])
         filling = np.concatenate([found, filling])
     return round_to_grid(np.clip(filling, -1.0, 1.0))
-
-
-def _require_radius(data_radius: float) -> float:
-    """Return the radius of the ball to clip to, or raise if the points' grid is too coarse for it."""
-    radius = require_positive("data_radius", data_radius)
-    if radius < _SMALLEST_RADIUS:
-        raise ConfigurationError(
-            f"data_radius is {radius}, but it must be at least {_SMALLEST_RADIUS} in a box of half-width 1: "
-            "give tighter bounds to scale the points by."
-        )
-    return radius
-
-
-def _require_components(n_components: int | None, n_examples: int, n_features: int) -> int:
-    """Return the number of dimensions of the projection."""
-    if n_components is None:
-        return default_components(n_examples, n_features)
-    number = require_count("n_components", n_components)
-    if number > n_features:
-        raise ConfigurationError(
-            f"n_components is {number}, but it must be at most the number of features, {n_features}: "
-            "give a smaller one or leave it out."
-        )
-    return number
-
-
-def _require_levels(n_levels: int, n_components: int) -> int:
-    """Return the number of grids, or raise if the finest has too many points."""
-    number = require_count("n_levels", n_levels)
-    # Compared by logarithms first: a huge number of levels would take all memory.
-    if number * n_components > 62 or (2**number + 1) ** n_components > LARGEST_NUMBER_OF_CANDIDATES:
-        raise ConfigurationError(
-            f"n_levels is {number}, but (2^n_levels + 1)^{n_components} must be at most 2^62: "
-            "give a smaller n_levels or n_components."
-        )
-    return number
 
 
 def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:

@@ -10,9 +10,8 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
+from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_labels, load_source_once
 from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
-from flwr_dpkmeans.data.labels import as_classes, load_labels
 from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.tables import Table

@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.labels import as_classes
+from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger

@@ -34,8 +34,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import EvaluationKind, PrivateBounds, parse_run
-from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
-from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
+from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
 from flwr_dpkmeans.sums.local import DirectResult, run_direct
 from flwr_dpkmeans.sums.plan import Plan

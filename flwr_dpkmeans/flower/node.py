@@ -15,9 +15,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.log import LogOptions, event, show_logs
 from flwr_dpkmeans.node.client_log import logger
-from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 

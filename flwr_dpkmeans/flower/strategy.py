@@ -25,8 +25,7 @@ from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, flat_options, parse_run, require_server_data, resolve_n_clusters
-from flwr_dpkmeans.privacy.provenance import utc_now
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, require_supported, worst_case
 from flwr_dpkmeans.sums.server import Server

@@ -13,11 +13,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
-from flwr_dpkmeans.kmeans.blocks import block_length, row_blocks
-from flwr_dpkmeans.kmeans.clipping import clip_factor, toward_zero
+from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, block_length, nearest_centroids, row_blocks
 from flwr_dpkmeans.kmeans.eigen import with_positive_peaks
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
+from flwr_dpkmeans.kmeans.update import clip_factor, toward_zero
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do

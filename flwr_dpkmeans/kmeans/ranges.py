@@ -14,8 +14,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.blocks import row_blocks
-from flwr_dpkmeans.kmeans.clipping import clip_vector
+from flwr_dpkmeans.kmeans.assignment import row_blocks
+from flwr_dpkmeans.kmeans.update import clip_vector
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

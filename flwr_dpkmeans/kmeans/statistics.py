@@ -1,15 +1,27 @@
-"""What a client sums in one Lloyd round: per-cluster sums and counts, relative or absolute.
+"""What a client sums in one Lloyd round, per-cluster sums and counts, and what is made of clipped residuals.
 
 On the 2^-16 grid the sums are exact while no absolute sum reaches 2^37, that is for more than 10^11 points of the box.
+
+In rounds of refinement residuals of rows are clipped, not dropped, and never longer than 1: the radius may come from
+earlier releases, so every residual is divided by it before it is sent, the sensitivity is 1 whatever the radius is, and
+a false radius costs nothing.
+
+Steps are found by empirical Bayes, which is post-processing at no privacy cost. A quotient of a noisy sum and a noisy
+count is a poor step where a cluster is small: noise moves the centroid as far as the radius lets it. Here the length of
+the steps is a parameter tau of a prior, learnt from all clusters' sums at once, and every step is the posterior mean.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, iterate_assigned_blocks
-from flwr_dpkmeans.kmeans.clipping import largest_kept_square
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, iterate_assigned_blocks, row_blocks
+from flwr_dpkmeans.kmeans.update import SHADE, clip_steps, largest_kept_square, toward_zero
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
 _SMALL_MATRIX = 1 << 14
@@ -95,3 +107,127 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
     starts = np.arange(n_points + 1, dtype=np.int32)
     sums: FloatArray = csc_array((np.ones(n_points), labels, starts), shape=(n_rows, n_points)) @ points
     return sums
+
+
+_SMALLEST_RADIUS = 2.0**-16
+_FARTHEST = 1e3
+"""Counts are that many standard deviations of their noise below zero at most."""
+_TAUS = 2.0 ** np.arange(-20, 3)
+"""Variances of a step, in variances of the data along an axis, from a thousandth to four."""
+
+
+@dataclass(frozen=True)
+class ResidualSums:
+    """What one client sums over its rows."""
+
+    sums: FloatArray = field(repr=False)
+    """(k, d), of clipped residuals, in radii; one row adds a vector of Euclidean norm at most 1 to one row of it."""
+    counts: FloatArray = field(repr=False)
+    """(k,), of all rows of each cluster, clipped or not."""
+    squares: FloatArray = field(repr=False)
+    """(1,), of the clipped residuals, in squared radii; one row adds at most 1."""
+
+
+def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
+    """Divide residuals (n, d) by the radius and pull those beyond it back to length 1, on the grid.
+
+    Rounding is toward zero. A radius that is not above 2^-16 counts as that. Every row that is returned has a norm of
+    at most 1.
+    """
+    at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
+    norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
+    # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
+    factors = SHADE / np.maximum(norms, at_least)
+    return toward_zero(residuals * factors[:, None])
+
+
+def residual_sums(
+    points: FloatArray, labels: LabelArray, centers: FloatArray, radius: float, n: int, *, drop: bool = False
+) -> ResidualSums:
+    """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
+
+    The result has `n` rows; those beyond the centers, of which there are 1 to `n` (else `DataError`), are 0. A label
+    beyond the centers counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out
+    of all three sums, as FastLloyd does, instead of pulling them back.
+
+    Examples
+    --------
+    >>> points, labels = np.array([[0.5], [0.25], [1.0]]), np.array([0, 0, 1], dtype=np.int32)
+    >>> found = residual_sums(points, labels, np.array([[0.0], [1.0]]), radius=0.25, n=2)
+    >>> found.sums.round(3).tolist(), found.counts.tolist(), found.squares.round(3).tolist()
+    ([[2.0], [0.0]], [2.0, 1.0], [2.0])
+    """
+    n_features = points.shape[1]
+    if not 1 <= len(centers) <= n:
+        raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
+    sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
+    for rows in row_blocks(len(points), n_features):
+        own = np.minimum(labels[rows], len(centers) - 1)
+        residuals = points[rows] - centers[own]
+        if drop:
+            kept = np.einsum("ij,ij->i", residuals, residuals) <= radius**2
+            residuals, own = residuals[kept], own[kept]
+        units = unit_residuals(residuals, radius)
+        add_by_label(sums, units, own)
+        counts += np.bincount(own, minlength=n)
+        # Row by row on the grid, so that one row's part does not depend on the others.
+        squares += float(toward_zero(np.einsum("ij,ij->i", units, units)).sum())
+    return ResidualSums(sums, counts, np.array([squares]))
+
+
+def next_radius(
+    radius: float, mean_square: float, noise: float, *, width: float, prior_variance: float, floor: float
+) -> float:
+    """Choose a radius for the next round from the private mean square, in squared radii, of the last one's residuals.
+
+    Post-processing. The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior
+    that the radius is right already; a radius never grows, because residuals beyond it are not seen. `width`, at least
+    1, is the radius over root mean square that is aimed at; `floor` is the smallest part of the radius that is
+    returned.
+    """
+    prior = 1.0 / width**2
+    estimate = (max(mean_square, 0.0) * prior_variance + prior * noise**2) / (prior_variance + noise**2)
+    return radius * min(1.0, max(width * math.sqrt(estimate), floor))
+
+
+def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
+    """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
+    from scipy.special import log_ndtr
+
+    counts = np.asarray(noisy_counts, dtype=np.float64)
+    # Beyond that no noise goes, and the two exponents below would cancel.
+    z = np.clip(counts / noise, -_FARTHEST, _FARTHEST)
+    # The mean of a normal variable that is known to be positive exceeds its location by the inverse Mills ratio.
+    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
+    likely: FloatArray = np.maximum(1.0, np.maximum(counts, -_FARTHEST * noise) + noise * mills)
+    return likely
+
+
+def shrunk_steps(
+    sums: FloatArray,
+    noisy_counts: npt.ArrayLike,
+    *,
+    sums_noise: float,
+    counts_noise: float,
+    axis_variance: float,
+    least_tau: float,
+    radius: float,
+) -> FloatArray:
+    """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
+
+    Model: the step of cluster j is N(0, tau v I) with v, `axis_variance`, the variance of the data along an axis; the
+    released sum is its count times the step plus N(0, s^2 I). The prior of tau on a grid of powers of two is
+    proportional to tau; `least_tau`, the smallest that is considered, is large in early rounds, when centroids still
+    have far to go.
+    """
+    counts = likely_counts(noisy_counts, counts_noise)
+    n_features = sums.shape[1]
+    taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
+    # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum into a posterior mean.
+    variances = counts**2 * (taus[:, None] * axis_variance) + sums_noise**2
+    gains = taus[:, None] * axis_variance * counts / variances
+    squares = np.einsum("ij,ij->i", sums, sums)
+    evidence = np.log(taus) - 0.5 * (n_features * np.log(variances) + squares / variances).sum(axis=1)
+    weights = np.exp(evidence - evidence.max())
+    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
+    return clip_steps(sums * gain[:, None], radius)

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.secagg.signing import format_identity
 
 _NO_TERMINAL = 1000

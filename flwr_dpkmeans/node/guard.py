@@ -14,8 +14,7 @@ from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
-from flwr_dpkmeans.privacy.provenance import utc_now
-from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities
+from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.credentials import pin_mark
 from flwr_dpkmeans.secagg.messages import SumRequest
 from flwr_dpkmeans.secagg.signing import Signer

@@ -1,20 +1,103 @@
-"""What a node's operator decides: NODE.toml, a file that no message can change, and what a run is answered with."""
+"""What a node's operator decides: its identity's file, NODE.toml, which no message can change, and what runs meet."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import Ledger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.signing import Signer
+
+_LONGEST_FILE = 10_000
+# A mounted secret may be readable by the service's group; nobody else may read it, and nobody else may change it.
+_FORBIDDEN_MODE = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+
+
+class Identity(Signer):
+    """A party's long-term key pair, kept in a file that only its owner may read."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read the file that `save` wrote; one that is missing, open to others or holds no Ed25519 key is refused."""
+        try:
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                content = file.read(_LONGEST_FILE)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the identity {path} cannot be read ({error.strerror or error}): correct the node's 'identity', or "
+                "make one with 'python -m flwr_dpkmeans identity new PATH'."
+            ) from error
+        if os.name == "posix" and mode & _FORBIDDEN_MODE:
+            raise ConfigurationError(
+                f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may read or change it: chmod 600 it."
+            )
+        try:
+            key = load_pem_private_key(content, password=None)
+        except (ValueError, TypeError) as error:  # not PEM, or encrypted
+            raise _no_key(path) from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise _no_key(path)
+        return cls(key.private_bytes_raw())
+
+    def save(self, path: str | Path) -> None:
+        """Write the private key (PEM, PKCS 8) into a new file that only its owner may read.
+
+        An existing file is a ConfigurationError and never touched: others have pinned its key.
+        """
+        target = Path(path)
+        key = Ed25519PrivateKey.from_private_bytes(self.private_key)
+        content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            # The name is claimed first, so that of two who write at once only one goes on.
+            os.close(os.open(target, flags, 0o600))
+        except FileExistsError as error:
+            raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
+        except OSError as error:
+            raise _cannot_write(target, error) from error
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
+            raise _cannot_write(target, error) from error
+
+
+def _no_key(path: str | Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
+        "'python -m flwr_dpkmeans identity new PATH'."
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the identity {path} cannot be written ({error.strerror or error}): choose a folder that exists and is yours."
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flwr_dpkmeans.planner.estimate import MOST_CLUSTERS
+from flwr_dpkmeans.planner.request import MOST_CLUSTERS
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.picture import new_figure, png_of
 

@@ -24,6 +24,8 @@ from flwr_dpkmeans.sums.task import Run, ServerData
 DEFAULT_TARGET_EXCESS = 0.1
 DEFAULT_SPREAD = 0.15
 DEFAULT_SEEDS = 20
+MOST_CLUSTERS = 1_000
+"""Largest k that is looked at."""
 _MOST_SEEDS = 1_000
 _DRAFT_RUN = 1
 _SCALED_BOX = ((-1.0,), (1.0,))

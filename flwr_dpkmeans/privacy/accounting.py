@@ -83,24 +83,6 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     return _require_finite(epsilon_as_drawn(totals, delta, _analysed_epsilon), totals, delta)
 
 
-def compose_delta(events: Sequence[Event], epsilon: float) -> float:
-    """Return the total delta of `events` at the total `epsilon`, at least 0; 1.0 if any release is exact.
-
-    Laplace releases whose epsilons sum to E above `epsilon` cost at most (exp(E) - exp(epsilon)) / (exp(E) + 1), the
-    value for randomized response, which is the worst E-DP mechanism (Kairouz, Oh and Viswanath 2015).
-    """
-    totals = add_up(events)
-    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
-    if epsilon < 0.0:
-        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
-    if totals.exact:
-        return 1.0
-    if totals.mu == 0.0:
-        over = epsilon - totals.pure
-        return -math.expm1(over) / (1.0 + math.exp(-totals.pure)) if over < 0.0 else 0.0
-    return delta_as_drawn(totals, epsilon, _analysed_delta)
-
-
 def _analysed_epsilon(totals: Totals, delta: float) -> float:
     """Return the least epsilon by any rule, for the noise that is analysed and its slack."""
     epsilon = gdp_epsilon(totals, delta)
@@ -109,18 +91,6 @@ def _analysed_epsilon(totals: Totals, delta: float) -> float:
     if totals.sampled:
         epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
     return epsilon
-
-
-def _analysed_delta(totals: Totals, epsilon: float) -> float:
-    """Return the least delta by any rule, for the noise that is analysed and its slack."""
-    delta = 1.0
-    if epsilon >= totals.pure:
-        delta = min(delta, gdp_delta(totals, epsilon - totals.pure))
-    if totals.pure_epsilons:
-        delta = min(delta, _mixture_delta(totals, epsilon))
-    if totals.sampled:
-        delta = min(delta, _numerical_delta(totals.merged(), epsilon))
-    return delta
 
 
 # -- what a list adds up to ---------------------------------------------------------------------------------------
@@ -263,13 +233,6 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
     return max(0.0, mu * (y - 0.5 * mu))
 
 
-def _mixture_delta(totals: Totals, epsilon: float) -> float:
-    """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of Gaussian and pure releases."""
-    mixture = mixture_of(totals.mu, totals.pure_epsilons)
-    epsilon = _mixture_turning_epsilon(mixture, totals.tau, epsilon)
-    return min(1.0, mixture.delta(epsilon) + slack_cost(totals.tau, epsilon))
-
-
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     """Return the smallest epsilon at `delta` by the mixture, rounded up; infinity if slack leaves no room."""
     mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.tau
@@ -313,12 +276,6 @@ def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) 
         return math.inf
     cheapest = _lowest_point(cost, epsilon, highest)
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
-
-
-def _numerical_delta(totals: Totals, epsilon: float) -> float:
-    """Return a delta at `epsilon` by privacy-loss distributions."""
-    losses = _losses_of(totals)
-    return 1.0 if losses is None else min(1.0, losses.delta(epsilon) + slack_cost(totals.tau, epsilon))
 
 
 def _losses_of(totals: Totals, coarseness: float = 1.0) -> NumericalLosses | None:

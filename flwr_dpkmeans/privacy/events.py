@@ -92,7 +92,7 @@ class ExactRelease:
 
 
 Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease | ExactRelease
-"""One release, as `compose_epsilon` and `compose_delta` price it."""
+"""One release, as `compose_epsilon` prices it."""
 
 
 def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: float) -> SampledGaussianRelease:

@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
-from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.secagg.credentials import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (

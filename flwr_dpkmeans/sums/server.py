@@ -32,9 +32,8 @@ from typing import Any, Protocol
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
-from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
-from flwr_dpkmeans.privacy.report import PrivacyReport, signed_identities
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, signed_identities
 from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.retry import require_equal_tags

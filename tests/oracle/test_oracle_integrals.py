@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.deltas import compose_delta
 from support.integration import (
     beside_gaussian,
     discrete_gaussian,
@@ -22,7 +23,7 @@ from support.integration import (
 )
 from support.pricing import bracket, gdp_delta, gdp_epsilon, mixture_delta, mixture_epsilon
 
-from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.deltas import compose_delta
 from support.integration import beside_gaussian, discrete_laplace_losses
 from support.plans import Request, draws_of_all, require_noise_of_shares, require_plan, require_used, verdict
 from support.pricing import Draw, Noise
@@ -16,7 +17,6 @@ from test_oracle_lists import events_of, priced
 
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy import release as mechanisms
-from flwr_dpkmeans.privacy.accounting import compose_delta
 from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.events import LaplaceRelease

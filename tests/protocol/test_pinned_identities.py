@@ -32,9 +32,8 @@ from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard
-from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.credentials import Credential, pin_mark

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, feddp_steps
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.clipping import toward_zero
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
+from flwr_dpkmeans.kmeans.update import toward_zero
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape

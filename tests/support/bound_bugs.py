@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_plan, proxy_rounds
-from flwr_dpkmeans.kmeans import clipping, projected, residuals, statistics
+from flwr_dpkmeans.kmeans import projected, statistics, update
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
 Array = NDArray[np.float64]
@@ -27,9 +27,9 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     def unscaled(rows: Array, radius: float) -> Array:
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         factors = np.minimum(1.0, radius / np.maximum(norms, 1e-12))
-        return clipping.toward_zero(rows * factors[:, None])
+        return update.toward_zero(rows * factors[:, None])
 
-    patch.setattr(residuals, "unit_residuals", unscaled)
+    patch.setattr(statistics, "unit_residuals", unscaled)
     patch.setattr(proxy_rounds, "unit_residuals", unscaled)
 
 
@@ -47,7 +47,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
     for module in (feddp_steps, proxy_plan):
-        patch.setattr(module, "clip_vector", lambda vector, *_, **__: clipping.toward_zero(vector))
+        patch.setattr(module, "clip_vector", lambda vector, *_, **__: update.toward_zero(vector))
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (clipping, projected, residuals):
+    for module in (update, projected, statistics):
         patch.setattr(module, "toward_zero", away)
 
 
@@ -88,7 +88,7 @@ def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
-        largest = None if radius is None else clipping.largest_kept_square(radius)
+        largest = None if radius is None else update.largest_kept_square(radius)
         sums, counts = statistics._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 

@@ -19,9 +19,8 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.planner import PlanningRequest
-from flwr_dpkmeans.planner.estimate import centroid_noise, deployment_of
+from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -32,8 +32,8 @@ from flwr_dpkmeans.algorithms.feddp_steps import (
     weights_part,
     weights_round,
 )
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.noise_budget import allocate
-from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.algorithms.server_points import (
     bounds_from_server,
     derive_server_facts,

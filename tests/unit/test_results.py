@@ -18,8 +18,7 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.provenance import Provenance
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole

@@ -36,8 +36,7 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
-from flwr_dpkmeans.privacy.provenance import Provenance
-from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 
 PROJECT = Path(__file__).parents[2]

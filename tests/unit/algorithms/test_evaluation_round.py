@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -17,7 +18,6 @@ from flwr_dpkmeans.algorithms.measure import (
     evaluation_blocks,
     result_extras,
 )
-from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     PROXIES,
@@ -23,7 +24,6 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
-from flwr_dpkmeans.algorithms.received import cluster_state
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier

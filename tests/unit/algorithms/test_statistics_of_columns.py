@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
-from flwr_dpkmeans.algorithms.outliers import Radii, RadiiOptions, deviating_rows, far_rows
+from flwr_dpkmeans.algorithms.moments import Radii, RadiiOptions, deviating_rows, far_rows
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import PROOF_PAGE

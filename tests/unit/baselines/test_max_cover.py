@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
-from flwr_dpkmeans.baselines.max_cover import NoisyAverages
+from flwr_dpkmeans.baselines.max_cover import NoisyAverages, default_components
+from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -74,9 +76,14 @@ def test_the_events_cost_at_most_the_request(epsilon: float, delta: float, n_clu
 def test_the_noise_that_is_drawn_is_the_noise_that_is_declared() -> None:
     source = RecordingNoise()
     points = mixture(3, 10, 200)
-    result = run(points, 3, source=source, data_radius=2.0)
+    result = run(points, 3, source=source)
     gaussians = [event for event in result.events if isinstance(event, GaussianRelease)]
-    sensitivities = {"cover counts": 1.0, "average sums": 2.0, "average counts": 1.0, "Lloyd sums": 2.0}
+    sensitivities = {
+        "cover counts": 1.0,
+        "average sums": math.sqrt(10),
+        "average counts": 1.0,
+        "Lloyd sums": math.sqrt(10),
+    }
     declared = [event.noise_multiplier * sensitivities.get(event.name, 1.0) * 2.0**24 for event in gaussians]
     assert [std for std, _ in source.asked] == pytest.approx(declared)
     assert [size for _, size in source.asked[1:]] == [30, 3, 30, 3]
@@ -85,12 +92,10 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_declared() -> None:
     assert len(source.asked) == len(gaussians)
 
 
-def test_points_are_clipped_to_the_radius_and_the_box() -> None:
+def test_points_are_clipped_to_the_box() -> None:
     far = np.array([[50.0, 0.0]]).repeat(2000, axis=0)
     boxed = run(far, 1, epsilon=8.0)
     assert boxed.centroids[0] == pytest.approx(np.array([1.0, 0.0]), abs=0.05)
-    balled = run(far, 1, epsilon=8.0, data_radius=0.25)
-    assert balled.centroids[0] == pytest.approx(np.array([0.25, 0.0]), abs=0.05)
 
 
 def test_the_number_of_examples_is_public_and_may_be_declared() -> None:
@@ -99,6 +104,11 @@ def test_the_number_of_examples_is_public_and_may_be_declared() -> None:
     assert declared.events == run(points, 2).events
     # log(n) / 2 dimensions: with the same declared number neighbours see the same projection.
     assert len(run(points, 2, n_examples=10_000).centroids) == 2
+
+
+def test_the_finest_grid_has_keys_for_all_its_points() -> None:
+    most_components = max(default_components(n, 10**6) for n in (1, 10**3, 10**9, 10**18))
+    assert (2**module._LEVELS + 1) ** most_components <= LARGEST_NUMBER_OF_CANDIDATES
 
 
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
@@ -167,18 +177,13 @@ def test_all_clusters_lost_in_noise() -> None:
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
         ({"delta": 1.0}, LocalMisuseError, "delta is 1.0"),
         ({"epsilon": 1e-6}, DPKMeansError, "the rate of the selections is"),
-        ({"n_components": 4}, ConfigurationError, "n_components is 4, but it must be at most"),
-        ({"n_levels": 40}, ConfigurationError, "n_levels is 40"),
-        ({"n_levels": 10**9}, ConfigurationError, "n_levels is 1000000000"),
-        ({"data_radius": 0.0}, LocalMisuseError, "data_radius is 0.0"),
-        ({"data_radius": 1e-9}, ConfigurationError, "data_radius is 1e-09"),
         ({"generator": 3}, LocalMisuseError, "generator is of type 'int'"),
         ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError, "40 of 40 rows are not finite"),
         ({"points": [0.0] * 40}, DataError, "points have shape"),
     ],
 )
 def test_bad_input_gets_one_sentence(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
-    arguments: dict[str, Any] = {"points": np.zeros((40, 3)), "n_clusters": 2, "n_components": 2, **change}
+    arguments: dict[str, Any] = {"points": np.zeros((40, 3)), "n_clusters": 2, **change}
     with pytest.raises(error, match=sentence) as caught:
         run(**arguments)
     assert str(caught.value).endswith(".")

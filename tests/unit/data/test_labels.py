@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.labels import as_classes, load_labels
+from flwr_dpkmeans.data.bundled import as_classes, load_labels
 from flwr_dpkmeans.errors import DataError
 
 

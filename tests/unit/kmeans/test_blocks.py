@@ -11,14 +11,19 @@ import pytest
 
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.kmeans import blocks
-from flwr_dpkmeans.kmeans.assignment import cost_per_point, nearest_centroids
-from flwr_dpkmeans.kmeans.blocks import BLOCK_BYTES, block_length, row_blocks, sum_over_blocks
+from flwr_dpkmeans.kmeans import assignment
+from flwr_dpkmeans.kmeans.assignment import (
+    BLOCK_BYTES,
+    block_length,
+    cost_per_point,
+    nearest_centroids,
+    row_blocks,
+    sum_over_blocks,
+)
 from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram
-from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics, residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.update import round_to_grid
 
 WIDE = 1 << 16
@@ -70,7 +75,7 @@ def test_a_step_takes_a_few_blocks_of_memory(
     shape: tuple[int, int, int], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks are an eighth of the usual ones here, and so are the tables."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", SMALL_BLOCK)
+    monkeypatch.setattr(assignment, "BLOCK_BYTES", SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:
         pytest.skip("column by column")
@@ -98,7 +103,7 @@ def test_samples_around_proxies_are_bounded() -> None:
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one to a few rows, and of single centres."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -117,7 +122,7 @@ def test_blocks_do_not_show(step: str, n: int, k: int, d: int, monkeypatch: pyte
         d = 1
     points, centers = drawn(n, d), drawn(k, d, 1)
     whole = STEPS[step](points, centers)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
     found = STEPS[step](points, centers)
     # A cost is no sum on the grid: its last digit may differ.
     assert found == pytest.approx(whole, rel=1e-12) if step == "cost" else equal(whole, found)
@@ -138,6 +143,6 @@ def test_scaling_a_table_makes_one_more(monkeypatch: pytest.MonkeyPatch) -> None
     points, bounds = drawn(300_000, 20) * 8.0, Bounds((-8.0,), (4.0,)).for_features(20)
     assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * BLOCK_BYTES
     whole = in_box(bounds, points[:50], 16)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
     assert np.array_equal(in_box(bounds, points[:50], 16), whole)
     assert in_box(bounds, points[:0], 16).shape == (0, 20)

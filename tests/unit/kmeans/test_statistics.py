@@ -79,7 +79,7 @@ def test_rounding_of_the_squared_radius_keeps_no_point_beyond_it() -> None:
 
 
 def test_squared_radius_is_rounded_down() -> None:
-    from flwr_dpkmeans.kmeans.clipping import largest_kept_square
+    from flwr_dpkmeans.kmeans.update import largest_kept_square
 
     for radius in np.random.default_rng(2).uniform(0.01, 9.0, 500).tolist():
         square = largest_kept_square(radius)

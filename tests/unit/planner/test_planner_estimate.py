@@ -13,7 +13,7 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms.dplloyd import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
-from flwr_dpkmeans.planner.estimate import (
+from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,
     deployment_of,

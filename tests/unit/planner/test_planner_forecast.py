@@ -15,13 +15,13 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.received import cluster_state
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
-from flwr_dpkmeans.planner.estimate import centroid_noise
+from flwr_dpkmeans.planner.forecast import centroid_noise
 from flwr_dpkmeans.planner.simulate import (
     Excess,
     Simulator,

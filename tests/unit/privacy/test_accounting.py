@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, ndtr
+from support.deltas import compose_delta
 from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, Closeness
 from flwr_dpkmeans.privacy.events import (

@@ -21,7 +21,7 @@ from support.flat import flat_estimator
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
@@ -69,7 +69,7 @@ ENTROPY = {
     ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
-    ("node/identity.py", "Identity.save"): {"secrets.token_hex"},
+    ("node/node_settings.py", "Identity.save"): {"secrets.token_hex"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.deltas import compose_delta
 from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.events import (
     Event,

@@ -10,9 +10,10 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from support.deltas import compose_delta
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.accounting import compose_delta, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import (
     SAME,
     Closeness,

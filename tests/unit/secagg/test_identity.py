@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
-from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.secagg.credentials import Credential, name_of, require_pinned
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.signing import format_identity, parse_identity, verify_keys, verify_survivors
