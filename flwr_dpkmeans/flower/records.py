@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,14 +97,18 @@ class Answered:
     def __init__(self, content: RecordDict) -> None:
         self._content = content
 
+    @cached_property
+    def _packet(self) -> Packet:
+        return packet_of(self._content)
+
     @property
     def failure(self) -> Failure | None:
         """What the node says is wrong."""
-        return packet_of(self._content).failure
+        return self._packet.failure
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked."""
-        return packet_of(self._content).opened(stage, node)
+        return self._packet.opened(stage, node)
 
 
 def message_of(node: int, request: Request) -> Message:

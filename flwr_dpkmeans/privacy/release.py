@@ -189,7 +189,10 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    return sum([block.size for block in blocks])
+    length = 0
+    for block in blocks:
+        length += block.size
+    return length
 
 
 def draw_noise(

@@ -21,7 +21,7 @@ _ID_BYTES = 8
 
 def pack_roster(roster: Roster) -> bytes:
     """Node ids (8 bytes) and public keys (32 bytes) end to end."""
-    return b"".join(struct.pack("<Q", node_id) + key for node_id, key in roster.members)
+    return b"".join([struct.pack("<Q", node_id) + key for node_id, key in roster.members])
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +66,7 @@ def unpack_credentials(blob: bytes, most: int) -> Mapping[int, Credential]:
 
 def pack_boxes(boxes: Mapping[int, bytes]) -> bytes:
     """Node id (8 bytes), length (4 bytes) and box, end to end, in order of node id."""
-    return b"".join(struct.pack("<QI", node, len(box)) + box for node, box in sorted(boxes.items()))
+    return b"".join([struct.pack("<QI", node, len(box)) + box for node, box in sorted(boxes.items())])
 
 
 def unpack_boxes(blob: bytes) -> dict[int, bytes]:
@@ -88,7 +88,7 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
 
 def pack_nodes(nodes: Iterable[int]) -> bytes:
     """Node ids, 8 bytes each, end to end."""
-    return b"".join(struct.pack("<Q", node) for node in nodes)
+    return b"".join([struct.pack("<Q", node) for node in nodes])
 
 
 @lru_cache(maxsize=16)

@@ -142,7 +142,7 @@ class Plan:
     @cached_property
     def _hash(self) -> int:
         """Computed once: a plan is looked up in caches with every message, and has hundreds of values."""
-        return hash(tuple(getattr(self, item.name) for item in fields(self)))
+        return hash(tuple([getattr(self, item.name) for item in fields(self)]))
 
     @cached_property
     def settings(self) -> Settings:

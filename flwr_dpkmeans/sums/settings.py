@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -136,7 +137,7 @@ class Options:
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
-        return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
+        return dict(_defaults(cls))  # type: ignore[arg-type]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
@@ -161,6 +162,12 @@ def rule_of(one: Field[Any]) -> Rule | None:
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule], ...]:
     """Every option of a class that has a rule: runs are made from the same few classes again and again."""
     return tuple((one.name, rule) for one in fields(kind) if (rule := rule_of(one)) is not None)
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: type[Options]) -> Mapping[str, Any]:
+    """Every option of a class that may be left out, with its default."""
+    return MappingProxyType({one.name: one.default for one in fields(kind) if one.default is not MISSING})
 
 
 # -- what every run has -------------------------------------------------------------------------------------------
