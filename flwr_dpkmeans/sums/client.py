@@ -140,7 +140,7 @@ class Memory:
             bytes(stored["plan"]),
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
-            tuple((int(index), int(number)) for index, number in progress["attempts"]),
+            tuple([(int(index), int(number)) for index, number in progress["attempts"]]),
             progress["n_features"],
             Found(n_examples, found, tuple(int(column) for column in unclear)),
             progress["n_recognised"],

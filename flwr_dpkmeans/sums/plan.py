@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.events import (
     with_joint_pure_release,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.recover import least_survivors
 from flwr_dpkmeans.secagg.recovery.slots import Slots
@@ -90,6 +90,11 @@ class PlannedRound:
     trust: str
     blocks: tuple[Block, ...]
     radius: float | None = None
+
+    @cached_property
+    def length(self) -> int:
+        """Number of entries of its vector."""
+        return vector_length(self.blocks)
 
 
 @dataclass(frozen=True)
@@ -243,8 +248,7 @@ class Plan:
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
-        std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
-        return std * trust_model(planned.trust).released_factor(self.shares)
+        return block.standard_deviation * trust_model(planned.trust).released_factor(self.shares)
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""

@@ -43,6 +43,7 @@ def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) 
     )
     public = SimpleNamespace(
         config=config,
+        settings=config,
         is_final=True,
         epsilon=plan.epsilon,
         delta=plan.delta,
