@@ -99,6 +99,7 @@ class Answered:
 
     @cached_property
     def _packet(self) -> Packet:
+        """What it carries; reading a message of another kind fails when it is looked at."""
         return packet_of(self._content)
 
     @property

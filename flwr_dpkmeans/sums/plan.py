@@ -241,7 +241,7 @@ class Plan:
         """Return the round with this index; those up to 0 are preliminary."""
         if not self.first_round <= index <= self.last_round:
             raise self._no_round(index)
-        return self.rounds[index - 1] if index > 0 else self.preliminary[index - self.first_round]
+        return self.preliminary[index - self.first_round] if self.discovers(index) else self.rounds[index - 1]
 
     def _no_round(self, index: int) -> ProtocolError:
         return ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
@@ -275,7 +275,7 @@ class Plan:
         planned = self.round_at(index)
         n_shares = trust_model(planned.trust).counted_shares(self.shares)
         # Everybody takes part in the releases that steer the plan.
-        rate = self.settings.client_sampling_rate if index > 0 else 1.0
+        rate = 1.0 if self.discovers(index) else self.settings.client_sampling_rate
         return round_events(planned.blocks, self.fraction_bits, n_shares, rate)
 
     @cached_property
@@ -361,7 +361,7 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     sends masked zeros, noise shares included, when it does not take part.
     """
     rate = plan.settings.client_sampling_rate
-    if rate >= 1.0 or round_index <= 0:
+    if rate >= 1.0 or plan.discovers(round_index):
         return True
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)

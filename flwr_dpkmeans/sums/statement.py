@@ -185,7 +185,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=model.theorem(block, rate if index > 0 else 1.0),
+                theorem=model.theorem(block, 1.0 if plan.discovers(index) else rate),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )

@@ -182,7 +182,7 @@ def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
     if plan.settings.n_examples is not None:
         return min(limit, _DECLARED_ROOM * plan.settings.n_examples)
     counting = plan.count
-    if plan.n_examples is None or counting is None or index <= 0:
+    if plan.n_examples is None or counting is None or plan.discovers(index):
         return limit
     # The count itself was noisy.
     block = next(block for block in counting.blocks if block.name == COUNT)

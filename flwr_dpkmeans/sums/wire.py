@@ -120,7 +120,7 @@ class Packet:
 
     def boxes(self, name: str, default: bytes | None = b"") -> dict[int, bytes]:
         """Blobs by node id."""
-        return unpack_boxes(self.blob(name, default))
+        return unpack_boxes(self.blob(name, default)) if name in self.fields or default is None else {}
 
     @property
     def failure(self) -> Failure | None:
