@@ -168,25 +168,58 @@ class Guard(Protocol):
     identity: Signer | None
 
     @property
-    def pinned(self) -> Mapping[bytes, str] | None: ...
+    def pinned(self) -> Mapping[bytes, str] | None:
+        """Identities that the policy pins, with their names; None if it pins nobody."""
+
     @property
-    def marks(self) -> frozenset[bytes]: ...
+    def marks(self) -> frozenset[bytes]:
+        """What the server is told of the identities that this node pins."""
+
     @property
-    def started(self) -> str: ...
-    def require_in_time(self, wait: float | None) -> None: ...
-    def require_approved(self, plan: Plan, digest: bytes) -> None: ...
-    def require_allowed(self, plan: Plan) -> None: ...
-    def require_new_run(self) -> None: ...
-    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None: ...
-    def require_fresh(self, memory: Memory, index: int, attempt: int) -> None: ...
-    def require_same_history(self, memory: Memory) -> None: ...
-    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None: ...
-    def note_shares(self, memory: Memory, index: int, attempt: int) -> None: ...
-    def asked(self, memory: Memory, request: SumRequest) -> None: ...
-    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None: ...
-    def unmasked(self, n_survivors: int, n_asked: int) -> None: ...
-    def finished(self, memory: Memory, report: PrivacyReport) -> None: ...
-    def identities(self, n_recognised: int) -> str: ...
+    def started(self) -> str:
+        """Now, for the result's provenance."""
+
+    def require_in_time(self, wait: float | None) -> None:
+        """Refuse a request whose sender has given up by now: it would be paid for nothing."""
+
+    def require_approved(self, plan: Plan, digest: bytes) -> None:
+        """Recompute a plan and hold it against the policy and what the data have cost: a server may lie about prices."""
+
+    def require_allowed(self, plan: Plan) -> None:
+        """Hold a plan against the policy once more: other runs may have been charged since."""
+
+    def require_new_run(self) -> None:
+        """Refuse a run that was charged before, or whose releases could not be charged: it is replayed."""
+
+    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
+        """Hold the columns and their bounds against the policy."""
+
+    def require_fresh(self, memory: Memory, index: int, attempt: int) -> None:
+        """Refuse an aggregation that stands in the ledger: it is replayed."""
+
+    def require_same_history(self, memory: Memory) -> None:
+        """Refuse to go on where ledger and memory differ: one of them is an older copy."""
+
+    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
+        """Write a release into the ledger before it is sent."""
+
+    def note_shares(self, memory: Memory, index: int, attempt: int) -> None:
+        """Write into the ledger that key shares are given; a second time, refuse: both shares would open a vector."""
+
+    def asked(self, memory: Memory, request: SumRequest) -> None:
+        """Log what is asked for."""
+
+    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
+        """Log that keys were shared."""
+
+    def unmasked(self, n_survivors: int, n_asked: int) -> None:
+        """Log whose masks this client helped to take away."""
+
+    def finished(self, memory: Memory, report: PrivacyReport) -> None:
+        """Log the end of the run."""
+
+    def identities(self, n_recognised: int) -> str:
+        """What the report says of the others' identities."""
 
 
 class Statistic(Protocol):

@@ -66,19 +66,19 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
-    ("flower/engines.py", "fit_direct"): {"secrets.randbits"},
-    ("flower/engines.py", "fit_inprocess"): {"secrets.randbits"},
+    ("flower/engines.py", "play_directly"): {"secrets.randbits"},
+    ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
-    ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
-    ("results/writer.py", "write_folder"): {"secrets.token_hex"},
-    ("node/identity.py", "Identity.generate"): {"os.urandom"},
     ("node/identity.py", "Identity.save"): {"secrets.token_hex"},
+    ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/keys.py", "seal"): {"os.urandom"},
-    ("secagg/recovery/client.py", "_give"): {"os.urandom"},
+    ("secagg/recovery/recover.py", "Recover"): {"os.urandom"},
+    ("secagg/recovery/recover.py", "_give"): {"os.urandom"},
     ("secagg/recovery/shamir.py", "share"): {"os.urandom"},
-    ("secagg/recovery/state.py", "Recover"): {"os.urandom"},
+    ("secagg/signing.py", "Signer.generate"): {"os.urandom"},
+    ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
 """Calls of the system's entropy; OpenDP's own are the noise. `baselines.selection.byte_source` hands one on."""
 Place = tuple[str, str]
