@@ -549,7 +549,8 @@ DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unst
 
 def _in_order() -> list[tuple[str, Limit]]:
     """All limits as they are asked: those on the budget last."""
-    return sorted(LIMITS.items(), key=lambda item: item[1].error is BudgetError)
+    others = [item for item in LIMITS.items() if item[1].error is not BudgetError]
+    return others + [item for item in LIMITS.items() if item[1].error is BudgetError]
 
 
 def _states(limits: Mapping[str, Any], name: str) -> bool:

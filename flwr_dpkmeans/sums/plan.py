@@ -164,7 +164,7 @@ class Plan:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
 
-    @property
+    @cached_property
     def server_advances(self) -> bool:
         """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
         return self.server is not None and self.server.n_points > 0 and self.public_points is None
@@ -239,9 +239,15 @@ class Plan:
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""
-        if not self.first_round <= index <= self.last_round:
-            raise self._no_round(index)
-        return self.preliminary[index - self.first_round] if self.discovers(index) else self.rounds[index - 1]
+        try:
+            return self._by_index[index]
+        except KeyError:
+            raise self._no_round(index) from None
+
+    @cached_property
+    def _by_index(self) -> dict[int, PlannedRound]:
+        """All rounds."""
+        return dict(enumerate((*self.preliminary, *self.rounds), start=self.first_round))
 
     def _no_round(self, index: int) -> ProtocolError:
         return ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")

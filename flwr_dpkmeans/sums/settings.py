@@ -124,9 +124,9 @@ class Options:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        for name, rule in _rules(type(self)):  # type: ignore[arg-type]
+        for name, rule, default in _rules(type(self)):  # type: ignore[arg-type]
             given = getattr(self, name)
-            if given is None and rule.optional:
+            if given is default or (given is None and rule.optional):
                 continue
             value = rule.read(name, given)
             # What is equal stays the same object, which scikit-learn's `clone` looks for.
@@ -159,9 +159,21 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 
 @lru_cache(maxsize=256)
-def _rules(kind: type[Options]) -> tuple[tuple[str, Rule], ...]:
-    """Every option of a class that has a rule: runs are made from the same few classes again and again."""
-    return tuple((one.name, rule) for one in fields(kind) if (rule := rule_of(one)) is not None)
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
+    """Every option of a class that has a rule, with its default if that needs no reading and passes its own check."""
+    rules = [(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None]
+    return tuple([(name, rule, default if _keeps(name, rule, default) else MISSING) for name, rule, default in rules])
+
+
+def _keeps(name: str, rule: Rule, default: Any) -> bool:
+    """Whether a rule takes a default as it is; a wrong one is told when somebody uses it."""
+    if default is None or default is MISSING:
+        return False
+    try:
+        rule.check(name, default)
+        return rule.read(name, default) is default
+    except ConfigurationError:
+        return False
 
 
 @lru_cache(maxsize=256)
