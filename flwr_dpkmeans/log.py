@@ -131,7 +131,9 @@ def printable(text: object, longest: int = LONGEST_LINE) -> str:
     'fine?2026 INFO all good?[2J'
     """
     whole = str(text)
-    kept = "".join(character if character.isprintable() else "?" for character in whole[:longest])
+    kept = whole[:longest]
+    if not kept.isprintable():
+        kept = "".join([character if character.isprintable() else "?" for character in kept])
     return kept if len(whole) <= longest else kept + "..."
 
 

@@ -7,9 +7,10 @@ flat names and plain values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
@@ -388,8 +389,9 @@ def parse_config(**values: Any) -> Run:
     foreign = {
         name: value for name, value in given.items() if value is not defaults[name] and name not in own | options
     }
-    for other in {one.option_class() for one in _kinds()} if foreign else ():
-        other(**_taken(foreign, other.__dataclass_fields__))
+    for other in set(_holders(_kinds()).values()):
+        if not foreign.keys().isdisjoint(other.__dataclass_fields__):
+            other(**_taken(foreign, other.__dataclass_fields__))
     return Run(settings, kind(**own, options=kind.option_class()(**options)))
 
 
@@ -442,9 +444,15 @@ def option_defaults() -> dict[str, Any]:
     >>> option_defaults()["alpha"], option_defaults()["n_clusters"]
     (0.8, None)
     """
+    return dict(_defaults_of(_kinds()))
+
+
+@lru_cache(maxsize=4)
+def _defaults_of(kinds: tuple[type[Task], ...]) -> Mapping[str, Any]:
+    """Every option of these algorithms; see `option_defaults`."""
     found: dict[str, Any] = {"n_clusters": None, "bounds": None, "algorithm": DEFAULT_ALGORITHM}
     found |= {one.name: None for one in fields(Settings)} | Settings.defaults()
-    for kind in _kinds():
+    for kind in kinds:
         own = {name: value for name, value in kind.defaults().items() if name != "options"}
         found |= kind.option_class().defaults() | own
     return found
@@ -460,7 +468,7 @@ def options_of(name: str) -> frozenset[str]:
     """
     kind = task_kind(name)
     of_units = _CLIENT_LEVEL if PrivacyUnit.CLIENT in kind.units else frozenset()
-    return frozenset(kind.option_class().defaults()) | of_units | (frozenset() if name in NOT_FEDERATED else _FEDERATED)
+    return _own_options_of(kind) | of_units | (frozenset() if name in NOT_FEDERATED else _FEDERATED)
 
 
 def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
@@ -475,10 +483,33 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
     return {option: value for option, value in values.items() if option not in of_others}
 
 
-def _kinds() -> Iterator[type[Task]]:
+def _kinds() -> tuple[type[Task], ...]:
     """All algorithms, federated or not."""
-    yield from TASKS.values()
-    yield from NOT_FEDERATED.values()
+    return (*TASKS.values(), *NOT_FEDERATED.values())
+
+
+@lru_cache(maxsize=64)
+def _own_options_of(kind: type[Task]) -> frozenset[str]:
+    """Names of an algorithm's own options."""
+    return frozenset(kind.option_class().defaults())
+
+
+@lru_cache(maxsize=4)
+def _holders(kinds: tuple[type[Task], ...]) -> Mapping[str, type[Options]]:
+    """The class that each of these algorithms' own options stands in."""
+    return {option: kind.option_class() for kind in kinds for option in kind.option_class().__dataclass_fields__}
+
+
+@lru_cache(maxsize=4)
+def _known_to(kinds: tuple[type[Task], ...]) -> frozenset[str]:
+    """All options that some of these algorithms have, but not all."""
+    return frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
+
+
+@lru_cache(maxsize=4)
+def _fields_of(kinds: tuple[type[Task], ...]) -> frozenset[str]:
+    """Names of what these algorithms have beside their options."""
+    return frozenset([name for kind in kinds for name in kind.own_fields()])
 
 
 def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -489,11 +520,11 @@ def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
     settings, name, own = run.settings, run.algorithm, options_of(run.algorithm)
-    classes = {option: kind.option_class() for kind in _kinds() for option in kind.option_class().__dataclass_fields__}
+    classes, known = _holders(_kinds()), _known_to(_kinds())
     understood = {option: _changed(run, classes.get(option), option, given) for option, given in values.items()}
     changed = {option: value for option, value in understood.items() if value is not None}
     for option, value in changed.items():
-        if option not in own and any(option in options_of(kind.name) for kind in _kinds()):
+        if option not in own and option in known:
             raise _foreign(option, value, name)
     counted = settings.n_examples is None and run.task.counts(settings.unit) and name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
@@ -526,7 +557,7 @@ def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
 def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what another kind of task has beside its options, such as a number of clusters."""
     own = run.task.own_fields()
-    others = {name for kind in _kinds() for name in kind.own_fields()} - set(own)
+    others = _fields_of(_kinds()).difference(own)
     for name in others.intersection(values):
         raise ConfigurationError(
             f"{name} is {_shown(values[name])}, but the algorithm is {run.algorithm!r}, which has no such option: "

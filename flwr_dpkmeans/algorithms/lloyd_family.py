@@ -152,7 +152,7 @@ def moved_state(state: State, centroids: Array, counts: Array) -> State:
 
 def largest_step(before: Array, after: Array) -> float:
     """Largest Euclidean step of a centroid, in scaled units."""
-    return math.sqrt(max(math.fsum(row) for row in np.square(after - before).tolist()))
+    return math.sqrt(max(map(math.fsum, np.square(after - before).tolist())))
 
 
 def total_closeness(scales_and_sizes: Sequence[tuple[float, int]], n_rounds: int, fraction_bits: int) -> Closeness:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -280,10 +281,10 @@ def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool
     return np.ascontiguousarray(table.points[:, [places[name] for name in names]])
 
 
+@lru_cache(maxsize=16)
 def plan_bounds(plan: Plan, n_features: int) -> Bounds:
     """The plan's box, declared or released, one pair per feature."""
-    lower, upper = plan.bounds
-    return Bounds(lower, upper).for_features(n_features)
+    return Bounds(*plan.bounds).for_features(n_features)
 
 
 def in_box(bounds: Bounds, points: NDArray[np.float64], fraction_bits: int) -> NDArray[np.float64]:

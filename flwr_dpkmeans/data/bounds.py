@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -57,7 +58,7 @@ class Bounds:
                 f"the bounds have {len(self.lower)} ranges, but the points have {n_features} features: "
                 "give one range per feature, or a single one for all."
             )
-        return Bounds(self.lower * n_features, self.upper * n_features)
+        return _repeated(self, n_features)
 
     def scale(self, points: object) -> NDArray[np.float64]:
         """Clip points (n, d) to the bounds and map each feature to [-1, 1]; a `DataError` if one is not finite.
@@ -100,6 +101,12 @@ class Bounds:
         """Return lower and upper bounds of shape (d,)."""
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)
+
+
+@lru_cache(maxsize=16)
+def _repeated(bounds: Bounds, n_features: int) -> Bounds:
+    """One range as that of every feature; each round scales by the same public ones."""
+    return Bounds(bounds.lower * n_features, bounds.upper * n_features)
 
 
 def _to_box(values: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -195,7 +202,7 @@ def to_floats(value: object, side: str) -> tuple[float, ...]:
     """Turn a number or a flat sequence of numbers into floats; `side` is "lower" or "upper"."""
     cells = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     flat = list(cells) if isinstance(cells, Sequence) and not isinstance(cells, str | bytes) else [cells]
-    return tuple(_to_float(cell, side) for cell in flat)
+    return tuple([cell if type(cell) is float else _to_float(cell, side) for cell in flat])
 
 
 def _to_float(cell: object, side: str) -> float:
@@ -229,6 +236,8 @@ def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence
     if not lower:
         raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if low < high < math.inf and math.isfinite(high - low):
+            continue
         problem = _problem(low, high)
         if problem:
             who = f"feature {index}" if names is None else f"feature {names[index]!r}"

@@ -298,4 +298,4 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     """The state in a task's parameters."""
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
-    return State(dict(zip(names, arrays, strict=True)), tuple(float(m) for m in movements))
+    return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -80,17 +81,17 @@ class _LabelCode:
         code = cls(max(math.frexp(bound)[1], 0), (len(centroids) - 1).bit_length())
         return code if code.unit * 2.0**code.label_bits <= _SCORE_RESOLUTION else None
 
-    @property
+    @cached_property
     def unit(self) -> float:
         """Spacing of floats in the binade."""
         return 2.0 ** (self.exponent - 51)
 
-    @property
+    @cached_property
     def centre(self) -> float:
         """Middle of the binade."""
         return 3.0 * 2.0**self.exponent
 
-    @property
+    @cached_property
     def rounding_shift(self) -> float:
         """Number whose addition rounds a score to a multiple of unit * 2^label_bits."""
         return self.centre * 2.0**self.label_bits

@@ -235,7 +235,7 @@ def _checked_inputs(
     centroids: npt.ArrayLike, sums: npt.ArrayLike, counts: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the three inputs as float64 arrays of shapes that fit each other."""
-    arrays = tuple(np.asarray(values, dtype=np.float64) for values in (centroids, sums, counts))
+    arrays = tuple([np.asarray(values, dtype=np.float64) for values in (centroids, sums, counts)])
     current, sum_rows, count_entries = arrays
     if current.ndim != 2 or sum_rows.shape != current.shape or count_entries.shape != current.shape[:1]:
         raise DataError(

@@ -79,17 +79,17 @@ def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     if request.roster is not None:
         pinned = f", {n_recognised} of them recognised by pinned identities" if n_recognised else ""
         roster = f"; a cohort of {len(request.roster.members)} clients{pinned}"
-    noise = ", ".join(
+    noises = [
         f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
         for block in planned.blocks
-    )
+    ]
     logger.info(
         "asked for: %s (round %d of %d)%s; %s",
         printable(planned.name, 60),
         request.round_index,
         plan.last_round,
         roster,
-        noise,
+        ", ".join(noises),
         extra=event("asked", release=planned.name),
     )
 

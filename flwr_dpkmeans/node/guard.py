@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
+from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.credentials import pin_mark
 from flwr_dpkmeans.secagg.messages import SumRequest
@@ -44,11 +44,8 @@ class NodeGuard:
         self.min_cohort = settings.policy.min_cohort
         self.identity: Signer | None = settings.identity
         self._created = created
-
-    @property
-    def entry_run(self) -> str:
-        """Name of this node's part of a run in the ledger, which the nodes of one host may share."""
-        return f"{self.run_id}/{self.node_id}"
+        # This node's part of a run in the ledger, which the nodes of one host may share.
+        self.entry_run = f"{run_id}/{node_id}"
 
     @cached_property
     def pinned(self) -> Mapping[bytes, str] | None:
@@ -90,9 +87,9 @@ class NodeGuard:
     def require_approved(self, plan: Plan, digest: bytes) -> None:
         """Recompute a plan, hold it against the policy and what its data set has cost already, and log it."""
         client_log.plan_came(plan, digest)
-        if not plan.config.masking:
+        if not plan.settings.masking:
             raise RefusalError("the plan turns masks off, which no client of a Flower run accepts: leave masking on.")
-        if plan.config.evaluation is Evaluation.EXACT and not self.settings.simulated:
+        if plan.settings.evaluation is Evaluation.EXACT and not self.settings.simulated:
             raise RefusalError(
                 "the plan's evaluation is 'exact', which releases sums without noise and exists in simulation only: "
                 "choose evaluation='private'."
@@ -113,7 +110,7 @@ class NodeGuard:
         self._require_allowed(plan)
 
     def _require_allowed(self, plan: Plan) -> Past:
-        settings, unit = self.settings, plan.config.unit.value
+        settings, unit = self.settings, plan.settings.unit.value
         past = settings.ledger.past(settings.data_id, unit, excluding_run=self.entry_run)
         self._admit(plan)(past)
         return past
@@ -125,7 +122,7 @@ class NodeGuard:
 
         def admit(past: Past) -> None:
             try:
-                policy.check(Asked(plan, epsilon, past, terms))
+                policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
             except BudgetError as error:
                 # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
                 raise RefusalError(str(error)) from error
@@ -166,16 +163,19 @@ class NodeGuard:
 
     def require_fresh(self, memory: Memory, index: int, attempt: int) -> None:
         """Refuse an aggregation that stands in the ledger, or a run that ledger and memory know differently."""
-        if self.settings.ledger.has_attempt(self.entry_run, index, attempt):
+        entries = self.settings.ledger.attempts(self.entry_run)
+        if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this client's ledger already: the "
                 "request is a replay and stays unanswered."
             )
-        self.require_same_history(memory)
+        self._require_same_history(memory, entries)
 
     def require_same_history(self, memory: Memory) -> None:
         """Refuse to go on where ledger and memory know different releases of the run: one of them is an older copy."""
-        entries = self.settings.ledger.attempts(self.entry_run)
+        self._require_same_history(memory, self.settings.ledger.attempts(self.entry_run))
+
+    def _require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]]) -> None:
         charged = {(index, attempt) for index, attempt in entries if attempt < SHARES_GIVEN}
         if not charged >= set(memory.attempts):
             raise ProtocolError(
@@ -228,7 +228,7 @@ class NodeGuard:
             epsilon=cost_of(plan),
             # The one that the run began with: it holds whatever a count leads to [C15].
             delta=resolve_delta(plan.config, plan.n_clients),
-            unit=plan.config.unit.value,
+            unit=plan.settings.unit.value,
         )
 
     def asked(self, memory: Memory, request: SumRequest) -> None:
@@ -250,6 +250,12 @@ class NodeGuard:
         if not self.settings.simulated:
             client_log.warned(report.warnings)
         client_log.finished(memory.attempts, report)
+
+
+@lru_cache(maxsize=16)
+def _passes(policy: ClientPolicy, plan: Plan, epsilon: float, terms: str) -> bool:
+    """Whether a policy allows a plan but for the past, asked once for all messages of a run; a refusal is not kept."""
+    return policy.passes(plan, epsilon, terms)
 
 
 def cost_of(plan: Plan) -> float:

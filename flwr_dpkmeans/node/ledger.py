@@ -148,14 +148,18 @@ class Book:
 
     def past(self, data_id: str, unit: str, excluding_run: str | None) -> Past:
         """What a data set's runs have cost together in one unit."""
-        runs = [run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run]
-        alike = [run for run in runs if run.unit == unit]
-        total, total_delta = math.fsum(run.epsilon for run in alike), math.fsum(run.delta for run in alike)
         own, begun = "" if excluding_run is None else excluding_run.partition("/")[0], dict[str, str]()
-        for run in runs:  # nodes of one host have a part each, named run/node, of what is one run
+        epsilons, deltas = list[float](), list[float]()
+        for run in self._runs.values():
+            if run.data_id != data_id or run.run_id == excluding_run:
+                continue
+            # Nodes of one host have a part each, named run/node, of what is one run.
             begun.setdefault(run.run_id.partition("/")[0], run.time)
+            if run.unit == unit:
+                epsilons.append(run.epsilon)
+                deltas.append(run.delta)
         begun.pop(own, None)
-        return Past(total, total_delta, tuple(begun.values()))
+        return Past(math.fsum(epsilons), math.fsum(deltas), tuple(begun.values()))
 
     def conflict(self, entry: LedgerEntry) -> str | None:
         """Say why an entry cannot follow the present ones, if it cannot; data sets are not named."""

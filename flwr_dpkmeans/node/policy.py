@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class Limit:
     refuse: Callable[[Any, Asked], str | bool]
     is_required: bool
     error: type[RefusalError | BudgetError]
+    of_past: bool
+    """Whether it looks at what other runs have cost, so that it must be asked anew."""
 
 
 def _limit(
@@ -71,9 +74,10 @@ def _limit(
     *,
     required: bool = False,
     error: type[RefusalError | BudgetError] = RefusalError,
+    of_past: bool = False,
 ) -> Any:
     """A field of the policy: ``refuse(limit, asked)`` is the sentence of a refusal, or False; see `Limit`."""
-    return field(default=default, metadata={"limit": Limit(read, refuse, required, error)})
+    return field(default=default, metadata={"limit": Limit(read, refuse, required, error, of_past)})
 
 
 # -- how limits are read ------------------------------------------------------------------------------------------
@@ -295,6 +299,7 @@ class ClientPolicy:
         ),
         required=True,
         error=BudgetError,
+        of_past=True,
     )
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
 
@@ -319,6 +324,7 @@ class ClientPolicy:
             lambda past: past.delta,
         ),
         error=BudgetError,
+        of_past=True,
     )
     """Largest sum of deltas over the same runs."""
     allowed_trust: tuple[str, ...] = _limit(
@@ -416,6 +422,7 @@ class ClientPolicy:
             and f"this client's runs_per_day is {most}, and as many others have begun within 24 hours: start the run "
             "later, or leave this client out."
         ),
+        of_past=True,
     )
     """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
     allowed_columns: tuple[str, ...] = _limit((), _names)
@@ -494,23 +501,36 @@ class ClientPolicy:
                 f"has {n_unlisted} besides them or none: have its owner name the right columns."
             )
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: Asked, *, only_past: bool = False) -> None:
         """Refuse a plan that this client does not allow; return quietly otherwise.
 
-        For a run that is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
+        With `only_past` the plan `passes`, and only what other runs have cost since then can refuse it. For a run that
+        is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
         is a BudgetError, an incomplete policy, a malformed plan and any other value a RefusalError.
         """
         for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
-            if not (_is_number(spent) and spent >= 0):
+            if type(spent) not in (int, float) or not spent >= 0:  # as NaN is not
                 raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
-        self.require_complete()
-        _refuse_malformed(asked.plan, asked.epsilon)
-        others = [item for item in LIMITS.items() if item[1].error is not BudgetError]
-        budgets = [item for item in LIMITS.items() if item[1].error is BudgetError]
-        for name, limit in others + budgets:
+        if not only_past:
+            self.require_complete()
+            _refuse_malformed(asked.plan, asked.epsilon)
+        for name, limit in self._limits_on_past if only_past else _in_order():
             sentence = limit.refuse(getattr(self, name), asked)
             if sentence:
                 raise limit.error(str(sentence))
+
+    def passes(self, plan: Plan, epsilon: float, terms: str) -> bool:
+        """Whether a plan keeps to all limits but those on the past; a policy or plan that cannot be read raises."""
+        self.require_complete()
+        _refuse_malformed(plan, epsilon)
+        asked = Asked(plan, epsilon, Past(), terms)
+        return not any(limit.refuse(getattr(self, name), asked) for name, limit in _in_order() if not limit.of_past)
+
+    @cached_property
+    def _limits_on_past(self) -> tuple[tuple[str, Limit], ...]:
+        """Limits on what other runs have cost, besides those that allow everything."""
+        limits = [(name, limit) for name, limit in _in_order() if limit.of_past]
+        return tuple([(name, limit) for name, limit in limits if getattr(self, name) not in (None, math.inf)])
 
     def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
         """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows."""
@@ -525,6 +545,12 @@ REQUIRED = tuple(name for name, limit in LIMITS.items() if limit.is_required)
 """Limits that a deployed node must state: without one of them a server could ask for anything finite."""
 DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
 """What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""
+
+
+def _in_order() -> list[tuple[str, Limit]]:
+    """All limits as they are asked: those on the budget last."""
+    others = [item for item in LIMITS.items() if item[1].error is not BudgetError]
+    return others + [item for item in LIMITS.items() if item[1].error is BudgetError]
 
 
 def _states(limits: Mapping[str, Any], name: str) -> bool:

@@ -142,6 +142,11 @@ class Block:
         """Standard deviation or Laplace scale, in the array's units."""
         return self.noise_multiplier * self.sensitivity.bound
 
+    @cached_property
+    def standard_deviation(self) -> float:
+        """Of the planned noise on one entry, in the array's units."""
+        return self.noise_scale * (math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0)
+
     def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
         """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
 
@@ -189,7 +194,10 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    return sum([block.size for block in blocks])
+    length = 0
+    for block in blocks:
+        length += block.size
+    return length
 
 
 def draw_noise(

@@ -17,6 +17,8 @@ MAX_BOXES = 100_000
 """Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""
 MARK_BYTES = 32
 _ID_BYTES = 8
+_BOX = struct.Struct("<QI")
+"""What precedes a sealed box: its node and its length."""
 
 
 def pack_roster(roster: Roster) -> bytes:
@@ -66,18 +68,17 @@ def unpack_credentials(blob: bytes, most: int) -> Mapping[int, Credential]:
 
 def pack_boxes(boxes: Mapping[int, bytes]) -> bytes:
     """Node id (8 bytes), length (4 bytes) and box, end to end, in order of node id."""
-    return b"".join([struct.pack("<QI", node, len(box)) + box for node, box in sorted(boxes.items())])
+    return b"".join([_BOX.pack(node, len(box)) + box for node, box in sorted(boxes.items())]) if boxes else b""
 
 
 def unpack_boxes(blob: bytes) -> dict[int, bytes]:
     """Undo `pack_boxes`; a torn or repeated entry is a `ProtocolError`."""
     boxes: dict[int, bytes] = {}
-    start = 0
-    header = struct.calcsize("<QI")
+    start, header = 0, _BOX.size
     while start < len(blob):
         if start + header > len(blob) or len(boxes) == MAX_BOXES:
             raise ProtocolError(f"sealed group keys are cut off, or more than {MAX_BOXES}: message discarded.")
-        node, length = struct.unpack_from("<QI", blob, start)
+        node, length = _BOX.unpack_from(blob, start)
         box = blob[start + header : start + header + length]
         if len(box) != length or node in boxes:
             raise ProtocolError("sealed group keys are cut off or repeated: message discarded.")
@@ -88,7 +89,7 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
 
 def pack_nodes(nodes: Iterable[int]) -> bytes:
     """Node ids, 8 bytes each, end to end."""
-    return b"".join(struct.pack("<Q", node) for node in nodes)
+    return b"".join([struct.pack("<Q", node) for node in nodes])
 
 
 @lru_cache(maxsize=16)

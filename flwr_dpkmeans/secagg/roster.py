@@ -133,7 +133,12 @@ def _hashed_order(roster_digest: bytes, node_ids: tuple[int, ...]) -> tuple[int,
 
 def transcript_of(plan_digest: bytes, roster: Roster) -> bytes:
     """Digest of what all parties that mask with each other must agree on: the plan and the roster."""
-    return digest("transcript", plan_digest, roster.digest)
+    return _transcript(plan_digest, roster.digest)
+
+
+@lru_cache(maxsize=8)
+def _transcript(plan_digest: bytes, roster_digest: bytes) -> bytes:
+    return digest("transcript", plan_digest, roster_digest)
 
 
 def _id_bytes(node_id: int) -> bytes:

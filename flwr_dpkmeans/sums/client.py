@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
-from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.secagg.credentials import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -182,7 +182,7 @@ class Guard(Protocol):
         """Refuse a request whose sender has given up by now: it would be paid for nothing."""
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
-        """Recompute a plan and hold it against the policy and what the data have cost: servers may lie."""
+        """Recompute a plan, as a server may lie about prices; hold it against the policy and what the data cost."""
 
     def require_allowed(self, plan: Plan) -> None:
         """Hold a plan against the policy once more: other runs may have been charged since."""
@@ -377,7 +377,7 @@ class Client:
     def _vector(self, memory: Memory, request: SumRequest) -> FixedPointVector:
         """The statistic on the grid, or zeros where the client's own coin says that it does not take part."""
         plan, index = memory.plan, request.round_index
-        length = vector_length(plan.round_at(index).blocks)
+        length = plan.round_at(index).length
         arrays = self._statistic.compute(memory, index)
         flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
         if flat.shape != (length,):
@@ -597,7 +597,7 @@ def _with_server_state(memory: Memory, index: int, blob: bytes, *, repeated: boo
 def _readable(memory: Memory, release: Release) -> AggregateVector:
     """Unblind a release; one of another length than the plan's would be read as what it is not."""
     planned = memory.plan.round_at(release.round_index)
-    length = vector_length(planned.blocks)
+    length = planned.length
     if release.values.shape != (length,):
         raise ProtocolError(
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "

@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events, vector_length
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import require_no_wrap
@@ -473,17 +473,17 @@ def check_plan(plan: Plan) -> None:
     for planned in (*plan.preliminary, *plan.rounds):
         trust = trust_model(planned.trust)
         trust.check(planned.blocks)
-        share = trust.drawn_factor(plan.shares)
-        if vector_length(planned.blocks) > MAX_VECTOR_LENGTH:
+        share, released = trust.drawn_factor(plan.shares), trust.released_factor(plan.shares)
+        if planned.length > MAX_VECTOR_LENGTH:
             raise PlanError(
-                f"round {planned.name!r} has {vector_length(planned.blocks)} entries, but at most {MAX_VECTOR_LENGTH} "
+                f"round {planned.name!r} has {planned.length} entries, but at most {MAX_VECTOR_LENGTH} "
                 "can be aggregated: use fewer clusters or features."
             )
         for block in planned.blocks:
             # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
             per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
             largest = block.entry_bound * per_client * plan.n_clients
-            require_no_wrap(largest, plan.released_std(planned, block), block.name, plan.fraction_bits)
+            require_no_wrap(largest, block.standard_deviation * released, block.name, plan.fraction_bits)
             # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
             if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
                 raise PlanError(
@@ -511,7 +511,7 @@ def check_budget(plan: Plan, charged: float) -> None:
     `charged` is what ledgers were charged before this plan was known; infinite if it is the first.
     """
     settings = plan.settings
-    is_private = not any(isinstance(event, ExactRelease) for event in plan.events())
+    is_private = ExactRelease not in map(type, plan.events())
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
         cost, budget = told_apart(plan.epsilon, settings.epsilon)
         raise BudgetError(

@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.events import (
     with_joint_pure_release,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.recovery.recover import least_survivors
 from flwr_dpkmeans.secagg.recovery.slots import Slots
@@ -91,6 +91,11 @@ class PlannedRound:
     blocks: tuple[Block, ...]
     radius: float | None = None
 
+    @cached_property
+    def length(self) -> int:
+        """Number of entries of its vector."""
+        return vector_length(self.blocks)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -142,7 +147,7 @@ class Plan:
     @cached_property
     def _hash(self) -> int:
         """Computed once: a plan is looked up in caches with every message, and has hundreds of values."""
-        return hash(tuple(getattr(self, item.name) for item in fields(self)))
+        return hash(tuple([getattr(self, item.name) for item in fields(self)]))
 
     @cached_property
     def settings(self) -> Settings:
@@ -159,7 +164,7 @@ class Plan:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
 
-    @property
+    @cached_property
     def server_advances(self) -> bool:
         """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
         return self.server is not None and self.server.n_points > 0 and self.public_points is None
@@ -234,17 +239,22 @@ class Plan:
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""
-        if not self.first_round <= index <= self.last_round:
-            raise self._no_round(index)
-        return self.preliminary[index - self.first_round] if self.discovers(index) else self.rounds[index - 1]
+        try:
+            return self._by_index[index]
+        except KeyError:
+            raise self._no_round(index) from None
+
+    @cached_property
+    def _by_index(self) -> dict[int, PlannedRound]:
+        """All rounds."""
+        return dict(enumerate((*self.preliminary, *self.rounds), start=self.first_round))
 
     def _no_round(self, index: int) -> ProtocolError:
         return ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
-        std = block.noise_scale * (math.sqrt(2.0) if block.noise is NoiseShape.LAPLACE else 1.0)
-        return std * trust_model(planned.trust).released_factor(self.shares)
+        return block.standard_deviation * trust_model(planned.trust).released_factor(self.shares)
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -123,9 +124,9 @@ class Options:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        for name, rule in _rules(type(self)):  # type: ignore[arg-type]
+        for name, rule, default in _rules(type(self)):  # type: ignore[arg-type]
             given = getattr(self, name)
-            if given is None and rule.optional:
+            if given is default or (given is None and rule.optional):
                 continue
             value = rule.read(name, given)
             # What is equal stays the same object, which scikit-learn's `clone` looks for.
@@ -136,7 +137,7 @@ class Options:
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
-        return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
+        return dict(_defaults(cls))  # type: ignore[arg-type]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
@@ -158,9 +159,27 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 
 @lru_cache(maxsize=256)
-def _rules(kind: type[Options]) -> tuple[tuple[str, Rule], ...]:
-    """Every option of a class that has a rule: runs are made from the same few classes again and again."""
-    return tuple((one.name, rule) for one in fields(kind) if (rule := rule_of(one)) is not None)
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
+    """Every option of a class that has a rule, with its default if that needs no reading and passes its own check."""
+    rules = [(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None]
+    return tuple([(name, rule, default if _keeps(name, rule, default) else MISSING) for name, rule, default in rules])
+
+
+def _keeps(name: str, rule: Rule, default: Any) -> bool:
+    """Whether a rule takes a default as it is; a wrong one is told when somebody uses it."""
+    if default is None or default is MISSING:
+        return False
+    try:
+        rule.check(name, default)
+        return rule.read(name, default) is default
+    except ConfigurationError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: type[Options]) -> Mapping[str, Any]:
+    """Every option of a class that may be left out, with its default."""
+    return MappingProxyType({one.name: one.default for one in fields(kind) if one.default is not MISSING})
 
 
 # -- what every run has -------------------------------------------------------------------------------------------

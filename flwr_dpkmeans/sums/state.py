@@ -116,7 +116,7 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
     try:
         header = json.loads(blob[:end])
         n_movements = _size(header["movements"])
-        shapes = {str(name): tuple(_size(value) for value in shape) for name, shape in header["arrays"].items()}
+        shapes = {str(name): tuple(map(_size, shape)) for name, shape in header["arrays"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError("a state's header is malformed: use the same version of flwr-dpkmeans.") from error
     if most_movements is not None and n_movements > most_movements:
@@ -131,7 +131,7 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         raise ProtocolError("a state has values that are not finite: message discarded.")
     movements, *parts = np.split(values, np.cumsum(sizes)[:-1])
     arrays = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return State(arrays, tuple(float(step) for step in movements)).frozen()
+    return State(arrays, tuple(movements.tolist())).frozen()
 
 
 def _size(value: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +133,7 @@ def build_report(
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
         warnings=(*_warnings(plan), *unclear_cautions(unclear, names or settings.feature_names)),
-        releases=_lines(plan, attempts),
+        releases=_lines(plan, tuple(attempts)),
     )
     return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
 
@@ -163,8 +164,9 @@ def _guarantee(plan: Plan) -> str:
     return f"{sentence} Proofs: {model.proofs} and those that each line names."
 
 
-def _lines(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[ReleaseLine, ...]:
-    """One line per released array."""
+@lru_cache(maxsize=16)
+def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLine, ...]:
+    """One line per released array; the clients of one process report the same ones."""
     lines = []
     rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):

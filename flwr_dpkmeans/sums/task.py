@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from importlib.metadata import entry_points
@@ -61,6 +61,11 @@ class Registry(Mapping[str, ItemT]):
     def __len__(self) -> int:
         self._load()
         return len(self._items)
+
+    def values(self) -> ValuesView[ItemT]:
+        """All items."""
+        self._load()
+        return self._items.values()
 
     def _load(self) -> None:
         """Ask the installed packages, once."""

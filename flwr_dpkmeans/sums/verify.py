@@ -120,7 +120,7 @@ def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:
         return False
     if not _close(mine.radius or 0.0, other.radius or 0.0):
         return False
-    return all(_same_block(a, b) for a, b in zip(mine.blocks, other.blocks, strict=True))
+    return all(map(_same_block, mine.blocks, other.blocks))
 
 
 def _same_block(a: Block, b: Block) -> bool:

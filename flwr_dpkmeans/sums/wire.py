@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -95,7 +95,7 @@ class Packet:
     vector: Ring | None = field(default=None, repr=False)
     """Ring elements."""
 
-    @property
+    @cached_property
     def header(self) -> Mapping[str, Any]:
         """The JSON header."""
         text = self.fields.get("header")
