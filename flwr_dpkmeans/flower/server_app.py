@@ -13,18 +13,21 @@ from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.exchange import is_deployed
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
-from flwr_dpkmeans.flower.result_files import ARRAYS_FILE, CURVE_FILE, write_arrays, write_run
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.results.writer import (
+    ARRAYS_FILE,
     CENTROIDS_FILE,
+    CURVE_FILE,
     METRICS_FILE,
     PICTURE_FILE,
     REPORT_FILE,
     RunResult,
     metrics_of,
+    write_arrays,
     write_report,
+    write_run,
 )
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]

@@ -40,17 +40,14 @@ logger = placed_logger("flwr_dpkmeans.server")
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Bounds on waiting, in seconds.
-
-    Parameters
-    ----------
-    joining, round, run : float
-        For the cohort to join; for the replies of one aggregation; for the whole run.
-    """
+    """Bounds on waiting, in seconds."""
 
     joining: float = 120.0
+    """For the cohort to join."""
     round: float = 600.0
+    """For the replies of one aggregation."""
     run: float = 86_400.0
+    """For the whole run."""
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
@@ -540,20 +537,7 @@ class SpherePacking(PrivateKMeans):
     algorithm = "sphere_packing"
 
 
-STRATEGIES: dict[str, type[PrivateKMeans]] = {
-    cls.algorithm: cls
-    for cls in (
-        ProxyLloyd,
-        FastLloyd,
-        GLloyd,
-        SuLloyd,
-        Lloyd,
-        FedDPKMeans,
-        ServerKMeansPlusPlus,
-        ServerLloyd,
-        SpherePacking,
-    )
-}
+STRATEGIES: dict[str, type[PrivateKMeans]] = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
 
 
 def log_step(step: Step) -> None:

@@ -66,8 +66,8 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
-    ("flower/engines.py", "fit_direct"): {"secrets.randbits"},
-    ("flower/engines.py", "fit_inprocess"): {"secrets.randbits"},
+    ("flower/engines.py", "play_directly"): {"secrets.randbits"},
+    ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
