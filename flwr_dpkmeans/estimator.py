@@ -37,7 +37,6 @@ from flwr_dpkmeans.options import (
     ClientLevel,
     Cohort,
     Evaluation,
-    EvaluationKind,
     ExactEvaluation,
     PrivateCount,
     flat_options,
@@ -53,6 +52,7 @@ from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
