@@ -68,28 +68,26 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     _log_lines(report)
     if result.evaluation is not None:
         _log_lines(result.evaluation)
-    server = folder / "server"
-    clusters = strategy.run.clusters
+    server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
     elif "centroids" not in clusters.arrays:
-        paths = write_arrays(server, strategy.run.plan.task.result(strategy.run.plan, clusters), report)
+        paths = write_arrays(server, plan.task.result(plan, clusters), report)
     else:
         if strategy.config.choose_n_clusters:
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
-        centroids = in_callers_units(strategy.run.plan, clusters.centroids)
+        centroids = in_callers_units(plan, clusters.centroids)
         written = RunResult(
             centroids,
             clusters.counts,
             clusters.movements,
             report,
-            feature_names=strategy.run.plan.config.feature_names,
+            feature_names=plan.config.feature_names,
             scaled=clusters.centroids,
             evaluation=result.evaluation,
-            bounds=strategy.run.plan.bounds,
+            bounds=plan.bounds,
         )
-        scaled_by = strategy.run.plan.config.changed(bounds=strategy.run.plan.bounds)
-        paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))
+        paths = write_run(server, written, plan.config.changed(bounds=plan.bounds), clusters.extras.get(COST_CURVE))
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)

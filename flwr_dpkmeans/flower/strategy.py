@@ -217,7 +217,7 @@ class PrivateKMeans(Strategy):
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
         plan, config = self.run.plan, self.config
-        counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
+        counted = "private count" if config.task.counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
             "%s: %sN = %s, %d clients, trust %r, %s noise",
