@@ -23,13 +23,7 @@ from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private,
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.engines import (
-    FittedFederation,
-    federate,
-    fit_direct,
-    fit_in_one_place,
-    fit_inprocess,
-)
+from flwr_dpkmeans.flower.engines import FittedFederation, federate, fit_direct, fit_in_one_place, fit_inprocess
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import (
@@ -38,7 +32,6 @@ from flwr_dpkmeans.options import (
     ClientLevel,
     Cohort,
     Evaluation,
-    EvaluationKind,
     ExactEvaluation,
     PrivateBounds,
     PrivateCount,
@@ -55,10 +48,13 @@ from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
+
+Array = NDArray[np.float64]
 
 _FITS: Mapping[str, Callable[..., FittedFederation]] = MappingProxyType(
     {"inprocess": fit_inprocess, "direct": fit_direct}
@@ -386,7 +382,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.fit(parts, y)
         return [self.predict(part) for part in parts]
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> Array:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
         Distances are in the space of the clustering, the box `bounds_` scaled to [-1, 1]^d (see `predict`), not in the
@@ -404,9 +400,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
         return np.asarray(np.stack(columns, axis=1))
 
-    def fit_transform(
-        self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any
-    ) -> list[NDArray[np.float64]]:
+    def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[Array]:
         """Fit and transform: one array of distances for each client."""
         del kwargs
         parts = _listed(X)
@@ -431,12 +425,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
         return -float(squared_distances.sum())
 
-    def _in_box(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _in_box(self, X: ArrayLike) -> Array:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
         check_is_fitted(self)
         return round_to_grid(Bounds(*self.bounds_).scale(self._checked(X)))
 
-    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _checked(self, X: ArrayLike) -> Array:
         """Rows with the fitted columns: a data frame's are put in order by name."""
         names, fitted = frame_columns(X), tuple(getattr(self, "feature_names_in_", ()))
         if bool(names) != bool(fitted):
@@ -462,9 +456,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         own = self.get_params(deep=False)
         return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
 
-    def _validated_parts(
-        self, X: Sequence[ArrayLike], given: Mapping[str, Any]
-    ) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
+    def _validated_parts(self, X: Sequence[ArrayLike], given: Mapping[str, Any]) -> tuple[list[Array], tuple[str, ...]]:
         """The one border where the caller's tables are checked; all have the first one's columns in its order."""
         listed = _listed(X)
         if len(listed) < 2:
@@ -486,8 +478,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         return parts, names
 
     def _config(
-        self, given: Mapping[str, Any], parts: Sequence[NDArray[np.float64]], names: tuple[str, ...]
-    ) -> tuple[Run, NDArray[np.float64] | None]:
+        self, given: Mapping[str, Any], parts: Sequence[Array], names: tuple[str, ...]
+    ) -> tuple[Run, Array | None]:
         """The validated configuration of this fit, and the server's points."""
         values = dict(given)
         if self.engine not in ENGINES:
@@ -525,13 +517,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def _take(self, fitted: FittedFederation) -> None:
         """Set the fitted attributes."""
-        self.cluster_centers_: NDArray[np.float64] = fitted.centers
-        self.cluster_counts_: NDArray[np.float64] = fitted.counts
+        self.cluster_centers_: Array = fitted.centers
+        self.cluster_counts_: Array = fitted.counts
         self.privacy_: PrivacyReport = fitted.privacy
         self.bounds_: Box = fitted.bounds
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
         self._scaled_centers = fitted.scaled
-        self.cost_curve_: NDArray[np.float64] | None = fitted.cost_curve
+        self.cost_curve_: Array | None = fitted.cost_curve
         self.n_features_in_ = int(fitted.centers.shape[1])
         self.n_iter_ = len(fitted.movements)
         self.evaluation_: EvaluationResult | None = fitted.evaluation
@@ -552,9 +544,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ]
 
 
-def _with_local_warnings(
-    fitted: FittedFederation, config: Run, parts: Sequence[NDArray[np.float64]]
-) -> FittedFederation:
+def _with_local_warnings(fitted: FittedFederation, config: Run, parts: Sequence[Array]) -> FittedFederation:
     """The result with what the rows say against it: whoever calls this holds all of them."""
     local = local_cautions(config, fitted.privacy.delta, fitted.bounds, parts)
     return replace(fitted, privacy=replace(fitted.privacy, warnings=fitted.privacy.warnings + local))
@@ -583,7 +573,7 @@ def _require_server_data(algorithm: str, *, has_server_data: bool) -> None:
         raise ConfigurationError(f"server_data was given, but {algorithm!r} starts without it: leave it out.")
 
 
-def _n_examples(given: Mapping[str, Any], parts: Sequence[NDArray[np.float64]]) -> Any:
+def _n_examples(given: Mapping[str, Any], parts: Sequence[Array]) -> Any:
     """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
     declared = given["n_examples"]
     if is_private(declared):
@@ -600,7 +590,7 @@ def _takes_total(given: Mapping[str, Any]) -> bool:
     return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
 
 
-def _total(parts: Sequence[NDArray[np.float64]]) -> int:
+def _total(parts: Sequence[Array]) -> int:
     """Rows of all clients together."""
     return sum(len(part) for part in parts)
 
@@ -625,7 +615,7 @@ def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
 
 
 def _validated_labels(
-    y: Sequence[ArrayLike] | None, parts: Sequence[NDArray[np.float64]], config: Run
+    y: Sequence[ArrayLike] | None, parts: Sequence[Array], config: Run
 ) -> list[NDArray[np.int64]] | None:
     """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
     if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
@@ -677,7 +667,7 @@ def _require_same_labels(tables: Sequence[ArrayLike]) -> None:
             )
 
 
-def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> NDArray[np.float64]:
+def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> Array:
     """One client's table; a sentence about it begins with its place in X."""
     try:
         return validate_columns(part, names)
@@ -807,17 +797,17 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The likeliest class of each row; local, costs no privacy."""
         return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_log_proba(self, X: ArrayLike) -> Array:
         """Logarithm of `predict_proba`."""
         joint = self._log_joint(X)
         joint -= joint.max(axis=1, keepdims=True)
         return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Probability of each class, (n_rows, n_classes); local, costs no privacy."""
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
-    def _log_joint(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
         points = validate_columns(X, self._found.columns)

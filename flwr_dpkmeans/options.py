@@ -14,49 +14,19 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.algorithms.fastlloyd import Schedule
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
+from flwr_dpkmeans.algorithms.fastlloyd import Schedule as Schedule
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS as DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, member, require_integer, whole
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
-
-__all__ = [
-    "AUTO",
-    "CLIP_BOUNDS",
-    "DEFAULT_ALGORITHM",
-    "DEFAULT_MAX_CLUSTERS",
-    "GROUPS",
-    "Auto",
-    "ClientLevel",
-    "Cohort",
-    "Dropout",
-    "Evaluation",
-    "EvaluationKind",
-    "ExactEvaluation",
-    "NoiseFamily",
-    "Options",
-    "PrivateBounds",
-    "PrivateCount",
-    "Run",
-    "Schedule",
-    "algorithm_value",
-    "flat_options",
-    "foreign_table",
-    "member",
-    "moved",
-    "object_of",
-    "option_defaults",
-    "options_of",
-    "own_options",
-    "parse_config",
-    "parse_run",
-    "require_server_data",
-    "resolve_n_clusters",
-]
+from flwr_dpkmeans.sums.settings import Dropout as Dropout
+from flwr_dpkmeans.sums.settings import Options as Options
+from flwr_dpkmeans.sums.settings import Settings, as_integer, require_integer, whole
+from flwr_dpkmeans.sums.settings import member as member
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS as CLIP_BOUNDS
+from flwr_dpkmeans.sums.task import TASKS, Task
+from flwr_dpkmeans.sums.task import Run as Run
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""
@@ -74,18 +44,12 @@ _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 @dataclass(frozen=True)
 class Group(Options):
-    """Options of every run that belong together and are the value of one argument.
-
-    Attributes
-    ----------
-    argument : str
-        Whose value it is.
-    short : str or None
-        What may be written instead where all its options have their defaults.
-    """
+    """Options of every run that belong together and are the value of one argument."""
 
     argument: ClassVar[str]
+    """Whose value it is."""
     short: ClassVar[str | None]
+    """What may be written instead where all its options have their defaults."""
 
     def flat(self) -> dict[str, Any]:
         """The same by flat names."""
@@ -215,15 +179,7 @@ GROUPS: tuple[type[Group], ...] = (Auto, PrivateBounds, PrivateCount, ClientLeve
 def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Turn arguments, some of which may be objects, into flat names and plain values.
 
-    Raises
-    ------
-    ConfigurationError
-        If an object is given for an argument that it is no value of, or ``max_iter`` is given twice.
-
-    Examples
-    --------
-    >>> flat_options({"unit": ClientLevel(20), "epsilon": 2.0, "cohort": None})
-    {'unit': 'client', 'examples_per_client': 20, 'client_sampling_rate': 1.0, 'epsilon': 2.0}
+    Raises a ConfigurationError if an object is given for an argument that it is no value of, or ``max_iter`` twice.
     """
     values: dict[str, Any] = {}
     for name, given in arguments.items():
@@ -261,13 +217,7 @@ def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str,
 
 
 def object_of(argument: str, value: object) -> Options:
-    """The object that an argument's short form stands for, so that its options can be changed.
-
-    Examples
-    --------
-    >>> object_of("bounds", "private").set_params(share=0.1)
-    PrivateBounds(share=0.1, domain=None)
-    """
+    """The object that an argument's short form stands for, so that its options can be changed."""
     if isinstance(value, Options):
         return value
     if argument == "algorithm":
@@ -281,13 +231,7 @@ def object_of(argument: str, value: object) -> Options:
 
 
 def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
-    """An algorithm with some options of its own, as an argument has it; those of other algorithms are refused.
-
-    Examples
-    --------
-    >>> algorithm_value("lloyd", {}), algorithm_value("fastlloyd", {"alpha": 0.6}).alpha
-    ('lloyd', 0.6)
-    """
+    """An algorithm with some options of its own, as an argument has it; those of other algorithms are refused."""
     kind = task_kind(name)
     for option, value in options.items():
         if option not in kind.option_class().__dataclass_fields__:
@@ -296,13 +240,7 @@ def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
 
 
 def moved(name: str, value: Any) -> ConfigurationError:
-    """Say where an argument has gone that the estimator had once, or which one is nearest.
-
-    Examples
-    --------
-    >>> print(moved("max_silent", 1))
-    max_silent is no argument of its own: give cohort=Cohort(max_silent=1).
-    """
+    """Say where an argument has gone that the estimator had once, or which one is nearest."""
     for group in GROUPS:
         for one in fields(group):
             if one.metadata.get("flat", one.name) == name:
@@ -319,15 +257,7 @@ def moved(name: str, value: Any) -> ConfigurationError:
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
-    """Turn ``"auto"`` into the fields that let the algorithm choose.
-
-    Examples
-    --------
-    >>> resolve_n_clusters("auto", 20)
-    {'n_clusters': 20, 'choose_n_clusters': True}
-    >>> resolve_n_clusters(3, 20)
-    {'n_clusters': 3}
-    """
+    """Turn ``"auto"`` into the fields that let the algorithm choose, up to `max_clusters`."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
         require_integer("max_clusters", as_integer(max_clusters), 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
@@ -349,27 +279,10 @@ def task_kind(name: object) -> type[Task]:
 
 
 def parse_config(**values: Any) -> Run:
-    """Build a run from plain values: strings for choices, any real for a float.
+    """Build a run from plain values: strings for choices, any real for a float, options by their flat names.
 
-    Parameters
-    ----------
-    **values
-        ``algorithm`` and options by their flat names; unknown names are refused with the nearest valid one. Those that
-        only other algorithms have are checked, and have no effect.
-
-    Returns
-    -------
-    Run
-
-    Raises
-    ------
-    ConfigurationError
-        With one sentence that names the value, the bound and the mend.
-
-    Examples
-    --------
-    >>> parse_config(n_clusters=3, bounds=((0,), (1,)), unit="record").unit
-    <PrivacyUnit.RECORD: 'record'>
+    Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
+    sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
     """
     defaults = option_defaults()
     for name in values:
@@ -398,24 +311,8 @@ def parse_config(**values: Any) -> Run:
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
     """Build a run as `parse_config` does; a trust model that is None or missing is the algorithm's own.
 
-    Parameters
-    ----------
-    has_server_data : bool
-        Whether the server brings points of its own: then the default trust model lets the server keep them.
-    **values
-        As `parse_config` takes them.
-
-    Raises
-    ------
-    ConfigurationError
-        Also for an option that differs from its default and has no effect on this run.
-
-    Examples
-    --------
-    >>> parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans").trust
-    'distributed'
-    >>> parse_run(n_clusters=3, bounds=((0,), (1,))).trust
-    'oblivious'
+    With `has_server_data`, where the server brings points of its own, the default lets the server keep them. Raises a
+    ConfigurationError also for an option that differs from its default and has no effect on this run.
     """
     if values.get("trust") is None:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
@@ -427,23 +324,12 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
 
 
 def require_server_data(name: str, *, has_server_data: bool) -> None:
-    """Refuse an algorithm that needs the server's own points and has none, or has some and needs none.
-
-    Examples
-    --------
-    >>> require_server_data("feddp_kmeans", has_server_data=True)
-    """
+    """Refuse an algorithm that needs the server's own points and has none, or has some and needs none."""
     draft.require_server_data(algorithm_entry(name), has_server_data=has_server_data)
 
 
 def option_defaults() -> dict[str, Any]:
-    """Every option by its flat name, with its default; None for those that a run must have.
-
-    Examples
-    --------
-    >>> option_defaults()["alpha"], option_defaults()["n_clusters"]
-    (0.8, None)
-    """
+    """Every option by its flat name, with its default; None for those that a run must have."""
     return dict(_defaults_of(_kinds()))
 
 
@@ -459,26 +345,14 @@ def _defaults_of(kinds: tuple[type[Task], ...]) -> Mapping[str, Any]:
 
 
 def options_of(name: str) -> frozenset[str]:
-    """The options that an algorithm has, of those that not all have.
-
-    Examples
-    --------
-    >>> sorted(options_of("glloyd") - options_of("proxy_lloyd"))
-    ['packing', 'post_processing']
-    """
+    """The options that an algorithm has, of those that not all have."""
     kind = task_kind(name)
     of_units = _CLIENT_LEVEL if PrivacyUnit.CLIENT in kind.units else frozenset()
     return _own_options_of(kind) | of_units | (frozenset() if name in NOT_FEDERATED else _FEDERATED)
 
 
 def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
-    """What one of several compared algorithms gets of options that are given to all: not those that only others have.
-
-    Examples
-    --------
-    >>> own_options({"alpha": 0.6, "epsilon": 2.0}, "proxy_lloyd", ("proxy_lloyd", "fastlloyd"))
-    {'epsilon': 2.0}
-    """
+    """What one of several compared algorithms gets of options that are given to all: none that only others have."""
     of_others = frozenset[str]().union(*map(options_of, compared)) - options_of(name)
     return {option: value for option, value in values.items() if option not in of_others}
 

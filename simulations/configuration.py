@@ -25,8 +25,9 @@ from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
-from flwr_dpkmeans.options import EvaluationKind, algorithm_value, parse_run
+from flwr_dpkmeans.options import algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.task import Run
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points

@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
-from flwr_dpkmeans.options import EvaluationKind
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
 from simulations.federation import bounds_of, reference_box, server_points_of, split

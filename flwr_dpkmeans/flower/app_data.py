@@ -27,31 +27,14 @@ LabelSource = Callable[[], NDArray[np.int64]]
 def load_client(context: Context) -> KMeansClient:
     """Load the rows of one node.
 
-    Parameters
-    ----------
-    context : Context
-        Node configuration: ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
-        ``header`` (whether a .csv file has one) and ``label-column`` (its column of classes, for an evaluation); in
-        simulation Flower sets ``partition-id`` and ``num-partitions``. Run configuration: ``data``, and in simulation
-        ``label-column``, ``columns``, ``header``, ``partition``, ``partition-seed``, ``partition-column``,
-        ``partition-alpha``, ``partition-sizes``, ``mixture-rows-per-client``.
+    The node's configuration says ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
+    ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are read
+    in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a label column
+    is an error. In a deployment the node's own configuration is the schema, and nothing that the run says, nor a cell
+    of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
 
-    Notes
-    -----
-    Labels are read in an evaluation's round only, which is after the node's policy has approved the plan, and nothing
-    in a label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run
-    says, nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
-
-    Returns
-    -------
-    KMeansClient
-
-    Raises
-    ------
-    ConfigurationError
-        In a deployment without ``data-path``: the server may not choose which file a node reads.
-    DataError
-        If the data cannot be used.
+    Raises a ConfigurationError in a deployment without ``data-path``, since the server may not choose which file a node
+    reads, and a DataError if the data cannot be used.
     """
     simulated = is_simulation(context)
     run: dict[str, Any] = dict(context.run_config)
@@ -85,27 +68,7 @@ def load_client(context: Context) -> KMeansClient:
 
 
 def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
-    """Return the generated clients of ``data='mixture'``.
-
-    Parameters
-    ----------
-    run_config : mapping
-        ``partition-seed`` and ``mixture-rows-per-client``.
-
-    Returns
-    -------
-    MixtureClients
-
-    Raises
-    ------
-    ConfigurationError
-        If one of the two is no integer of at least 0.
-
-    Examples
-    --------
-    >>> mixture_of({"mixture-rows-per-client": 7}).client_points(0).shape
-    (7, 100)
-    """
+    """Return the generated clients of ``data='mixture'``; raises a ConfigurationError for a size or seed below 0."""
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 

@@ -196,7 +196,7 @@ class KMeansClient(NumPyClient):
         if "centroids" in state.arrays:
             self._take_clusters(plan, state, report, names, int(config.get("n_clients", plan.n_clients)))
         elif self._output_dir is not None:
-            from flwr_dpkmeans.flower.result_files import write_arrays
+            from flwr_dpkmeans.results.writer import write_arrays
 
             _log_written(write_arrays(self._output_dir, plan.task.result(plan, state), report))
         return 0.0, 0, {}
@@ -213,8 +213,7 @@ class KMeansClient(NumPyClient):
         self.evaluation_ = read_evaluation(plan, state, n_clients)
         if self._output_dir is None:
             return
-        from flwr_dpkmeans.flower.result_files import write_run
-        from flwr_dpkmeans.results.writer import RunResult
+        from flwr_dpkmeans.results.writer import RunResult, write_run
 
         result = RunResult(
             self.cluster_centers_,

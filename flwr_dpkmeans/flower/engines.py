@@ -27,19 +27,20 @@ from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import EvaluationKind, PrivateBounds, parse_run
+from flwr_dpkmeans.options import PrivateBounds, parse_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
-from flwr_dpkmeans.sums.local import DirectResult, run_direct
+from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.settings import Box, Dropout
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
@@ -54,35 +55,21 @@ RUN_ID = 1
 
 @dataclass(frozen=True)
 class FittedFederation:
-    """What a federation found.
-
-    Parameters
-    ----------
-    scaled : ndarray, (n_clusters, n_features)
-        Centroids in the box [-1, 1]^d of `bounds`; without post-processing some may lie outside.
-    bounds : pair of tuples of float
-        The box that data were scaled by.
-    counts : ndarray, (n_clusters,)
-        Noisy counts of the last release.
-    movements : tuple of float
-        Largest step of a centroid in each Lloyd round, in scaled units.
-    privacy : PrivacyReport
-        Cost, guarantee, every release.
-    steps : tuple of Step
-        One for each aggregation.
-    cost_curve : ndarray, (largest k,), or None
-        Cost over the number of clusters, if the run chose it, in squared scaled units.
-    evaluation : EvaluationResult or None
-        Metrics, if the run had an evaluation.
-    """
+    """What a clustering found."""
 
     scaled: Array
+    """Centroids (k, d) in the box [-1, 1]^d of `bounds`; without post-processing some may lie outside."""
     bounds: Box
+    """The box that data were scaled by."""
     counts: Array
+    """Noisy counts (k,) of the last release."""
     movements: tuple[float, ...]
+    """Largest step of a centroid in each Lloyd round, in scaled units."""
     privacy: PrivacyReport
     steps: tuple[Step, ...]
+    """One for each aggregation."""
     cost_curve: Array | None = None
+    """Cost over the number of clusters (largest k,), if the run chose it, in squared scaled units."""
     evaluation: EvaluationResult | None = None
 
     @property
@@ -91,53 +78,80 @@ class FittedFederation:
         return Bounds(*self.bounds).unscale(self.scaled)
 
 
-def fit_inprocess(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-) -> FittedFederation:
-    """Run through Flower's messages, every client behind the secure-aggregation mod.
+@dataclass(frozen=True)
+class Federated:
+    """What a task found.
 
     Parameters
     ----------
-    config : Run
-        Validated.
-    parts : sequence of ndarray, (n_i, n_features)
-        One table for each client, in the caller's units.
-    server_points : ndarray, (n_server, n_features), or None
-        The server's own points, in the caller's units.
-    labels : sequence of ndarray of int, (n_i,), optional
-        For each client, if the run evaluates against labels.
-
-    Returns
-    -------
-    FittedFederation
-        As one of the clients knows it: under ``oblivious`` the server has no result.
+    plan : Plan
+        The final one.
+    state : State
+        The last one, in the box [-1, 1]^d.
+    privacy : PrivacyReport
+        Cost, guarantee, every release.
+    columns : tuple of str
+        Names of the columns, where the tables have some.
+    steps : tuple of Step
+        One for each aggregation.
+    evaluation : EvaluationResult or None
+        Metrics of a clustering, if the run had an evaluation.
     """
-    _, result, client = play_inprocess(config, parts, server_points, labels)
-    if client.scaled_centers_ is None or client.counts_ is None or not client.privacy_ or not client.bounds_:
-        raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
-    steps = tuple(step for step in result.steps if not Plan.discovers(step.round_index))
+
+    plan: Plan = field(repr=False)
+    state: State = field(repr=False)
+    privacy: PrivacyReport = field(repr=False)
+    columns: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+    evaluation: EvaluationResult | None = field(default=None, repr=False)
+
+    @property
+    def result(self) -> Result:
+        """What the task makes of the last state."""
+        return self.plan.task.result(self.plan, self.state)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.result[name]
+
+
+def fit_inprocess(
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+) -> FittedFederation:
+    """Cluster through Flower's messages; parameters as in `play_inprocess`."""
+    return _clustering(play_inprocess(config, parts, server_points, labels))
+
+
+def fit_direct(
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+) -> FittedFederation:
+    """Cluster without messages; parameters as in `play_inprocess`."""
+    return _clustering(play_directly(config, parts, server_points, labels))
+
+
+def _clustering(found: Federated) -> FittedFederation:
+    """What was found, as a clustering has it."""
+    state = found.state
     return FittedFederation(
-        client.scaled_centers_,
-        client.bounds_,
-        client.counts_,
-        client.movements_,
-        client.privacy_,
-        steps,
-        client.cost_curve_,
-        client.evaluation_,
+        state.centroids,
+        found.plan.bounds,
+        state.counts,
+        state.movements,
+        found.privacy,
+        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
+        state.extras.get(COST_CURVE),
+        found.evaluation,
     )
 
 
 def play_inprocess(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-) -> tuple[PrivateKMeans, KMeansResult, KMeansClient]:
-    """Run any task through Flower's messages: the strategy, what it returned, and one of the clients afterwards."""
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+) -> Federated:
+    """Run any task through Flower's messages, every client behind the secure-aggregation mod.
+
+    `parts` has one table (n_i, d) for each client, `server_points` (n_server, d) are the server's own, both in the
+    caller's units; `labels` (n_i,) are for a task or an evaluation that looks at them. The result is that of one of the
+    clients: under ``oblivious`` the server has none.
+    """
     clients = [
         KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
         for i, part in enumerate(parts)
@@ -151,38 +165,17 @@ def play_inprocess(
         on_warning=lambda sentence: logger.debug("%s", sentence),
     )
     with grid.running():
-        result = strategy.start(grid)
-    return strategy, result, clients[0]
-
-
-def fit_direct(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-) -> FittedFederation:
-    """Run without messages; parameters and result as in `fit_inprocess`."""
-    found, report = play_directly(config, parts, server_points, labels)
-    state = found.state
-    return FittedFederation(
-        state.centroids,
-        found.plan.bounds,
-        state.counts,
-        state.movements,
-        report,
-        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
-        state.extras.get(COST_CURVE),
-        read_evaluation(found.plan, state),
-    )
+        steps = strategy.start(grid).steps
+    first = clients[0]
+    if first.state_ is None or first.privacy_ is None:
+        raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
+    return Federated(strategy.run.plan, first.state_, first.privacy_, config.feature_names, steps, first.evaluation_)
 
 
 def play_directly(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-) -> tuple[DirectResult, PrivacyReport]:
-    """Run any task without messages, and report it."""
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+) -> Federated:
+    """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout is Dropout.RECOVER:
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
@@ -210,7 +203,9 @@ def play_directly(
     )
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
-    return found, replace(report, provenance=_provenance(started))
+    report = replace(report, provenance=_provenance(started))
+    evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
+    return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
 
 
 def _provenance(started: str) -> Provenance:
@@ -224,12 +219,9 @@ def _in_box(plan: Plan, points: Array) -> Array:
 
 
 def fit_in_one_place(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> FittedFederation:
-    """Run a baseline that needs all rows together; parameters and result as in `fit_inprocess`."""
+    """Run a baseline that needs all rows together; parameters as in `play_inprocess`."""
     del server_points, labels
     if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
@@ -263,37 +255,7 @@ def _node(client: KMeansClient) -> Node:
     return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
 
 
-ENGINES_OF_TASKS = ("inprocess", "direct")
-
-
-@dataclass(frozen=True)
-class Federated:
-    """What a task found.
-
-    Parameters
-    ----------
-    plan : Plan
-        The final one.
-    state : State
-        The last one, in the box [-1, 1]^d.
-    privacy : PrivacyReport
-        Cost, guarantee, every release.
-    columns : tuple of str
-        Names of the columns, where the tables have some.
-    """
-
-    plan: Plan = field(repr=False)
-    state: State = field(repr=False)
-    privacy: PrivacyReport = field(repr=False)
-    columns: tuple[str, ...] = ()
-
-    @property
-    def result(self) -> Result:
-        """What the task makes of the last state."""
-        return self.plan.task.result(self.plan, self.state)
-
-    def __getitem__(self, name: str) -> Array:
-        return self.result[name]
+_ENGINES = {"inprocess": play_inprocess, "direct": play_directly}
 
 
 def federate(
@@ -344,8 +306,8 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
-    if engine not in ENGINES_OF_TASKS:
-        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES_OF_TASKS)}")
+    if engine not in _ENGINES:
+        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, _ENGINES)}")
     tables, names = _tables(parts)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
         what = "no bounds were given" if bounds is None else "bounds are 'private'"
@@ -362,14 +324,7 @@ def federate(
     values["n_examples"] = None if n_examples == "private" else values["n_examples"]
     run = parse_run(**values)
     classes = _classes(labels, tables, run.task.n_classes(run.settings))
-    if engine == "direct":
-        played, report = play_directly(run, tables, None, classes)
-        found = Federated(played.plan, played.state, report, names)
-    else:
-        strategy, _, client = play_inprocess(run, tables, None, classes)
-        if client.state_ is None or client.privacy_ is None:
-            raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
-        found = Federated(strategy.run.plan, client.state_, client.privacy_, names)
+    found = _ENGINES[engine](run, tables, None, classes)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found

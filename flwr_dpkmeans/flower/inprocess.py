@@ -31,15 +31,7 @@ _SERVER_NODE_ID = 1
 
 @dataclass(frozen=True)
 class Node:
-    """One virtual client.
-
-    Parameters
-    ----------
-    app : ClientApp
-        What it runs.
-    node_config : mapping
-        Its own configuration.
-    """
+    """One virtual client: the app that it runs, and its own configuration."""
 
     app: ClientApp
     node_config: Mapping[str, Any] = field(default_factory=dict)
@@ -47,44 +39,23 @@ class Node:
 
 @dataclass
 class Faults:
-    """What a test does to the traffic.
-
-    Parameters
-    ----------
-    on_request : callable
-        ``on_request(message) -> bool``: False loses the request.
-    on_reply : callable
-        ``on_reply(reply) -> list of messages`` to deliver instead (none, one, several, or changed ones).
-    extra : list of Message
-        Delivered with the next batch of replies: late ones, forged ones.
-    on_send, on_receive : callable
-        ``on_send(messages) -> messages`` and ``on_receive(replies) -> replies`` see whole batches: in another order,
-        without some, with older ones.
-    """
+    """What a test does to the traffic."""
 
     on_request: Callable[[Message], bool] = lambda _: True
+    """False loses the request."""
     on_reply: Callable[[Message], list[Message]] = lambda reply: [reply]
+    """What is delivered instead of a reply: none, one, several, or changed ones."""
     extra: list[Message] = field(default_factory=list)
+    """Delivered with the next batch of replies: late ones, forged ones."""
     on_send: Callable[[list[Message]], list[Message]] = lambda messages: messages
+    """Sees the whole batch of requests: in another order, without some, with older ones."""
     on_receive: Callable[[list[Message]], list[Message]] = lambda replies: replies
+    """The same for a batch of replies."""
 
 
 class InProcessGrid(Grid):
-    """A Grid over ClientApps in this process.
+    """A Grid over ClientApps in this process; node ids count up from 2.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Node ids count up from 2.
-    run_id : int
-        Flower's run id.
-    run_config : mapping, optional
-        Every ClientApp's run configuration.
-    faults : Faults, optional
-        For tests.
-
-    Notes
-    -----
     Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
     the duration and put back afterwards.
     """

@@ -31,7 +31,8 @@ from flwr_dpkmeans.flower.app_data import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, EvaluationKind, foreign_table, task_kind
+from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Settings, rule_of
 from flwr_dpkmeans.sums.task import TASKS, Task
 
@@ -41,24 +42,16 @@ COHORT = "cohort"
 
 @dataclass(frozen=True)
 class RunKey:
-    """One key of the run configuration.
-
-    Parameters
-    ----------
-    name : str
-        As it is spelt, with the table that it is in: ``fastlloyd.alpha``.
-    default : str, int, float or bool
-        ``"auto"`` for an option that may be left to the run.
-    about : str
-        One line for people.
-    option : str
-        The option that it stands for, by its flat name; empty: the app reads it itself.
-    """
+    """One key of the run configuration."""
 
     name: str
+    """As it is spelt, with the table that it is in: ``fastlloyd.alpha``."""
     default: str | int | float | bool
+    """``"auto"`` for an option that may be left to the run."""
     about: str
+    """One line for people."""
     option: str = ""
+    """The option that it stands for, by its flat name; empty: the app reads it itself."""
 
 
 _DATA = (
@@ -114,13 +107,7 @@ _HEAD = (
 
 
 def table_of(algorithm: str) -> str:
-    """Name of an algorithm's table: TOML's bare keys have no plus sign.
-
-    Examples
-    --------
-    >>> table_of("server_kmeans++"), table_of("fastlloyd")
-    ('server_kmeans_plus_plus', 'fastlloyd')
-    """
+    """Name of an algorithm's table, as server_kmeans_plus_plus: TOML's bare keys have no plus sign."""
     return algorithm.replace("+", "_plus")
 
 
@@ -164,13 +151,7 @@ def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
 
 
 def config_toml() -> str:
-    """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``.
-
-    Examples
-    --------
-    >>> config_toml().splitlines()[0]
-    '[tool.flwr.app.config]'
-    """
+    """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
     lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
     for key in sorted(run_keys(), key=lambda one: "." in one.name):
         group, _, name = key.name.rpartition(".")
@@ -182,18 +163,7 @@ def config_toml() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line without the program's name; that of the process by default.
-
-    Returns
-    -------
-    int
-        0.
-    """
+    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it."""
     parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans options", description="List the keys of flwr run.")
     parser.add_argument("--toml", action="store_true", help="the block [tool.flwr.app.config] of pyproject.toml")
     if parser.parse_args(arguments).toml:
@@ -207,31 +177,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def strategy_from_run_config(
     run_config: Mapping[str, Any], *, server_points: NDArray[np.float64] | None = None
 ) -> PrivateKMeans:
-    """Build the strategy from Flower's run configuration.
+    """Build the strategy from Flower's run configuration; a file of server data is read here.
 
-    Parameters
-    ----------
-    run_config : mapping
-        Keys as `run_keys` lists them; ``"auto"`` leaves an option to the run. A file of server data is read here.
-    server_points : ndarray, (n_server, n_features), optional
-        The server's points where they are in memory already.
-
-    Returns
-    -------
-    PrivateKMeans
-
-    Raises
-    ------
-    ConfigurationError
-        With the nearest valid key, one sentence on the value, or for an option of an algorithm that was not chosen.
-    DataError
-        If the server's data cannot be used.
-
-    Examples
-    --------
-    >>> run_config = {"algorithm": "glloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"}
-    >>> strategy_from_run_config(run_config).config.trust
-    'oblivious'
+    Keys are those of `run_keys`; ``"auto"`` leaves an option to the run. `server_points` (n_server, d) are the server's
+    own where they are in memory already. Raises a ConfigurationError with the nearest valid key, with one sentence on
+    the value, or for an option of an algorithm that was not chosen, and a DataError if the server's data are unusable.
     """
     require_known(run_config)
     makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
@@ -265,12 +215,7 @@ def strategy_from_run_config(
 
 
 def require_known(run_config: Mapping[str, Any]) -> None:
-    """Refuse a key that does not exist, with the nearest that does.
-
-    Examples
-    --------
-    >>> require_known({"epsilon": 1.0, "fastlloyd.alpha": 0.6})
-    """
+    """Refuse a key that does not exist, with the nearest that does."""
     known = {key.name for key in run_keys()}
     for key in run_config:
         if key not in known:
@@ -280,13 +225,7 @@ def require_known(run_config: Mapping[str, Any]) -> None:
 
 
 def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
-    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own.
-
-    Examples
-    --------
-    >>> server_log_options({"log-format": "json"}).format.value
-    'json'
-    """
+    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own."""
     return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
 
 

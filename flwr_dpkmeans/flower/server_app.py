@@ -13,18 +13,21 @@ from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.exchange import is_deployed
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder
-from flwr_dpkmeans.flower.result_files import ARRAYS_FILE, CURVE_FILE, write_arrays, write_run
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.results.writer import (
+    ARRAYS_FILE,
     CENTROIDS_FILE,
+    CURVE_FILE,
     METRICS_FILE,
     PICTURE_FILE,
     REPORT_FILE,
     RunResult,
     metrics_of,
+    write_arrays,
     write_report,
+    write_run,
 )
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]
@@ -65,28 +68,26 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     _log_lines(report)
     if result.evaluation is not None:
         _log_lines(result.evaluation)
-    server = folder / "server"
-    clusters = strategy.run.clusters
+    server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
     elif "centroids" not in clusters.arrays:
-        paths = write_arrays(server, strategy.run.plan.task.result(strategy.run.plan, clusters), report)
+        paths = write_arrays(server, plan.task.result(plan, clusters), report)
     else:
         if strategy.config.choose_n_clusters:
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
-        centroids = in_callers_units(strategy.run.plan, clusters.centroids)
+        centroids = in_callers_units(plan, clusters.centroids)
         written = RunResult(
             centroids,
             clusters.counts,
             clusters.movements,
             report,
-            feature_names=strategy.run.plan.config.feature_names,
+            feature_names=plan.config.feature_names,
             scaled=clusters.centroids,
             evaluation=result.evaluation,
-            bounds=strategy.run.plan.bounds,
+            bounds=plan.bounds,
         )
-        scaled_by = strategy.run.plan.config.changed(bounds=strategy.run.plan.bounds)
-        paths = write_run(server, written, scaled_by, clusters.extras.get(COST_CURVE))
+        paths = write_run(server, written, plan.config.changed(bounds=plan.bounds), clusters.extras.get(COST_CURVE))
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)

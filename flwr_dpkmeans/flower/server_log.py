@@ -24,13 +24,7 @@ _NODES_SHOWN = 20
 
 
 class Progress:
-    """Round trips of one run: how many are done, and how long the rest will take.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds; for tests.
-    """
+    """Round trips of one run: how many are done, and how long the rest will take; a test gives its own `clock`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -39,17 +39,14 @@ logger = placed_logger("flwr_dpkmeans.server")
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Bounds on waiting, in seconds.
-
-    Parameters
-    ----------
-    joining, round, run : float
-        For the cohort to join; for the replies of one aggregation; for the whole run.
-    """
+    """Bounds on waiting, in seconds."""
 
     joining: float = 120.0
+    """For the cohort to join."""
     round: float = 600.0
+    """For the replies of one aggregation."""
     run: float = 86_400.0
+    """For the whole run."""
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
@@ -219,7 +216,7 @@ class PrivateKMeans(Strategy):
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
         plan, config = self.run.plan, self.config
-        counted = "private count" if algorithm_entry(config.algorithm).counts(config.unit) else "not needed"
+        counted = "private count" if config.task.counts(config.unit) else "not needed"
         n = config.n_examples if config.n_examples is not None else counted
         logger.info(
             "%s: %sN = %s, %d clients, trust %r, %s noise",
@@ -539,20 +536,7 @@ class SpherePacking(PrivateKMeans):
     algorithm = "sphere_packing"
 
 
-STRATEGIES: dict[str, type[PrivateKMeans]] = {
-    cls.algorithm: cls
-    for cls in (
-        ProxyLloyd,
-        FastLloyd,
-        GLloyd,
-        SuLloyd,
-        Lloyd,
-        FedDPKMeans,
-        ServerKMeansPlusPlus,
-        ServerLloyd,
-        SpherePacking,
-    )
-}
+STRATEGIES: dict[str, type[PrivateKMeans]] = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
 
 
 def log_step(step: Step) -> None:

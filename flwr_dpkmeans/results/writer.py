@@ -19,13 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.server_points import in_squared_units
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.sums.task import Result, Run
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
 METRICS_FILE = "metrics.json"
 PICTURE_FILE = "summary.png"
+ARRAYS_FILE = "result.npz"
+CURVE_FILE = "cost_curve.png"
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,32 @@ def metrics_of(
     if report.provenance is not None:
         metrics["provenance"] = report.provenance.to_dict()
     return metrics
+
+
+def write_arrays(folder: Path, result: Result, report: PrivacyReport) -> list[Path]:
+    """Write the arrays of a task that is no clustering, with its report and metrics; returns absolute paths."""
+    archive = io.BytesIO()
+    arrays: dict[str, Any] = dict(result.arrays)
+    np.savez(archive, **arrays)
+    files = report_files(report, metrics_of(report, None, None))
+    return write_folder(folder, {ARRAYS_FILE: archive.getvalue(), **files})
+
+
+def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
+    """Write a run's result; if the run chose k, with the cost curve as a picture and as numbers.
+
+    `scaled_costs` (largest k,) are in squared scaled units; the bounds of `config` say what those are in the caller's.
+    Returns absolute paths; raises LocalMisuseError if the folder cannot be written.
+    """
+    files = result_files(result)
+    if scaled_costs is not None:
+        from flwr_dpkmeans.results.picture import draw_cost_curve
+
+        costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
+        metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements, result.evaluation)
+        metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
+        files |= report_files(result.report, metrics) | {CURVE_FILE: draw_cost_curve(costs, chosen, result.report)}
+    return write_folder(folder, files)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -18,13 +18,13 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower import result_files
 from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.results import writer
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
@@ -261,7 +261,7 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytes
         seen.append(config)
         return []
 
-    monkeypatch.setattr(result_files, "write_run", write)
+    monkeypatch.setattr(writer, "write_run", write)
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path)
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
