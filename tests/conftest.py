@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterator
@@ -19,6 +20,15 @@ def _nowhere() -> Iterator[None]:
     """Each test's log lines begin without the run and round of the test before."""
     with placed(Place()):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """What a test shows of the log stays in it: a program that shows lines keeps them from pytest's own handler."""
+    logger = logging.getLogger("flwr_dpkmeans")
+    before = (logger.propagate, logger.level, list(logger.handlers))
+    yield
+    logger.propagate, logger.level, logger.handlers[:] = before
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, feddp_steps
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import toward_zero
@@ -20,7 +20,8 @@ from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.secagg import retry as secagg_client
-from flwr_dpkmeans.sums import local as direct
+from flwr_dpkmeans.sums import client as client_side
+from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums import statement as reporting
 from flwr_dpkmeans.sums import trust as base
 from flwr_dpkmeans.sums import trust as distributed
@@ -92,6 +93,12 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
         del radius
         return points
 
+    with monkeypatch.context() as patch:
+        patch.setattr(feddp_steps, "means_and_indicators", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
+        with pytest.raises(ProtocolError, match="no data within the plan's bounds add up to"):
+            audited(options)
+    # A server that does not look at sums leaves it to the audit.
+    monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
     monkeypatch.setattr(feddp_steps, "clip_rows", not_clipped)
     monkeypatch.setattr(
         feddp_steps, "means_and_indicators", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
@@ -108,7 +115,8 @@ def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
 def test_noise_from_the_plans_seed_is_found(monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
-    monkeypatch.setattr(direct, "make_noise_source", seeded_source)
+    for side in (server_side, client_side):
+        monkeypatch.setattr(side, "make_noise_source", seeded_source)
     result = audited(replace(GLLOYD, trust=trust, trials=100, values={"max_iter": 1, "masking": False}))
     assert result.exceeds(SURE)
 

@@ -83,7 +83,7 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_steps, "_order", lambda _: 2)
+    patch.setattr(feddp_steps, "count_order", lambda _: 2)
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:

@@ -114,13 +114,18 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
 
 def _derived_without(patch: pytest.MonkeyPatch, places: dict[str, tuple[int, ...]]) -> None:
     """Leave parts of the context out of the keys of some streams."""
-    derive = secagg_client.derive_key
+    derive, info = secagg_client.derive_key, secagg_client.key_info
 
     def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
         left_out = places.get(purpose, ())
         return derive(key, purpose, *(part for place, part in enumerate(context) if place not in left_out))
 
+    def shorter_info(purpose: str, *context: Any) -> bytes:
+        left_out = places.get(purpose, ())
+        return info(purpose, *(part for place, part in enumerate(context) if place not in left_out))
+
     patch.setattr(secagg_client, "derive_key", shorter)
+    patch.setattr(secagg_client, "key_info", shorter_info)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
