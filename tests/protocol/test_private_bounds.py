@@ -127,7 +127,10 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
     for node, client in federation.clients.items():
         require_found(client.bounds_, parts)
         assert client.privacy_ is not None
-        assert without_identities(client.privacy_) == without_identities(result.privacy)
+        # Clients read the counts, and may warn of small ones; the server cannot.
+        theirs = replace(client.privacy_, warnings=result.privacy.warnings)
+        assert without_identities(theirs) == without_identities(result.privacy)
+        assert set(result.privacy.warnings) <= set(client.privacy_.warnings)
         assert federation.attempts_in_ledger(node)[:3] == [(-1, 0), (0, 0), (1, 0)]
 
 
