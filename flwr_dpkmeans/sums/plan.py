@@ -375,10 +375,3 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
         return secrets.randbelow(2**53) < threshold
     seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
     return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold
-
-
-if __name__ == "__main__":
-    # The planner imports this module by its own name, so the classes above, which belong to `__main__`, are not used.
-    from flwr_dpkmeans.planner.cli import main
-
-    raise SystemExit(main())

@@ -296,9 +296,9 @@ def test_the_module_runs_and_opens_no_table(tmp_path: Path) -> None:
         "    if event == 'open' and str(arguments[0]).endswith(('.csv', '.npy', '.npz', '.parquet')):\n"
         "        raise SystemExit(f'opened {arguments[0]}')\n"
         "sys.addaudithook(watch)\n"
-        "runpy.run_module('flwr_dpkmeans.sums.plan', run_name='__main__', alter_sys=True)\n"
+        "runpy.run_module('flwr_dpkmeans', run_name='__main__', alter_sys=True)\n"
     )
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, *SMALL]
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, "plan", *SMALL]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Recommended: glloyd" in done.stdout
