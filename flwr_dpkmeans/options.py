@@ -17,6 +17,8 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.fastlloyd import Schedule as Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS as DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
+from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums import draft
@@ -321,6 +323,21 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
     _require_own_fields(run, values)
     _require_own_options(run, values)
     return run
+
+
+def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+    """Build a run from flat options as `flat_options` gives them, and the public `box` that their bounds stand for.
+
+    What is ``"private"`` or ``"auto"`` the run finds out by itself; else as `parse_run`.
+    """
+    values = dict(given)
+    stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
+    n_clusters = values.pop("n_clusters", None)
+    if n_clusters is not None:
+        values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
+    values.setdefault("private_bounds", is_private(stated))
+    values["n_examples"] = None if is_private(values["n_examples"]) else values["n_examples"]
+    return parse_run(has_server_data=has_server_data, bounds=(box.lower, box.upper), **values)
 
 
 def require_server_data(name: str, *, has_server_data: bool) -> None:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_for_nodes
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
-from flwr_dpkmeans.options import Auto, PrivateCount, flat_options, parse_run, require_server_data, resolve_n_clusters
+from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options, require_server_data
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, require_supported, worst_case
@@ -143,44 +143,22 @@ class PrivateKMeans(Strategy):
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
         own = {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
-        given = {"max_clusters": max_clusters, "bounds_domain": bounds_domain} | flat_options(own | options)
+        given = {"bounds_domain": bounds_domain, "max_clusters": max_clusters} | flat_options(own | options)
+        if n_clusters is None:
+            del given["max_clusters"]
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(given["algorithm"], has_server_data=True)
-        stated, domain, columns = given.pop("bounds"), given.pop("bounds_domain"), given.pop("feature_names", ())
-        mixed = bool(given.get("allow_unnamed", False))
-        box, names, self._server_points = resolve_bounds(
-            stated, server_data, domain, names=columns, allow_unnamed=mixed
+        box, names, points = resolve_bounds(
+            given["bounds"],
+            server_data,
+            given["bounds_domain"],
+            names=given.pop("feature_names", ()),
+            allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        stated_k, most = given.pop("n_clusters"), given.pop("max_clusters")
-        given |= {} if stated_k is None else resolve_n_clusters(stated_k, most)
-        given |= {"n_examples": None if is_private(given["n_examples"]) else given["n_examples"]}
-        given.setdefault("private_bounds", is_private(stated))
-        self.config = parse_run(
-            has_server_data=server_data is not None,
-            bounds=(box.lower, box.upper),
-            n_features=n_features,
-            epsilon=epsilon,
-            delta=delta,
-            n_clients=n_clients,
-            feature_names=names,
-            **given,
-        )
-        algorithm_entry(self.config.algorithm)
-        trust_model(self.config.trust)
-        if not self.config.masking:
-            raise ConfigurationError(
-                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
-                "engine='direct'."
-            )
-        self.timeouts = timeouts or Timeouts()
-        self._on_step = on_step or log_step
-        self._on_warning: Callable[[str], None] = log_warning
-        self._warned: list[str] = []
-        self._run: Server | None = None
-        self._steps: list[Step] = []
-        self._wait: float | None = None
-        self._progress = server_log.Progress()
+        given |= {"n_features": n_features, "epsilon": epsilon, "delta": delta, "n_clients": n_clients}
+        config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
+        self._set_up(config, points, timeouts, on_step, None)
 
     @classmethod
     def from_config(
@@ -193,18 +171,35 @@ class PrivateKMeans(Strategy):
         on_warning: Callable[[str], None] | None = None,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
-        strategy = cls(
-            getattr(config.task, "n_clusters", None),
-            bounds=config.bounds,
-            timeouts=timeouts,
-            on_step=on_step,
-            algorithm=config.algorithm,
-            trust=config.trust,
-        )
-        strategy.config = config
-        strategy._server_points = server_points
-        strategy._on_warning = on_warning or log_warning
+        strategy = cls.__new__(cls)
+        strategy._set_up(config, server_points, timeouts, on_step, on_warning)
         return strategy
+
+    def _set_up(
+        self,
+        config: Run,
+        server_points: NDArray[np.float64] | None,
+        timeouts: Timeouts | None,
+        on_step: Callable[[Step], None] | None,
+        on_warning: Callable[[str], None] | None,
+    ) -> None:
+        """Take a configuration that a Flower run can have."""
+        algorithm_entry(config.algorithm)
+        trust_model(config.trust)
+        if not config.masking:
+            raise ConfigurationError(
+                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
+                "engine='direct'."
+            )
+        self.config, self._server_points = config, server_points
+        self.timeouts = timeouts or Timeouts()
+        self._on_step = on_step or log_step
+        self._on_warning = on_warning or log_warning
+        self._warned: list[str] = []
+        self._run: Server | None = None
+        self._steps: list[Step] = []
+        self._wait: float | None = None
+        self._progress = server_log.Progress()
 
     @property
     def run(self) -> Server:
