@@ -27,7 +27,7 @@ from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.app_data import mixture_of
+from flwr_dpkmeans.flower.client_app import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
