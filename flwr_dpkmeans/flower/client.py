@@ -19,6 +19,7 @@ from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.cautions import local_cautions
@@ -194,40 +195,21 @@ class KMeansClient(NumPyClient):
                 logger.warning("%s", sentence)
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
-            self._take_clusters(plan, state, report, names, int(config.get("n_clients", plan.n_clients)))
-        elif self._output_dir is not None:
-            from flwr_dpkmeans.results.writer import write_arrays
-
-            _log_written(write_arrays(self._output_dir, plan.task.result(plan, state), report))
+            self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
+        if self._output_dir is not None:
+            found = (self._output_dir, plan, state, report, names, self.evaluation_, self._image_shape)
+            for path in write_result(*found):
+                logger.info("wrote %s", path)
         return 0.0, 0, {}
 
-    def _take_clusters(
-        self, plan: Plan, state: State, report: PrivacyReport, names: tuple[str, ...], n_clients: int
-    ) -> None:
-        """Keep what a clustering found, and write its files."""
+    def _take_clusters(self, plan: Plan, state: State, n_clients: int) -> None:
+        """Keep what a clustering found."""
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.scaled_centers_ = state.centroids
         self.counts_ = state.counts
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.evaluation_ = read_evaluation(plan, state, n_clients)
-        if self._output_dir is None:
-            return
-        from flwr_dpkmeans.results.writer import RunResult, write_run
-
-        result = RunResult(
-            self.cluster_centers_,
-            self.counts_,
-            self.movements_,
-            report,
-            self._image_shape,
-            names,
-            state.centroids,
-            self.evaluation_,
-            plan.bounds,
-        )
-        config = plan.config.changed(bounds=plan.bounds)
-        _log_written(write_run(self._output_dir, result, config, self.cost_curve_))
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
@@ -258,12 +240,6 @@ class KMeansClient(NumPyClient):
                 logger.debug("some rows have values outside the bounds and are clipped")
             self._scaled = (bounds, order, in_box(bounds, points, plan.fraction_bits))
         return self._scaled[2]
-
-
-def _log_written(paths: Sequence[Path]) -> None:
-    """Say where the files of a result are."""
-    for path in paths:
-        logger.info("wrote %s", path)
 
 
 def _task(config: dict[str, Scalar]) -> Task:

@@ -21,13 +21,13 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import exchange, is_deployed, wait_for_nodes
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options, require_server_data
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, require_supported, worst_case
+from flwr_dpkmeans.sums.draft import draft_plan, require_supported
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -193,8 +193,8 @@ class PrivateKMeans(Strategy):
             )
         self.config, self._server_points = config, server_points
         self.timeouts = timeouts or Timeouts()
-        self._on_step = on_step or log_step
-        self._on_warning = on_warning or log_warning
+        self._on_step = on_step or server_log.step_done
+        self._on_warning = on_warning or server_log.warned
         self._warned: list[str] = []
         self._run: Server | None = None
         self._steps: list[Step] = []
@@ -210,38 +210,7 @@ class PrivateKMeans(Strategy):
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        plan, config = self.run.plan, self.config
-        counted = "private count" if config.task.counts(config.unit) else "not needed"
-        n = config.n_examples if config.n_examples is not None else counted
-        logger.info(
-            "%s: %sN = %s, %d clients, trust %r, %s noise",
-            config.algorithm,
-            _k_words(config),
-            n,
-            plan.n_clients,
-            config.trust,
-            config.noise.value,
-        )
-        if plan.is_final:
-            logger.info(
-                "plan: %d rounds, epsilon %.4g at delta %.3g per %s (with all %d retries: %.4g)",
-                plan.last_round,
-                plan.epsilon,
-                plan.delta,
-                config.unit.value,
-                config.max_retries,
-                worst_case(plan),
-            )
-        else:
-            logger.info(
-                "plan: epsilon %.4g at delta %.3g per %s (with all %d retries: at most %.4g); the rounds follow "
-                "from what is asked or counted first",
-                config.epsilon,
-                plan.delta,
-                config.unit.value,
-                config.max_retries,
-                worst_case(plan),
-            )
+        server_log.summary(self.run.plan)
         self._warn()
 
     def _warn(self) -> None:
@@ -302,14 +271,12 @@ class PrivateKMeans(Strategy):
         ----------
         grid : Grid
             Flower's grid.
-        initial_arrays : ArrayRecord, optional
-            Must be left out: every algorithm makes its own start, from a public seed and what is released.
+        initial_arrays, train_config, evaluate_config : optional
+            Must be left out, since every algorithm makes its own start; not sent, since clients act on the plan only.
         num_rounds : int, optional
             Overrides the algorithm's own number of iterations (``max_iter``).
         timeout : float, optional
             Seconds to wait for the replies of one aggregation.
-        train_config, evaluate_config : ConfigRecord, optional
-            Not sent: clients act on the plan only.
         evaluate_fn : callable, optional
             ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
 
@@ -375,10 +342,9 @@ class PrivateKMeans(Strategy):
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
-        run = grid.run
         plan = draft_plan(
             config,
-            run_id=run.run_id,
+            run_id=grid.run.run_id,
             n_clients=len(nodes),
             seed=seed,
             n_features=None if held is None else held.scaled.shape[1],
@@ -387,11 +353,12 @@ class PrivateKMeans(Strategy):
         )
         own_points = None if held is None else held.kept
         started = utc_now()
-        self._run = Server(plan, node_ids=nodes, own_points=own_points, started=started, app_hash=run.fab_hash or "")
-        server_log.starting(self.run.plan, nodes)
+        app_hash = grid.run.fab_hash or ""
+        self._run = Server(plan, node_ids=nodes, own_points=own_points, started=started, app_hash=app_hash)
+        server_log.starting(plan, nodes)
         self.summary()
         if is_deployed(grid):
-            announce(self.run.plan)
+            server_log.announce(plan)
 
     def _finish(self, grid: Grid, deadline: float, result: KMeansResult) -> KMeansResult:
         """Send the last release out and put the report into the result."""
@@ -438,22 +405,11 @@ class PrivateKMeans(Strategy):
         clusters, plan = self.run.clusters, self.run.plan
         if clusters is None:
             return None
-        if "centroids" not in clusters.arrays:
-            arrays = plan.task.result(plan, clusters).arrays
-            return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
-        return ArrayRecord(
-            {
-                "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
-                "counts": Array(np.ascontiguousarray(clusters.counts)),
-            }
-        )
-
-
-def _k_words(config: Run) -> str:
-    """The number of clusters, where there are some."""
-    if "n_clusters" not in config.task.own_fields():
-        return ""
-    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+        if "centroids" in clusters.arrays:
+            arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
+        else:
+            arrays = dict(plan.task.result(plan, clusters).arrays)
+        return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 class ProxyLloyd(PrivateKMeans):
@@ -532,29 +488,6 @@ class SpherePacking(PrivateKMeans):
 
 
 STRATEGIES: dict[str, type[PrivateKMeans]] = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
-
-
-def log_step(step: Step) -> None:
-    """Log one plain line for one aggregation."""
-    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
-    parts = [
-        f"round {step.round_index}/{step.n_rounds} ({step.name})",
-        f"{step.n_clients} clients",
-        f"epsilon so far {step.epsilon:.4g}",
-        f"noise {noise}",
-    ]
-    if step.radius is not None:
-        parts.append(f"radius {step.radius:.3g}")
-    if step.attempt:
-        parts.append(f"attempt {step.attempt}")
-    if step.movement is not None:
-        parts.append(f"largest movement {step.movement:.3g}")
-    logger.info("%s", "; ".join(parts))
-
-
-def log_warning(sentence: str) -> None:
-    """Log one sentence that the report says against the run."""
-    logger.warning("%s", sentence)
 
 
 def _step_metrics(step: Step) -> MetricRecord:
