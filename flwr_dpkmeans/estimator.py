@@ -39,14 +39,13 @@ from flwr_dpkmeans.options import (
     moved,
     object_of,
     own_options,
-    require_server_data,
     resolve_n_clusters,
     task_kind,
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.cautions import local_cautions
-from flwr_dpkmeans.sums.draft import require_supported
+from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
@@ -442,7 +441,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             )
         kind, has_server_data = task_kind(algorithm), self.server_data is not None
         if algorithm not in NOT_FEDERATED:
-            require_server_data(algorithm, has_server_data=has_server_data)
+            require_server_data(kind, has_server_data=has_server_data)
         elif has_server_data:
             raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
         declared = given["n_examples"]

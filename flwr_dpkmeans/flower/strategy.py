@@ -24,10 +24,10 @@ from flwr_dpkmeans.flower import server_log
 from flwr_dpkmeans.flower.exchange import exchange, is_deployed, wait_for_nodes
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
-from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options, require_server_data
+from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, require_supported
+from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -148,7 +148,7 @@ class PrivateKMeans(Strategy):
             del given["max_clusters"]
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
-            require_server_data(given["algorithm"], has_server_data=True)
+            require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
         box, names, points = resolve_bounds(
             given["bounds"],
             server_data,
