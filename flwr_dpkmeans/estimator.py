@@ -215,14 +215,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ----------
         X : sequence of array-like
             One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty.
-            Data frames have the same columns, in any order: they are put in the first one's.
+            Data frames have the same columns, in any order: they are put in the first one's, and bounds that differ by
+            column are then given by name.
         y : sequence of array-like of int, optional
             One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
-
-        Returns
-        -------
-        FederatedKMeans
-            Itself.
 
         Raises
         ------
@@ -243,26 +239,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
-        The first two rounds of FedDP-KMeans run with `max_clusters`, on the whole of epsilon. The cost curve and its
-        elbow are post-processing and cost nothing more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit`
-        chooses k and clusters within one budget instead.
-
-        Parameters
-        ----------
-        X : sequence of array-like
-            As in `fit`.
-        max_clusters : int, optional
-            Largest k; None: the constructor's.
-
-        Returns
-        -------
-        ClusterChoice
-            With `n_clusters`, `costs`, the privacy report and `plot`.
-
-        Raises
-        ------
-        ConfigurationError
-            If the algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the choice is public.
+        The first two rounds of FedDP-KMeans run with `max_clusters` (None: the constructor's) on `X`, which is as in
+        `fit`, and on the whole of epsilon. The cost curve and its elbow are post-processing and cost nothing more
+        (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and clusters within one budget
+        instead. Raises a `ConfigurationError` if the algorithm is not ``feddp_kmeans``, or the trust model not
+        ``distributed``: the choice is public.
         """
         given = self._given()
         if given["algorithm"] != "feddp_kmeans":
@@ -315,11 +296,6 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         algorithms : str or sequence of str
             Candidates; empty: all that fit.
 
-        Returns
-        -------
-        Forecast
-            With `recommended`, `n_clusters_range`, `epsilon_for_target`, one entry per algorithm, `to_dict` and `plot`.
-
         Raises
         ------
         ConfigurationError, PlanError
@@ -343,18 +319,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             private_count = is_private(declared) or (is_private(bounds) and declared is None)
         for name in ("algorithm", "masking"):
             options.pop(name, None)
-        request = PlanningRequest(
-            n_examples,
-            n_features,
-            n_clients,
-            options,
-            target_excess=target_excess,
-            spread=spread,
-            seeds=seeds,
-            private_count=private_count,
-            algorithms=(algorithms,) if isinstance(algorithms, str) else tuple(algorithms),
-        )
-        return make_forecast(request)
+        shape = (n_examples, n_features, n_clients)
+        candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
+        goals: dict[str, Any] = {
+            "target_excess": target_excess,
+            "spread": spread,
+            "seeds": seeds,
+            "private_count": private_count,
+        }
+        return make_forecast(PlanningRequest(*shape, options, algorithms=candidates, **goals))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest centroid of each row; local, costs no privacy.
@@ -625,37 +598,14 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_examples = n_examples
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
-        """Learn from the parties' rows together.
-
-        Parameters
-        ----------
-        X : sequence of array-like, (n_i, n_features)
-            One table for each party.
-        y : sequence of array-like of int, (n_i,)
-            Their labels, from 0 to ``n_classes - 1``.
-
-        Returns
-        -------
-        FederatedNaiveBayes
-            Itself.
-        """
+        """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
         coded = None if self.categories is None else tuple(self.categories)
         options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
-        found = federate(
-            NaiveBayes(options=options),
-            X,
-            bounds=self._bounds(options),
-            labels=y,
-            engine=self.engine,
-            n_examples=self.n_examples,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            trust=self.trust,
-            noise=self.noise,
-            random_state=self.random_state,
-        )
+        own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
+        run: dict[str, Any] = {name: getattr(self, name) for name in own}
+        found = federate(NaiveBayes(options=options), X, bounds=self._bounds(options), labels=y, **run)
         arrays = found.result.arrays
         self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
         self.class_prior_ = arrays["class_prior"]
@@ -695,10 +645,6 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lacking = self.bounds is None and not all(categories)
         if not any(categories) or lacking or isinstance(self.bounds, str | Path | PrivateBounds):
             return self.bounds
-        given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
-        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
-        lower, upper = (
-            [float(other if n else value) for n, value, other in zip(categories, side, coded, strict=True)]
-            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in categories]), strict=True)
-        )
-        return lower, upper
+        lower, upper = (0.0, 1.0) if self.bounds is None else self.bounds
+        n = np.asarray(categories)
+        return np.where(n > 0, 0.0, lower).tolist(), np.where(n > 0, n - 1.0, upper).tolist()

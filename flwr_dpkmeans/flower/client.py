@@ -132,34 +132,23 @@ class KMeansClient(NumPyClient):
         Parameters
         ----------
         parameters : list of ndarray
-            For a statistic: centroids (k, d), counts and movements, in scaled units, and the algorithm's extras.
-            For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there are any.
+            For a statistic: the state's arrays, such as centroids (k, d) and counts, and then the movements, in scaled
+            units. For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
+            are any.
         config : dict
-            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and, if there are
-            any, the names of the ``extras`` (JSON).
+            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and the names of
+            the ``arrays`` (JSON).
 
         Returns
         -------
-        list of ndarray
-            The statistic's arrays; empty for ``describe``.
-        int
-            Always 0: the number of examples is private.
-        dict
-            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON; ``has_labels`` if
-            there are any. That is schema: nothing here depends on a value.
+        tuple
+            The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
+            ``feature_names`` (JSON) and ``has_labels``, where there are any. That is schema: nothing depends on a
+            value.
         """
         task = _task(config)
         if task is Task.DESCRIBE:
-            if self._output_dir is not None:
-                from flwr_dpkmeans.results.writer import require_writable
-
-                require_writable(self._output_dir)
-            schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
-            if self._feature_names:
-                schema["feature_names"] = json.dumps(self._feature_names)
-            if self._labels is not None:
-                schema["has_labels"] = True
-            return [], 0, schema
+            return [], 0, self._schema()
         plan = _plan(config)
         if task is Task.PRELIMINARY:
             found = _found(parameters)
@@ -169,20 +158,24 @@ class KMeansClient(NumPyClient):
         step = algorithm.rounds[int(config["round"]) - 1]
         return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
 
+    def _schema(self) -> dict[str, Scalar]:
+        """What the mod may know of the table before a plan is agreed on."""
+        if self._output_dir is not None:
+            from flwr_dpkmeans.results.writer import require_writable
+
+            require_writable(self._output_dir)
+        schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
+        if self._feature_names:
+            schema["feature_names"] = json.dumps(self._feature_names)
+        if self._labels is not None:
+            schema["has_labels"] = True
+        return schema
+
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
 
-        Parameters
-        ----------
-        parameters : list of ndarray
-            Final centroids, counts and movements, in scaled units.
-        config : dict
-            ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the last sum.
-
-        Returns
-        -------
-        tuple
-            ``(0.0, 0, {})``: nothing that depends on data is reported back.
+        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the
+        last sum. Returns ``(0.0, 0, {})``: nothing that depends on data is reported back.
         """
         plan = _plan(config)
         state = _state(parameters, config)
@@ -197,8 +190,8 @@ class KMeansClient(NumPyClient):
         if "centroids" in state.arrays:
             self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
-            found = (self._output_dir, plan, state, report, names, self.evaluation_, self._image_shape)
-            for path in write_result(*found):
+            folder, evaluation = self._output_dir, self.evaluation_
+            for path in write_result(folder, plan, state, report, names, evaluation, self._image_shape):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans import baselines
@@ -57,30 +56,20 @@ RUN_ID = 1
 
 @dataclass(frozen=True)
 class Federated:
-    """What a task found.
-
-    Parameters
-    ----------
-    plan : Plan
-        The final one.
-    state : State
-        The last one, in the box [-1, 1]^d.
-    privacy : PrivacyReport
-        Cost, guarantee, every release.
-    columns : tuple of str
-        Names of the columns, where the tables have some.
-    steps : tuple of Step
-        One for each aggregation.
-    evaluation : EvaluationResult or None
-        Metrics of a clustering, if the run had an evaluation.
-    """
+    """What a task found; its arrays by name as ``found["mean"]``."""
 
     plan: Plan = field(repr=False)
+    """The final one."""
     state: State = field(repr=False)
+    """The last one, in the box [-1, 1]^d."""
     privacy: PrivacyReport = field(repr=False)
+    """Cost, guarantee, every release."""
     columns: tuple[str, ...] = ()
+    """Names of the columns, where the tables have some."""
     steps: tuple[Step, ...] = field(default=(), repr=False)
+    """One for each aggregation."""
     evaluation: EvaluationResult | None = field(default=None, repr=False)
+    """Metrics of a clustering, if the run had an evaluation."""
 
     @property
     def result(self) -> Result:
@@ -96,9 +85,8 @@ def play_inprocess(
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` has one table (n_i, d) for each client, `server_points` (n_server, d) are the server's own, both in the
-    caller's units; `labels` (n_i,) are for a task or an evaluation that looks at them. The result is that of one of the
-    clients: under ``oblivious`` the server has none.
+    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
+    them. The result is that of one of the clients: under ``oblivious`` the server has none.
     """
     clients = [
         KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
@@ -190,14 +178,7 @@ def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
     # All parties are the caller's own here, so only the plan's own limits apply.
     settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
-
-    def own_settings(_: Context) -> NodeSettings:
-        return settings
-
-    def own_client(_: Context) -> KMeansClient:
-        return client
-
-    return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
+    return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
 ENGINES: Mapping[str, Callable[..., Federated]] = MappingProxyType(
@@ -345,10 +326,6 @@ def federate(
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
         is given by its name.
-
-    Returns
-    -------
-    Federated
 
     Raises
     ------
