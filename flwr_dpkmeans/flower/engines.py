@@ -43,6 +43,7 @@ from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
+from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -96,11 +97,11 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=lambda step: logger.debug("%s", step),
+        on_step=_debug,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=lambda sentence: logger.debug("%s", sentence),
+        on_warning=_debug,
     )
-    with grid.running():
+    with one_thread(), grid.running():
         steps = strategy.start(grid).steps
     first = clients[0]
     if first.state_ is None or first.privacy_ is None:
@@ -129,19 +130,19 @@ def play_directly(
         server=None if held is None else held.facts,
         public_points=None if held is None else held.public,
     )
-    found = run_direct(
-        plan,
-        parts,
-        scale=_in_box,
-        server_points=None if held is None else held.kept,
-        labels=labels,
-        on_step=lambda step: logger.debug("%s", step),
-    )
+    kept = None if held is None else held.kept
+    with one_thread():
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=_debug)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
+
+
+def _debug(told: object) -> None:
+    """Say what a deployment would show."""
+    logger.debug("%s", told)
 
 
 def _provenance(started: str) -> Provenance:

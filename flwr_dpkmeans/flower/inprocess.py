@@ -47,9 +47,9 @@ class Faults:
     """What is delivered instead of a reply: none, one, several, or changed ones."""
     extra: list[Message] = field(default_factory=list)
     """Delivered with the next batch of replies: late ones, forged ones."""
-    on_send: Callable[[list[Message]], list[Message]] = lambda messages: messages
+    on_send: Callable[[list[Message]], list[Message]] = list
     """Sees the whole batch of requests: in another order, without some, with older ones."""
-    on_receive: Callable[[list[Message]], list[Message]] = lambda replies: replies
+    on_receive: Callable[[list[Message]], list[Message]] = list
     """The same for a batch of replies."""
 
 
@@ -167,4 +167,7 @@ class InProcessGrid(Grid):
 def copied(content: RecordDict) -> RecordDict:
     """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
     records: Mapping[str, Any] = content
-    return RecordDict({name: type(record)(dict(record)) for name, record in records.items()})
+    copy = RecordDict()
+    for name, record in records.items():
+        copy[name] = type(record)(dict(record))
+    return copy

@@ -84,42 +84,38 @@ class KMeansResult(Result):
 class PrivateKMeans(Strategy):
     """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
 
+    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere.
+
     Parameters
     ----------
     n_clusters : int, "auto" or Auto
-        k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
-    bounds : pair, optional
-        Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
-        cube around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms with 5% of the budget (`bounds_share`), or as a `PrivateBounds` says.
-    bounds_domain : pair, optional
-        With private bounds: a public range that they lie in, if there is one; it need not be tight.
+        k; "auto" chooses it, up to `max_clusters`.
+    bounds : pair, "private" or PrivateBounds, optional
+        None: a cube around the server's points; without server data bounds must be given. ``"private"``: inside
+        `bounds_domain`, if a public range is known.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
-        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or without
-        `n_examples` 1e-6, or less where the private count asks for it.
+        Of a run without dropouts; `delta` None means 1/(N ln N), or without `n_examples` 1e-6, or less where the
+        private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the budget.
     n_clients : int, optional
         Cohort to wait for; None: whoever is there.
     server_data : array-like or path, optional
         The server's own points, for algorithms that start from them. Clients see them only under ``oblivious``.
-    max_clusters : int
-        Largest number of clusters that "auto" considers.
     timeouts : Timeouts, optional
         Bounds on waiting.
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``; the algorithm's own, such as ``alpha`` of
-        `FastLloyd`; and the objects that `FederatedKMeans` takes, such as ``unit=ClientLevel(20)``. Another
-        algorithm's options are refused.
+        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of
+        `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
 
     Raises
     ------
     ConfigurationError
-        At once, if a value is out of range or unknown.
+        At once, if a value is out of range or unknown, or an option is another algorithm's.
     """
 
     algorithm: ClassVar[str] = ""
@@ -233,14 +229,15 @@ class PrivateKMeans(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
         del server_round
-        step = self.run.take(answers_of(replies))
+        server = self.run
+        step = server.take(answers_of(replies))
         if step is None:
             return None, None
         self._steps.append(step)
         self._on_step(step)
-        if step.round_index in (0, self.run.plan.last_round):
+        if step.round_index in (0, server.plan.last_round):
             self._warn()
-        server_log.progressed(self._progress, self.run.plan, step.round_index, step.epsilon)
+        server_log.progressed(self._progress, server.plan, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -313,13 +310,12 @@ class PrivateKMeans(Strategy):
         """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
-        self._open(grid)
+        server = self._open(grid)
         self._progress, result = server_log.Progress(), KMeansResult()
-        while self.run.due is not Stage.FINISH:
-            preparing = self.run.due in (Stage.KEYS, Stage.SHARE)
+        while (due := server.due) is not Stage.FINISH:
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
-            if preparing and self.run.due is Stage.SUM:
-                server_log.progressed(self._progress, self.run.plan, None, 0.0)
+            if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
+                server_log.progressed(self._progress, server.plan, None, 0.0)
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -329,9 +325,14 @@ class PrivateKMeans(Strategy):
                 evaluated = evaluate_fn(index, arrays) if evaluate_fn is not None else None
                 if evaluated is not None:
                     result.evaluate_metrics_serverapp[index] = evaluated
-        return self._finish(grid, deadline, result)
+        # Then the last release is sent out.
+        index = server.plan.last_round
+        confirmed = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
+        if confirmed is not None:
+            result.evaluate_metrics_clientapp[index] = confirmed
+        return self._reported(result)
 
-    def _open(self, grid: Grid) -> None:
+    def _open(self, grid: Grid) -> Server:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         if self.config.dropout is None and not is_deployed(grid):
             # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
@@ -351,29 +352,30 @@ class PrivateKMeans(Strategy):
             server=None if held is None else held.facts,
             public_points=None if held is None else held.public,
         )
-        own_points = None if held is None else held.kept
-        started = utc_now()
-        app_hash = grid.run.fab_hash or ""
-        self._run = Server(plan, node_ids=nodes, own_points=own_points, started=started, app_hash=app_hash)
+        self._run = server = Server(
+            plan,
+            node_ids=nodes,
+            own_points=None if held is None else held.kept,
+            started=utc_now(),
+            app_hash=grid.run.fab_hash or "",
+        )
         server_log.starting(plan, nodes)
         self.summary()
         if is_deployed(grid):
             server_log.announce(plan)
+        return server
 
-    def _finish(self, grid: Grid, deadline: float, result: KMeansResult) -> KMeansResult:
-        """Send the last release out and put the report into the result."""
-        index = self.run.plan.last_round
-        metrics = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
-        if metrics is not None:
-            result.evaluate_metrics_clientapp[index] = metrics
-        result.privacy = self.run.report
-        result.confirmed = self.run.confirmed
-        result.node_ids = self.run.session.roster.node_ids
+    def _reported(self, result: KMeansResult) -> KMeansResult:
+        """The result with what the run came to."""
+        server = self.run
+        result.privacy = server.report
+        result.confirmed = server.confirmed
+        result.node_ids = server.session.roster.node_ids
         result.steps = tuple(self._steps)
-        if self.run.clusters is not None:
-            result.evaluation = read_evaluation(self.run.plan, self.run.clusters, len(result.node_ids))
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
-        server_log.finished(result.privacy, self.run.plan, n_confirmed, n_asked, self._progress)
+        if server.clusters is not None:
+            result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
+        server_log.finished(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
         return result
 
     def _exchange(
@@ -394,15 +396,17 @@ class PrivateKMeans(Strategy):
         replies = exchange(grid, messages, timeout)
         self._progress.count()
         server_log.received(replies, time.monotonic() - start)
-        if self.run.due is not Stage.FINISH:  # Who misses the result stops nobody else.
+        server = self.run
+        if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
-            self.run.require_answers(self.run.asked, heard, timeout, option)
+            server.require_answers(server.asked, heard, timeout, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
         """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
-        clusters, plan = self.run.clusters, self.run.plan
+        server = self.run
+        clusters, plan = server.clusters, server.plan
         if clusters is None:
             return None
         if "centroids" in clusters.arrays:
