@@ -27,9 +27,9 @@ from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
