@@ -51,8 +51,6 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
     --------
     >>> round(calibrate_gaussian(1.0, 1e-6), 6)
     4.224679
-    >>> round(calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(0.01, 0.01, 1e-7)), 4)
-    4.4028
     """
     start = gaussian_noise_multiplier(epsilon, delta)
     if closeness_at is None:
@@ -70,15 +68,12 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
 def calibrate_scale(
     events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, *, start: float = 1.0
 ) -> float:
-    """Return the smallest noise scale s > 0 at which a list of releases costs at most `epsilon`.
+    """Return the smallest noise scale s > 0 at which ``compose_epsilon(events_at(s), delta) <= epsilon``, as seen.
 
-    ``compose_epsilon(events_at(s), delta) <= epsilon``, as that function was seen to return; the scale before it,
-    smaller by less than 1e-6 of it, costs more. The price must not increase with s; `start` affects the time only. A
-    `PlanError` is raised if no scale up to 1e100 is private enough (a release without noise, or drawn noise that is too
-    far from the analysed one), or every one down to 1e-100 is.
-
-    Only scales on a fixed lattice (21 significant bits) are tried. The result is the first private one, whatever the
-    start and the path of the search, so that two machines whose last digits of a price differ find the same.
+    The price must not increase with s; `start` affects the time only. A `PlanError` is raised if no scale up to 1e100
+    is private enough (a release without noise, or drawn noise that is too far from the analysed one), or every one down
+    to 1e-100 is. Only scales on a fixed lattice (21 significant bits) are tried: two machines whose last digits of a
+    price differ find the same, whatever the start and the path of the search.
 
     Examples
     --------
@@ -102,10 +97,9 @@ def calibrate_scale(
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier sigma whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up.
+    """Return the smallest noise multiplier sigma whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up by 1e-12.
 
-    ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds, and sigma is above the smallest such value by about
-    1e-12 of it. Balle and Wang 2018, Theorem 8 and Algorithm 1.
+    ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds. Balle and Wang 2018, Theorem 8 and Algorithm 1.
     """
     epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
     tail = math.sqrt(-2.0 * math.log(delta))
@@ -145,10 +139,9 @@ def first_private(
 ) -> float:
     """Return the first scale of the lattice whose price is at most `epsilon`; the one before it was seen to cost more.
 
-    The price must not increase with the scale, and may be 0 or infinite; the nearer `start` is to the answer, the
-    quicker the search. `steps` are the scales between a power of two and the next: as given they are floats with 21
-    significant bits, 0.5e-6 to 1e-6 apart relatively. A `PlanError` is raised if no scale up to 1e100 is private, every
-    one down to 1e-100 is, or a price is not a number.
+    The price must not increase with the scale, and may be 0 or infinite. `steps` are the scales between a power of two
+    and the next: as given they are floats with 21 significant bits. A `PlanError` is raised if no scale up to 1e100 is
+    private, every one down to 1e-100 is, or a price is not a number.
     """
     farthest = _LARGEST_OCTAVE * steps
     bracket = _Bracket(steps, low=-farthest - 1, high=farthest + 1)

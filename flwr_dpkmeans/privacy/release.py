@@ -177,16 +177,17 @@ def round_events(
     Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
     they are described as one Gaussian release of the joint multiplier; other noise is a `PlanError` there.
     """
-    if sampling_rate >= 1.0:
-        return tuple([block.event(fraction_bits, n_shares) for block in blocks])
+    events = []
     for block in blocks:
-        if block.noise is not NoiseShape.GAUSSIAN:
+        if sampling_rate < 1.0 and block.noise is not NoiseShape.GAUSSIAN:
             raise PlanError(
                 f"{block.name!r} has {block.noise.value} noise, but amplification by sampling is accounted for "
                 "Gaussian noise only: choose noise_kind='gaussian' or client_sampling_rate=1."
             )
-    parts = [block.event(fraction_bits, n_shares) for block in blocks]
-    return (joint_sampled_release(" and ".join(block.name for block in blocks), parts, sampling_rate),)
+        events.append(block.event(fraction_bits, n_shares))
+    if sampling_rate >= 1.0:
+        return tuple(events)
+    return (joint_sampled_release(" and ".join(block.name for block in blocks), events, sampling_rate),)
 
 
 def vector_length(blocks: Sequence[Block]) -> int:
@@ -202,8 +203,7 @@ def draw_noise(
 ) -> NDArray[np.uint64]:
     """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
 
-    `share` is a factor on the standard deviation when several clients each add a share; of Laplace noise, which cannot
-    be split, it is a `PlanError`.
+    `share` is a factor on the standard deviation where each client adds a share; Laplace noise cannot be split.
     """
     parts = []
     for block in blocks:
@@ -224,13 +224,7 @@ def draw_noise(
 
 
 def product_at_least(*factors: float) -> float:
-    """Return the smallest float that is not below the exact product.
-
-    Examples
-    --------
-    >>> product_at_least(0.7, 0.7) > 0.7 * 0.7
-    True
-    """
+    """The smallest float that is not below the exact product."""
     exact = math.prod(map(Fraction, factors))
     product = float(exact)
     return product if product >= exact else math.nextafter(product, math.inf)
@@ -273,13 +267,10 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
-"""Where the rows are."""
-
 _MECHANISMS = {
-    NoiseShape.GAUSSIAN: "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)",
-    NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
+    NoiseShape.GAUSSIAN: ("Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)", ["M1", "M3"]),
+    NoiseShape.LAPLACE: ("Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)", ["M2"]),
 }
-_MECHANISM_ROWS = {NoiseShape.GAUSSIAN: ("M1", "M3"), NoiseShape.LAPLACE: ("M2",)}
 _SAMPLED = (
     "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
     "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
@@ -294,8 +285,9 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     if block.noise is NoiseShape.NONE:
         return "no noise: the exact sum is released, and nothing is proved [M7]."
     row, bound = block.sensitivity.proof
-    rows = [*([row] if row else []), *_MECHANISM_ROWS[block.noise]]
-    rows += ["M4"] if shared_noise else []
-    rows += ["M5"] if sampling_rate < 1.0 else []
-    sampled = _SAMPLED.format(rate=sampling_rate) if sampling_rate < 1.0 else ""
-    return f"{bound}; {_MECHANISMS[block.noise]}{sampled} [{', '.join(rows)}]."
+    mechanism, mechanism_rows = _MECHANISMS[block.noise]
+    rows = [*([row] if row else []), *mechanism_rows, *(["M4"] if shared_noise else [])]
+    if sampling_rate < 1.0:
+        mechanism += _SAMPLED.format(rate=sampling_rate)
+        rows.append("M5")
+    return f"{bound}; {mechanism} [{', '.join(rows)}]."
