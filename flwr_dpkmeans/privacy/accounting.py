@@ -242,12 +242,9 @@ def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float
     return smallest_true(lambda epsilon: mixture.absent_tail(epsilon) <= tau, 0.0, high)
 
 
-def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) -> float:
-    """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none.
-
-    A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth either.
-    """
-    losses, tau = _losses_of(totals, coarseness) if delta > FFT_NOISE else None, totals.closeness.additive
+def numerical_epsilon(totals: Totals, delta: float) -> float:
+    """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none."""
+    losses, tau = _losses_of(totals) if delta > FFT_NOISE else None, totals.closeness.additive
     if losses is None:
         return math.inf
     epsilon = losses.epsilon(delta)
@@ -267,13 +264,13 @@ def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) 
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
 
 
-def _losses_of(totals: Totals, coarseness: float = 1.0) -> NumericalLosses | None:
+def _losses_of(totals: Totals) -> NumericalLosses | None:
     """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
     groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
     groups.update((multiplier, 1.0) for multiplier in totals.multipliers)
-    return numerical_losses(groups, totals.pure_epsilons, coarseness)
+    return numerical_losses(groups, totals.pure_epsilons)
 
 
 def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:

@@ -277,18 +277,15 @@ class NumericalLosses:
         return _require_number(float(self.distribution.get_epsilon_for_delta(delta - FFT_NOISE)))
 
 
-def numerical_losses(
-    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float], coarseness: float = 1.0
-) -> NumericalLosses:
+def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> NumericalLosses:
     """Return the privacy losses of Gaussian releases, counted by multiplier and sampling rate, and pure ones together.
 
     A pure release stands for the worst mechanism of its epsilon: discrete Laplace noise of a few grid steps leaks more
-    than continuous noise. A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth
-    either. A `PlanError` is raised if the privacy loss cannot be computed in floating point.
+    than continuous noise. A `PlanError` is raised if the privacy loss cannot be computed in floating point.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    step = _grid_step(gaussians, pure_epsilons, coarseness)
+    step = _grid_step(gaussians, pure_epsilons)
     total = pld.identity(value_discretization_interval=step)
     try:
         for (multiplier, rate), count in sorted(gaussians.items()):
@@ -305,9 +302,7 @@ def numerical_losses(
     return NumericalLosses(total)
 
 
-def _grid_step(
-    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float], coarseness: float
-) -> float:
+def _grid_step(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> float:
     """Return a step for privacy losses: a power of two, so that the price does not flicker as the noise changes."""
     variance = math.fsum(epsilon * epsilon for epsilon in pure_epsilons)
     points = math.fsum(2.0 * epsilon for epsilon in set(pure_epsilons))
@@ -319,7 +314,7 @@ def _grid_step(
         reach = mu * (10.0 + 0.5 * mu)
         points += 2.0 * min(reach, rate * math.expm1(min(reach, 700.0))) + min(reach, -math.log1p(-min(rate, 0.99)))
     count = len(pure_epsilons) + sum(gaussians.values())
-    step = coarseness * max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
+    step = max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
     return 2.0 ** math.floor(math.log2(step))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
@@ -77,7 +78,24 @@ class NoiseSource(Protocol):
         ...
 
 
-class SecureNoise:
+class _Checked(ABC):
+    """Checks what is asked for before anything is drawn."""
+
+    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+        """Return discrete Gaussians; see `NoiseSource`."""
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
+
+    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+        """Return discrete Laplace variables; see `NoiseSource`."""
+        scale = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE)
+        return self._draw("laplace", scale, require_whole("size", size, 0, _SIZE))
+
+    @abstractmethod
+    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+        """Return `size` values of ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
+
+
+class SecureNoise(_Checked):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
@@ -96,18 +114,7 @@ class SecureNoise:
         """Always true."""
         return True
 
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return exact discrete Gaussians; see `NoiseSource`."""
-        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
-
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return exact discrete Laplace variables; see `NoiseSource`."""
-        return self._draw(
-            "laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
-        )
-
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
-        """Return `size` values of `family`."""
         if size == 0:
             return np.zeros(0, dtype=np.int64)
         if FORKS.repeats:
@@ -118,7 +125,7 @@ class SecureNoise:
         return np.array(_build_measurement(family, scale)([0] * size), dtype=np.int64)
 
 
-class SeededNoise:
+class SeededNoise(_Checked):
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
     The Gaussians are close to discrete Gaussians in distribution but not exact.
@@ -137,14 +144,9 @@ class SeededNoise:
         """Always false."""
         return False
 
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`."""
-        std, size = _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE)
-        return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
-
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return differences of two geometric variables; see `NoiseSource`."""
-        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
+    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+        if family == "gaussian":
+            return np.rint(self._generator.normal(0.0, scale, size)).astype(np.int64)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 
