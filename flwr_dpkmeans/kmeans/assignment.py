@@ -197,12 +197,6 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
 
     Exact on the 2^-16 grid inside [-1, 1]^d, where ties go to the lowest index. For other data, centroids whose
     squared distances differ by less than about 2^-32 count as tied. A `DataError` is raised if the shapes do not fit.
-
-    Examples
-    --------
-    >>> labels, squared_distances = nearest_centroids([[0.0], [0.5], [1.0]], [[0.0], [1.0]])
-    >>> labels.tolist(), squared_distances.tolist()
-    ([0, 0, 1], [0.0, 0.25, 0.0])
     """
     points = np.asarray(points)
     labels = np.empty(len(points), dtype=np.int32)

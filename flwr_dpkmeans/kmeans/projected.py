@@ -43,11 +43,6 @@ def outer_product_triangle(
     and noise of equal size on all entries is isotropic over symmetric matrices, with 1/sqrt(2) of the size off the
     diagonal. FedDP-KMeans, Algorithm 1, line 4. ``prepare(rows) -> rows``, such as clipping, is called on blocks of
     rows, and takes each row by itself. The result is in squared data units, not rounded to the grid.
-
-    Examples
-    --------
-    >>> outer_product_triangle(np.array([[1.0, 2.0]])).round(3).tolist()
-    [1.0, 2.828, 4.0]
     """
     d = points.shape[1]
     places, factors = _triangle(d)

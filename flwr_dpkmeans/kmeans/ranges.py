@@ -63,13 +63,7 @@ class FoundRanges:
 
 
 def magnitude_edges(lower: float, upper: float) -> Array:
-    """Edges (N_MAGNITUDES + 1,) of one column's magnitude bins, ascending: powers of two on both sides of zero.
-
-    Examples
-    --------
-    >>> magnitude_edges(-3.0, 5.0)[[0, 1, -2, -1]].tolist()
-    [-8.0, -4.0, 4.0, 8.0]
-    """
+    """Edges (N_MAGNITUDES + 1,) of one column's magnitude bins, ascending: powers of two on both sides of zero."""
     mantissa, exponent = math.frexp(max(abs(lower), abs(upper)))
     top = exponent - 1 if mantissa == 0.5 else exponent
     powers = np.ldexp(1.0, np.arange(top - LEVELS, top + 1))

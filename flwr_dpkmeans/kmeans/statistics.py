@@ -36,12 +36,6 @@ def relative_statistics(
     FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid (ties: the lowest index) and
     dropped when its distance is greater than `radius`, if there is one. Adding or removing one point therefore changes
     one row of the sums by a vector of norm at most `radius`, without slack on the grid, and one count by 1.
-
-    Examples
-    --------
-    >>> sums, counts = relative_statistics([[0.25], [0.5], [-1.0]], [[0.0], [0.75]], radius=0.5)
-    >>> sums.tolist(), counts.tolist()
-    ([[0.25], [-0.25]], [1.0, 1.0])
     """
     centroids = np.asarray(centroids, dtype=np.float64)
     sums, counts = _summed(points, centroids, None if radius is None else largest_kept_square(radius))

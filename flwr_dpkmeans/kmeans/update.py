@@ -159,12 +159,6 @@ def relative_update(
     The count may have any sign. Where it is 0, or so small that the quotient is not finite, the centroid stays. Steps
     are clipped to `clip_radius`, in data units, if there is one; without post-processing, coordinates are saturated at
     -16 and 16, so that scores stay exact in float64.
-
-    Examples
-    --------
-    >>> relative_update([[0.0], [0.5]], [[2.0], [3.0]], [4.0, 4.0],
-    ...                 clip_radius=0.5, post_processing=PostProcessing.FOLD).tolist()
-    [[0.5], [1.0]]
     """
     current, sums, counts = _checked_inputs(centroids, noisy_relative_sums, noisy_counts)
     steps, _ = _quotients(sums, counts)

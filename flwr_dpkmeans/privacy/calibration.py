@@ -36,11 +36,6 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
     With log-ratios a and b and additive part tau the condition is ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e))
     tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
     implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
-
-    Examples
-    --------
-    >>> round(calibrate_gaussian(1.0, 1e-6), 6)
-    4.224679
     """
     start = gaussian_noise_multiplier(epsilon, delta)
     if closeness_at is None:
@@ -64,12 +59,6 @@ def calibrate_scale(
     is private enough (a release without noise, or drawn noise that is too far from the analysed one), or every one down
     to 1e-100 is. Only scales on a fixed lattice (21 significant bits) are tried: two machines whose last digits of a
     price differ find the same, whatever the start and the path of the search.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.privacy.events import GaussianRelease
-    >>> round(calibrate_scale(lambda scale: [GaussianRelease("sums", 2.0 * scale)], 1.0, 1e-6), 4)
-    2.1123
     """
     epsilon, delta, start = require_positive("epsilon", epsilon), require_delta(delta), require_positive("start", start)
     if add_up(events_at(start)).exact:
