@@ -104,7 +104,7 @@ def outer_product_round(public: Known, facts: ServerFacts, blocks: tuple[Block, 
         matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
         server_points = state_extra(state, SERVER_POINTS)
         if public.options.server_prior:
-            matrix = shrink_to_server(matrix, clip_rows(server_points, radius), blocks[0].noise_scale)
+            matrix, _ = shrink_to_server(matrix, clip_rows(server_points, radius), blocks[0].noise_scale)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
         auto = public.config.choose_n_clusters
         used = standing_out(matrix, blocks[0].noise_scale, n_components) if auto else n_components

@@ -223,7 +223,7 @@ class EvaluationResult:
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"
         parts.append(f"share clipped {self.clipped}")
-        if self.accuracy is not None and self.purity is not None:
+        if self.accuracy is not None:
             parts += [f"accuracy {self.accuracy}", f"purity {self.purity}"]
         warning = " (the run is NOT PRIVATE)" if self.kind == NOISY else ""
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)

@@ -39,7 +39,7 @@ from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
     project,
-    server_weight,
+    shrink_to_server,
     symmetric_from_triangle,
     triangle_size,
 )
@@ -167,8 +167,7 @@ def covariance_round(setting: Setting, blocks: tuple[Block, ...]) -> PrivateSum:
         matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.extras:
             rows = unit_residuals(state.extras[SERVER_POINTS] - state_extra(state, CENTRE), clip)
-            weight, server = server_weight(matrix, rows, noise)
-            matrix, noise = (1.0 - weight) * matrix + weight * server, (1.0 - weight) * noise
+            matrix, noise = shrink_to_server(matrix, rows, noise)
         found = ellipsoid_of(matrix * clip**2, noise * clip**2, float(state_extra(state, SPREAD)[0]) ** 2 / d)
         kept = cluster_state(state.centroids, state.counts, state.movements, dict(state.extras))
         kept = _with(kept, {SPREAD: as_length(found.spread)})
