@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, GaussianMixture, draw_gaussian_mixture
