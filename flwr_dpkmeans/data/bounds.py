@@ -21,7 +21,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import locate_file
+from flwr_dpkmeans.data.readers import reader_of
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 
@@ -167,8 +167,7 @@ def bounds_feature_names(value: object) -> tuple[str, ...]:
     >>> bounds_feature_names("0,100")
     ()
     """
-    named = isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS
-    return (read_bounds_file(str(value)).names or ()) if named else ()
+    return (read_bounds_file(str(value)).names or ()) if _is_bounds_file(value) else ()
 
 
 def _parse_text(text: str) -> Bounds:
@@ -236,26 +235,21 @@ def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence
     if not lower:
         raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if low < high < math.inf and math.isfinite(high - low):
-            continue
-        problem = _problem(low, high)
-        if problem:
+        if not (low < high and math.isfinite(high - low)):
             who = f"feature {index}" if names is None else f"feature {names[index]!r}"
             who = "every feature" if names is None and len(lower) == 1 else who
-            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")
+            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {_problem(low, high)}.")
 
 
 def _problem(low: float, high: float) -> str:
-    """Say what is wrong with one range and how to mend it; empty if nothing is."""
+    """Say what is wrong with one range and how to mend it."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "both must be finite: give the public range of the feature"
     if low == high:
         return "the lower one must be smaller: widen the range around a constant value, or leave the feature out"
     if low > high:
         return "the lower one must be smaller: exchange the two"
-    if not math.isfinite(high - low):
-        return "their distance must be a finite number: give a narrower range"
-    return ""
+    return "their distance must be a finite number: give a narrower range"
 
 
 @dataclass(frozen=True)
@@ -284,13 +278,7 @@ class NamedRanges:
 
 def read_bounds_file(path: str | Path) -> NamedRanges:
     """Read a .csv, .json, .toml or .npz file with lower and upper bounds and, if it has them, names."""
-    located = locate_file(path, "bounds file", ConfigurationError)
-    reader = _READERS.get(located.suffix.lower())
-    if reader is None:
-        raise ConfigurationError(
-            f"the bounds file {str(located)!r} has the suffix {located.suffix!r}, but only .csv, .json, .toml and .npz "
-            "can be read: convert the file to one of these."
-        )
+    located, reader = reader_of(path, "bounds file", _READERS, ConfigurationError)
     try:
         content = reader(located)
     except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.readers import array_beside_the_points, find_column, locate_file, read_raw
+from flwr_dpkmeans.data.readers import open_table, read_csv
 from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
@@ -258,12 +258,11 @@ def _number(value: object) -> float:
 
 def _label_values(path: str, column: str, header: bool | None) -> NDArray[np.generic]:
     """A column of numbers as it is, with NaN for what is none; empty for a column of text."""
-    located = locate_file(path, "table", DataError)
-    raw = read_raw(located, header)
-    index = find_column(raw, "label_column", column, located)
-    if index is None:
-        return array_beside_the_points(located, column)
-    values = raw.columns[index].values
+    raw = open_table(path, partial(read_csv, header=header))
+    place = raw.place_of("label_column", column)
+    if place is None:
+        return raw.array_beside(column)
+    values = raw.columns[place].values
     return np.zeros(0) if values is None else values
 
 

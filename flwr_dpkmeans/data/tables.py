@@ -6,14 +6,14 @@ import logging
 import numbers
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawColumn, find_column, locate_file, partition_values, read_raw
+from flwr_dpkmeans.data.readers import RawColumn, open_table, read_csv
 from flwr_dpkmeans.errors import DataError, nearest
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
@@ -23,13 +23,15 @@ _logger = logging.getLogger("flwr_dpkmeans.data")
 class Table:
     """Finite points, (n, d), with one name per feature: the file's own where it is `named`, else ``x0``, ``x1``, ...
 
-    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients.
+    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients,
+    `labels`, (n,), what a declared label column holds (for `as_classes`).
     """
 
     points: NDArray[np.float64] = field(repr=False)
     feature_names: tuple[str, ...]
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
     named: bool = True
+    labels: NDArray[np.generic] | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,25 +74,23 @@ def load_table(
     A `DataError` is raised if the file is missing or unreadable, a column that is named is unknown, no numeric column
     remains, or a value is missing, infinite or not a number. No message contains a value of a cell.
     """
-    located = locate_file(path, "table", DataError)
-    raw = read_raw(located, header)
+    raw = open_table(path, partial(read_csv, header=header))
     if not raw.columns:
         raise DataError(
-            f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
+            f"the table {str(raw.path)!r} has 0 columns, but it needs at least 1: add a row of column names."
         )
-    values = partition_values(raw, partition_column, located) if partition_column else None
-    named = {"label_column": label_column, "partition_column": partition_column}
-    left_out = {find_column(raw, what, name, located) for what, name in named.items()}
+    values = raw.partition_values(partition_column) if partition_column else None
+    left_out = {raw.place_of("label_column", label_column), raw.place_of("partition_column", partition_column)}
     kept = [column for place, column in enumerate(raw.columns) if place not in left_out and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
-            find_column(raw, "columns", name, located)
+            raw.place_of("columns", name)
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
-        _say_left_out(located, ", ".join(repr(name) for name in text))
+        _say_left_out(raw.path, ", ".join(repr(name) for name in text))
     numeric = [column for column in kept if column.values is not None]
-    return Table(_points(numeric, located), tuple(column.name for column in numeric), values, raw.named)
+    return Table(_points(numeric, raw.path), tuple(column.name for column in numeric), values, raw.named)
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
