@@ -48,31 +48,22 @@ def load_table(
     columns: Collection[str] = (),
     header: bool | None = None,
 ) -> Table:
-    """Load the numeric columns of a file: points (n, d) with d >= 1 and n >= 0.
+    """Load the numeric columns of a file (one of `READERS`): points (n, d) with d >= 1 and n >= 0.
 
-    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a warning of
-    the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both numbers and text
-    is an error, so that one mistyped cell never changes the number of features.
+    Text columns (not a single number in them) and dates are left out, and named by a warning of the logger
+    ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and text is an error, so that one
+    mistyped cell never changes the number of features. Of a Parquet file the stored type decides; of an archive the
+    points are the array ``X``, or else the only one with two dimensions.
 
-    The formats are
+    Unless `header` says it, the first row of a .csv file is taken for one if all of its cells are different, have a
+    letter and are no number (or if it is pandas' ``0,1,2,...``). That is a guess, which a row of text can mislead:
+    deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed first column is pandas' index, and left out.
+    A header without rows is an empty client, of which every column is a feature: no cell tells otherwise.
 
-    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. Unless `header` says it, the first row is taken for one
-      if all of its cells are different, have a letter and are no number (or if it is pandas' ``0,1,2,...``). That is a
-      guess, which a row of text can mislead: deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed
-      first column of a header is pandas' index, and is left out. A header without rows is an empty client: then every
-      column counts as a feature, as there is no cell to judge it by.
-    * ``.npy``: one array of shape (n, d).
-    * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
-    * ``.parquet``: the stored type of a column decides whether it is numeric.
-
-    `label_column` is left out: a name, or an index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
-    name of an array beside the points of an archive. `partition_column`, likewise, of numbers or text, is left out and
-    returned beside the points; both may be the same. `ignored` names columns to leave out where the file has them,
-    `columns` the only ones to look at besides those two, in any order (empty: all; without effect on a file that has no
-    names).
-
-    A `DataError` is raised if the file is missing or unreadable, a column that is named is unknown, no numeric column
-    remains, or a value is missing, infinite or not a number. No message contains a value of a cell.
+    `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
+    beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are
+    left out where the file has them; of a file with names only `columns` are looked at besides (empty: all). A
+    `DataError` contains no value of a cell.
     """
     raw = open_table(path, partial(read_csv, header=header))
     if not raw.columns:
@@ -94,11 +85,10 @@ def load_table(
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
-    """Check points (n, d), n >= 0 and d >= 1, given by a caller and return them as C-contiguous float64 rows.
+    """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
 
-    An array, nested sequences, or a data frame with the method ``to_numpy``: the array itself if it has this form
-    already, otherwise a copy. The argument is never changed. A `DataError` is raised if there are not 2 dimensions, a
-    value is no finite real number, or the width is not `n_features`, where it is given.
+    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
+    that is no finite real number.
     """
     array = _as_array(points)
     if array.ndim != 2:
@@ -126,16 +116,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
 
 
 def frame_columns(points: object) -> tuple[str, ...]:
-    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
-
-    A `DataError` is raised if some names are text and some are not.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame_columns(pd.DataFrame({"a": [1], "b": [2]})), frame_columns([[1, 2]])
-    (('a', 'b'), ())
-    """
+    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
     names = list(getattr(points, "columns", ()))
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
@@ -159,12 +140,6 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
 
     What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> validate_columns(pd.DataFrame({"b": [1.0], "a": [2.0]}), ["a", "b"])
-    array([[2., 1.]])
     """
     own = frame_columns(points)
     if not own or not names or own == tuple(names):
@@ -181,16 +156,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
 
 
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
-    """Check class labels (n_rows,) of rows and return them as integers.
-
-    A `DataError` is raised if there is not one label for each row, or one is no whole number from 0 to ``n_classes -
-    1`` (where classes are declared).
-
-    Examples
-    --------
-    >>> validate_labels([1.0, 0.0], 2).tolist()
-    [1, 0]
-    """
+    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
     try:
         array = np.asarray(labels)
     except ValueError:
