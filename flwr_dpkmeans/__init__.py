@@ -9,7 +9,6 @@ room            what it does
 ``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
 ``planner``     what to expect of a run, before any data are touched
 ``results``     files and picture of a run
-``baselines``   methods that need all rows in one place, to compare with
 ``algorithms``  ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a list of private sums
 ``node``        what one party allows and remembers: policy, ledger, identity
 ``sums``        plans, rounds and trust models; how a client checks what it is asked for

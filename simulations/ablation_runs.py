@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, proxy_lloyd
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid
@@ -29,6 +29,7 @@ from flwr_dpkmeans.sums.round import Algorithm
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.threads import one_thread
+from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.utility import load_scaled
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans import baselines
 from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
@@ -28,22 +27,20 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import PrivateBounds, parse_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
-from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
-from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
+from flwr_dpkmeans.sums.task import Registry, Result, Run, Task, task_class
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -76,6 +73,10 @@ class FittedFederation:
     def centers(self) -> Array:
         """Centroids in the caller's units."""
         return Bounds(*self.bounds).unscale(self.scaled)
+
+
+IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], FittedFederation]] = Registry("flwr_dpkmeans.in_one_place")
+"""How baselines that need all rows together are computed, by name; ``simulations.baselines`` adds its own."""
 
 
 @dataclass(frozen=True)
@@ -223,22 +224,14 @@ def fit_in_one_place(
 ) -> FittedFederation:
     """Run a baseline that needs all rows together; parameters as in `play_inprocess`."""
     del server_points, labels
-    if config.evaluation is not EvaluationKind.NONE:
+    if config.algorithm not in IN_ONE_PLACE:
         raise ConfigurationError(
-            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
-            "without rounds: leave evaluation out and measure the result there."
+            f"{config.algorithm!r} is for comparison only and no part of the package: import simulations.baselines "
+            "first, in a copy of the project, or choose 'proxy_lloyd'."
         )
-    if config.private_bounds:
-        raise ConfigurationError(
-            f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
-            "give bounds, or choose 'proxy_lloyd'."
-        )
-    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
-    scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     started = utc_now()
-    found = baselines.run(config, scaled, resolve_delta(config, len(parts)))
-    privacy = replace(found.privacy, provenance=_provenance(started))
-    return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), privacy, ())
+    found = IN_ONE_PLACE[config.algorithm](config, parts)
+    return replace(found, privacy=replace(found.privacy, provenance=_provenance(started)))
 
 
 def _node(client: KMeansClient) -> Node:

@@ -40,7 +40,6 @@ from flwr_dpkmeans.algorithms.server_points import (
     facts_without_server,
     hold_points,
 )
-from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -61,6 +60,8 @@ from flwr_dpkmeans.sums.round import PrivateSum
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 Floats = NDArray[np.float64]
