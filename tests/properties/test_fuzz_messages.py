@@ -72,7 +72,7 @@ class ResettableLedger(MemoryLedger):
     """Goes back to what stood in it at an earlier time, as no real one does."""
 
     def reset(self, entries: Sequence[LedgerEntry]) -> None:
-        self._book = MemoryLedger()._book
+        vars(self).update(vars(MemoryLedger()))
         for entry in entries:
             self.charge(entry)
 
