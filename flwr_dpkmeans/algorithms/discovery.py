@@ -47,7 +47,7 @@ MAGNITUDES_PART = 0.5
 """Of `bounds_share`, for the first of the two histograms."""
 
 
-def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
     """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
     Without a width the histograms are missing from their rounds.

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE, cluster_state
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids, sum_over_blocks
@@ -89,9 +88,9 @@ def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def evaluation_round(public: Known) -> PrivateSum:
+def evaluation_round(known: Known) -> PrivateSum:
     """Measure the centroids that the algorithm ended with: they stay; the released arrays are added to the state."""
-    config, d = public.config, public.n_features
+    config, d = known.config, known.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
@@ -122,7 +121,7 @@ def evaluation_round(public: Known) -> PrivateSum:
     def statistic(points: Array, state: State) -> Sequence[Array]:
         return labelled(points, state, None)
 
-    return PrivateSum(EVALUATION_ROUND, public.evaluation, statistic, advance, clip, labelled=labelled)
+    return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled)
 
 
 def result_extras(config: Run) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.dplloyd import root_at_least
+from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.dplloyd import root_at_least
+from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
 from flwr_dpkmeans.algorithms.moments import (
     DEVIATIONS,
     deviations_of,
