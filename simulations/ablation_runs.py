@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, proxy_lloyd
+from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
@@ -191,10 +191,10 @@ def run_job(job: Job) -> list[float]:
     name = "fastlloyd" if job.variant == FASTLLOYD else "proxy_lloyd"
     public = public_of(points, job.data.n_clusters, name, job.epsilon)
     if job.variant == FASTLLOYD:
-        algorithm, zeroed = fastlloyd.build(public), ()
+        algorithm, zeroed = public.config.task.build(public), ()
     else:
         variant = VARIANTS[job.variant]
-        algorithm, zeroed = proxy_lloyd.build(public, variant.options), variant.zeroed
+        algorithm, zeroed = proxy_rounds.build(public, variant.options), variant.zeroed
     return [cost_per_point(points, play(algorithm, points, seed, zeroed)[-1].after.centroids) for seed in job.seeds]
 
 

@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, SEED
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import PROJECTED_CENTERS, SEED, cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.update import clip_rows
 from flwr_dpkmeans.options import parse_config

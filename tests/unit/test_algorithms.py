@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
-from flwr_dpkmeans.algorithms.fastlloyd import cluster_radius, split_multiplier
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, parse_run

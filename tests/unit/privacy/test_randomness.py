@@ -39,10 +39,10 @@ PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
 PUBLIC = {
-    ("algorithms/lloyd_family.py", "packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
+    ("algorithms/lloyd_family.py", "_Packed.packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
     ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
-    ("algorithms/server_starts.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
-    ("algorithms/server_starts.py", "SpherePacking.start"): "a start by sphere packing",
+    ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
+    ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
@@ -259,7 +259,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("server's points", "direct")
-    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/server_starts.py"}
+    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/feddp_kmeans.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
     assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}
