@@ -9,7 +9,6 @@ room            what it does
 ``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
 ``planner``     what to expect of a run, before any data are touched
 ``results``     files and picture of a run
-``baselines``   methods that need all rows in one place, to compare with
 ``algorithms``  ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a list of private sums
 ``node``        what one party allows and remembers: policy, ledger, identity
 ``sums``        plans, rounds and trust models; how a client checks what it is asked for
@@ -29,16 +28,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.dplloyd import GLloydOptions as GLloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import LloydOptions as LloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import SuLloydOptions as SuLloydOptions
-    from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions as FastLloydOptions
     from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerLloydOptions as ServerLloydOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
-    from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloydOptions as ProxyLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
+    from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
@@ -69,12 +68,10 @@ __version__ = "0.1.0"
 
 # Flower and scikit-learn take a second to import, so names are looked up when they are first used.
 _EXPORTS = {
-    "algorithms.dplloyd": "GLloydOptions LloydOptions SuLloydOptions",
-    "algorithms.fastlloyd": "FastLloydOptions",
-    "algorithms.feddp_kmeans": "FedDPKMeansOptions",
+    "algorithms.lloyd_family": "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions",
+    "algorithms.feddp_kmeans": "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
     "algorithms.kmeans_task": "OptimalOptions",
-    "algorithms.proxy_lloyd": "ProxyLloydOptions",
-    "algorithms.server_starts": "ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
+    "algorithms.proxy_rounds": "ProxyLloydOptions",
     "estimator": "FederatedKMeans FederatedNaiveBayes",
     "flower.client": "KMeansClient",
     "flower.client_app": "client_app",

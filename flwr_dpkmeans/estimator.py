@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, Transform
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
@@ -78,7 +78,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
         baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
+        together, after ``import simulations.baselines`` in a copy of the project: ``"max_cover"`` (private),
+        ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.

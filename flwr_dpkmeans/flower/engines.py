@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans import baselines
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
@@ -27,22 +26,20 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
-from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
-from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
+from flwr_dpkmeans.sums.task import Registry, Result, Run, Task, task_class
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
@@ -53,6 +50,10 @@ CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
+InOnePlace = tuple[State, Box, PrivacyReport]
+"""Centroids and counts in the scaled box, the box, and what releasing them costs."""
+IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
+"""How baselines that need all rows together are computed, by name; ``simulations.baselines`` adds its own."""
 
 
 @dataclass(frozen=True)
@@ -155,24 +156,16 @@ def _in_box(plan: Plan, points: Array) -> Array:
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
-def fit_in_one_place(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
-    """A baseline on all rows together: what it found in the scaled box, that box, and what it guarantees."""
-    if config.evaluation is not EvaluationKind.NONE:
+def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
+    """Run a baseline that needs all rows, (n_i, d) for each party, together."""
+    if config.algorithm not in IN_ONE_PLACE:
         raise ConfigurationError(
-            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
-            "without rounds: leave evaluation out and measure the result there."
+            f"{config.algorithm!r} is for comparison only and no part of the package: import simulations.baselines "
+            "first, in a copy of the project, or choose 'proxy_lloyd'."
         )
-    if config.private_bounds:
-        raise ConfigurationError(
-            f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
-            "give bounds, or choose 'proxy_lloyd'."
-        )
-    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
-    scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     started = utc_now()
-    found = baselines.run(config, scaled, resolve_delta(config, len(parts)))
-    state = State({"centroids": found.centroids, "counts": found.counts})
-    return state, (bounds.lower, bounds.upper), replace(found.privacy, provenance=_provenance(started))
+    state, box, privacy = IN_ONE_PLACE[config.algorithm](config, parts)
+    return state, box, replace(privacy, provenance=_provenance(started))
 
 
 def _node(client: KMeansClient) -> Node:

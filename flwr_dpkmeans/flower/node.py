@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import ConfigurationError

@@ -19,13 +19,13 @@ from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
-from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower import node, run_config, server_app
@@ -39,6 +39,7 @@ from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
 
