@@ -88,13 +88,7 @@ def nearest(value: object, valid: Iterable[str]) -> str:
 
 
 def told_apart(value: float, bound: float) -> tuple[str, str]:
-    """Print two numbers with so many digits that they differ: "4 against 4" tells nobody what is wrong.
-
-    Examples
-    --------
-    >>> told_apart(4.0000001, 4.0)
-    ('4.0000001', '4')
-    """
+    """Print two numbers with so many digits that they differ: "4 against 4" tells nobody what is wrong."""
     for digits in range(6, 18):
         texts = f"{value:.{digits}g}", f"{bound:.{digits}g}"
         if texts[0] != texts[1]:
@@ -103,13 +97,7 @@ def told_apart(value: float, bound: float) -> tuple[str, str]:
 
 
 def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
-    """Name some columns, by position where they have no names.
-
-    Examples
-    --------
-    >>> column_names([0, 2], ["age", "pay", "rent"]), column_names([0, 2], [])
-    ("columns 'age', 'rent'", 'columns 0, 2 (counted from 0)')
-    """
+    """Name some columns, by position where they have no names."""
     word = "column" if len(columns) == 1 else "columns"
     if not names:
         return f"{word} {listed(map(str, columns))} (counted from 0)"
@@ -131,6 +119,8 @@ def require_real(name: str, value: object, mend: str) -> float:
 
 def require_positive(name: str, value: object) -> float:
     """Return `value` as a float, or raise a LocalMisuseError if it is not finite and greater than 0."""
+    if type(value) is float and 0.0 < value < math.inf:
+        return value
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:

@@ -63,11 +63,10 @@ _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_ra
 
 
 class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Differentially private k-means over several parties' data.
+    """Differentially private k-means over several parties' data, simulated in this process.
 
-    All parties are simulated in this process, but everything else is real: the same strategy, ClientApp,
-    secure-aggregation mod, masks and noise as in a deployment. An option that differs from its default and has no
-    effect on the run, such as another algorithm's, is refused.
+    Strategy, ClientApp, secure-aggregation mod, masks and noise are those of a deployment. An option that differs from
+    its default and has no effect on the run, such as another algorithm's, is refused.
 
     Parameters
     ----------
@@ -382,17 +381,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
     def _checked(self, X: ArrayLike) -> Array:
         """Rows with the fitted columns: a data frame's are put in order by name."""
-        names, fitted = frame_columns(X), tuple(getattr(self, "feature_names_in_", ()))
-        if bool(names) != bool(fitted):
+        fitted = tuple(getattr(self, "feature_names_in_", ()))
+        if bool(frame_columns(X)) != bool(fitted):
             # scikit-learn's own sentences.
-            told = ("does not have valid", "with") if fitted else ("has", "without")
-            warnings.warn(
-                f"X {told[0]} feature names, but FederatedKMeans was fitted {told[1]} feature names",
-                UserWarning,
-                stacklevel=4,
-            )
-        points = validate_columns(X, fitted)
-        return validate_points(points, self.n_features_in_)
+            has, was = ("does not have valid", "with") if fitted else ("has", "without")
+            told = f"X {has} feature names, but FederatedKMeans was fitted {was} feature names"
+            warnings.warn(told, UserWarning, stacklevel=4)
+        return validate_points(validate_columns(X, fitted), self.n_features_in_)
 
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
@@ -414,7 +409,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
                 "experiments without masks."
             )
         kind, has_server_data = task_kind(algorithm), self.server_data is not None
-        if algorithm not in NOT_FEDERATED:
+        federated = algorithm not in NOT_FEDERATED
+        if federated:
             require_server_data(kind, has_server_data=has_server_data)
         elif has_server_data:
             raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
@@ -423,10 +419,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             raise ConfigurationError(
                 f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
             )
-        config, points = tables.run(
-            {**given, "n_examples": tables.total if takes_total else declared}, self.server_data
-        )
-        if algorithm not in NOT_FEDERATED:
+        given = {**given, "n_examples": tables.total if takes_total else declared}
+        config, points = tables.run(given, self.server_data)
+        if federated:
             require_supported(config, has_server_data=has_server_data)
         return config, points
 

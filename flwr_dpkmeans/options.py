@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, whole
+from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, rule_of, whole
 from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
@@ -30,6 +30,10 @@ _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", "weights_bound", "means_bound", "indicators_bound")
 _OF_EVALUATIONS = ("n_classes", "evaluation_radius")
+_DOMAIN = (
+    "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
+    "whose values lie far from zero compared with their spread"
+)
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
@@ -57,6 +61,15 @@ def _setting(name: str) -> Any:
     return field(default=one.default, metadata={**one.metadata, "flat": name})
 
 
+def parameters_of(kind: type[Options]) -> str:
+    """The section of a docstring that tells a class's options, each as it was declared."""
+    lines = ["Parameters", "----------"]
+    for one in fields(kind):
+        rule = rule_of(one)
+        lines += [f"{one.name} : {one.type}", f"    {one.metadata['about'] if rule is None else rule.about}"]
+    return "\n".join(lines)
+
+
 @dataclass(frozen=True)
 class Auto(Group):
     """A number of clusters that the algorithm chooses, up to `max_clusters`; ``"auto"`` for short."""
@@ -67,25 +80,16 @@ class Auto(Group):
 
 @dataclass(frozen=True)
 class PrivateBounds(Group):
-    """Bounds found by two private histograms; ``"private"`` for short.
-
-    Parameters
-    ----------
-    share : float
-        Share of the budget that the two take together.
-    domain : pair, optional
-        A public range that the bounds lie in, if there is one; it need not be tight. It helps small tables, and columns
-        whose values lie far from zero compared with their spread.
-    """
+    """Bounds found by two private histograms; ``"private"`` for short."""
 
     argument, short = "bounds", "private"
     share: float = _setting("bounds_share")
-    domain: Any = field(default=None, metadata={"flat": "bounds_domain"})
+    domain: Any = field(default=None, metadata={"flat": "bounds_domain", "about": _DOMAIN})
 
 
 @dataclass(frozen=True)
 class PrivateCount(Group):
-    """A number of rows that is counted privately, with a share of the budget; ``"private"`` for short."""
+    """A number of rows that is counted privately; ``"private"`` for short."""
 
     argument, short = "n_examples", "private"
     share: float = _setting("count_share")
@@ -93,15 +97,7 @@ class PrivateCount(Group):
 
 @dataclass(frozen=True)
 class ClientLevel(Group):
-    """Protection of a client's whole table; ``"client"`` for short.
-
-    Parameters
-    ----------
-    examples_per_client : int
-        Declared size of a client's table, for clip bounds; a private count counts no more of each.
-    sampling_rate : float
-        Probability with which a client takes part in a round.
-    """
+    """Protection of a client's whole table; ``"client"`` for short."""
 
     argument, short = "unit", "client"
     examples_per_client: int = _setting("examples_per_client")
@@ -110,17 +106,7 @@ class ClientLevel(Group):
 
 @dataclass(frozen=True)
 class Evaluation(Group):
-    """One more round that measures the result with noise, within the same budget; ``"private"`` for short.
-
-    Parameters
-    ----------
-    share : float
-        Share of the budget that it takes.
-    n_classes : int
-        Public number of label classes that clusters are compared with; 0: none.
-    radius : float, optional
-        Distance from a centroid, in scaled units, beyond which rows are clipped; None: from k and d.
-    """
+    """One more round that measures the result with noise, within the same budget; ``"private"`` for short."""
 
     argument, short = "evaluation", "private"
     share: float = _setting("evaluation_share")
@@ -139,23 +125,7 @@ class ExactEvaluation(Group):
 
 @dataclass(frozen=True)
 class Cohort(Group):
-    """Who takes part, and what happens when some fall silent.
-
-    Parameters
-    ----------
-    min_clients : int
-        Smallest cohort whose sum is released.
-    max_silent : int, optional
-        Clients that may collude or fall silent; None: by the size of the cohort.
-    max_retries : int
-        Attempts that may follow a dropout; what they can cost is charged beforehand.
-    max_epsilon : float, optional
-        Refuse a plan whose worst case, all retries used, costs more.
-    dropout : str, optional
-        ``"retry"`` or ``"recover"``; None: recover in deployments of more than 100 clients.
-    masking : bool
-        False turns masks off, with ``engine="direct"`` only; the report then says that the run protects nobody.
-    """
+    """Who takes part, and what happens when some fall silent."""
 
     argument, short = "cohort", None
     min_clients: int = _setting("min_clients")
@@ -168,6 +138,8 @@ class Cohort(Group):
 
 GROUPS: tuple[type[Group], ...] = (Auto, PrivateBounds, PrivateCount, ClientLevel, Evaluation, ExactEvaluation, Cohort)
 """Every kind of object besides algorithms' own options."""
+for _kind in GROUPS:
+    _kind.__doc__ = f"{_kind.__doc__}\n\n{parameters_of(_kind)}"
 
 
 def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
@@ -25,14 +25,13 @@ from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels
@@ -120,18 +119,9 @@ def play_directly(
             "engine='inprocess'."
         )
     config = config.changed(dropout=Dropout.RETRY)
-    held = None if server_points is None else hold_points(config, server_points)
-    started, seed = utc_now(), config.random_state if config.random_state is not None else secrets.randbits(62)
-    plan = draft_plan(
-        config,
-        run_id=RUN_ID,
-        n_clients=len(parts),
-        seed=seed,
-        n_features=parts[0].shape[1],
-        server=None if held is None else held.facts,
-        public_points=None if held is None else held.public,
-    )
-    kept = None if held is None else held.kept
+    started = utc_now()
+    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
+    plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=_debug)
     counts = found.state.arrays.get("counts")

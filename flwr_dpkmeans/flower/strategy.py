@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -60,25 +61,18 @@ class Timeouts:
 
 @dataclass
 class KMeansResult(Result):
-    """Flower's `Result` with the privacy report.
-
-    Attributes
-    ----------
-    privacy : PrivacyReport or None
-        What the run guaranteed.
-    confirmed : tuple of int
-        Nodes that confirmed having the result.
-    node_ids : tuple of int
-        Nodes in the last aggregation.
-    evaluation : EvaluationResult or None
-        Metrics, if the run had an evaluation and the server may know it.
-    """
+    """Flower's `Result` with the privacy report."""
 
     privacy: PrivacyReport | None = None
+    """What the run guaranteed."""
     confirmed: tuple[int, ...] = ()
+    """Nodes that confirmed having the result."""
     node_ids: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = field(default=())
+    """Nodes in the last aggregation."""
+    steps: tuple[Step, ...] = ()
+    """One for each aggregation."""
     evaluation: EvaluationResult | None = None
+    """Metrics, if the run had an evaluation and the server may know it."""
 
 
 class PrivateKMeans(Strategy):
@@ -341,24 +335,9 @@ class PrivateKMeans(Strategy):
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
-        seed = config.random_state if config.random_state is not None else secrets.randbits(62)
-        held = None if self._server_points is None else hold_points(config, self._server_points)
-        plan = draft_plan(
-            config,
-            run_id=grid.run.run_id,
-            n_clients=len(nodes),
-            seed=seed,
-            n_features=None if held is None else held.scaled.shape[1],
-            server=None if held is None else held.facts,
-            public_points=None if held is None else held.public,
-        )
-        self._run = server = Server(
-            plan,
-            node_ids=nodes,
-            own_points=None if held is None else held.kept,
-            started=utc_now(),
-            app_hash=grid.run.fab_hash or "",
-        )
+        plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
+        app_hash = grid.run.fab_hash or ""
+        self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
         server_log.starting(plan, nodes)
         self.summary()
         if is_deployed(grid):
@@ -414,6 +393,26 @@ class PrivateKMeans(Strategy):
         else:
             arrays = dict(plan.task.result(plan, clusters).arrays)
         return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
+
+
+def first_plan(
+    config: Run, points: NDArray[np.float64] | None, *, run_id: int, n_clients: int, n_features: int | None = None
+) -> tuple[Plan, NDArray[np.float64] | None]:
+    """The plan that a run begins with, and the server's own points where the server alone keeps them."""
+    seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+    if points is None:
+        return draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, n_features=n_features), None
+    held = hold_points(config, points)
+    plan = draft_plan(
+        config,
+        run_id=run_id,
+        n_clients=n_clients,
+        seed=seed,
+        n_features=held.scaled.shape[1],
+        server=held.facts,
+        public_points=held.public,
+    )
+    return plan, held.kept
 
 
 class ProxyLloyd(PrivateKMeans):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms.lloyd_family import Schedule
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, column_names, told_apart
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing
-from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Settings
@@ -291,3 +291,15 @@ def test_many_names_are_looked_at_once() -> None:
     names = (*(str(index) for index in range(65_000)), "1")
     with pytest.raises(ConfigurationError, match="'1' 2 times"):
         parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=names)
+
+
+def test_numbers_are_told_apart_and_columns_named() -> None:
+    assert told_apart(4.0000001, 4.0) == ("4.0000001", "4")
+    assert column_names([0, 2], ["age", "pay", "rent"]) == "columns 'age', 'rent'"
+    assert column_names([0, 2], []) == "columns 0, 2 (counted from 0)"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_tells_every_option_of_an_object(group: type[Group]) -> None:
+    for one in fields(group):
+        assert f"\n{one.name} : " in str(group.__doc__)

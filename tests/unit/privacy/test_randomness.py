@@ -68,9 +68,8 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
-    ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
-    ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
+    ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
     ("node/node_settings.py", "Identity.save"): {"secrets.token_hex"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
