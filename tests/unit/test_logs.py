@@ -368,7 +368,7 @@ def test_round_trips_are_counted_as_they_take_place(dropout: str, caplog: pytest
 # Arrays and bytes that a repr may show: public ones, made-up data, and results in their owner's hands.
 SHOWN = {
     *("MaxCoverResult", "NoisyAverages", "GaussianMixture"),
-    *("SyntheticData", "FittedFederation", "KMeansResult", "Mixture", "ClusterChoice", "Ellipsoid"),
+    *("SyntheticData", "KMeansResult", "Mixture", "ClusterChoice", "Ellipsoid"),
     # On the wire: public keys, digests, signatures, tags, sealed boxes, commitments.
     *("KeysReply", "Credential", "SumRequest", "SumReply", "FinishRequest", "FinishReply", "Roster"),
     *("ShareReply", "UnmaskReply"),
