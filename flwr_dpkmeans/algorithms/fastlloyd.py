@@ -21,9 +21,8 @@ from flwr_dpkmeans.kmeans.statistics import relative_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, relative_update
 from flwr_dpkmeans.privacy.discreteness import Closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import choice, flag, real
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known
 
 

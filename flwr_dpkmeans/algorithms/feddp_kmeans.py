@@ -25,9 +25,8 @@ from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, ReleasePart, allocate, shared
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState
+from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
 RULE_OF_THUMB = {

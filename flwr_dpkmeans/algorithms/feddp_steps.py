@@ -38,8 +38,7 @@ from flwr_dpkmeans.kmeans.projected import (
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
 
 SERVER_POINTS = "server_points"

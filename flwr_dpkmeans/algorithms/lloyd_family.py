@@ -20,9 +20,8 @@ from flwr_dpkmeans.kmeans.statistics import absolute_statistics
 from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, InitialState
+from flwr_dpkmeans.sums.round import Array, InitialState, State
 from flwr_dpkmeans.sums.settings import Options, choice, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run
 
 _STRETCH = 1.01

@@ -59,8 +59,7 @@ from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, shrunk_s
 from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
-from flwr_dpkmeans.sums.round import Array, InitialState, PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Array, InitialState, PrivateSum, State
 
 CLIPPED_SQUARE = 0.8
 """Mean squared length, in squared clip bounds, from which on the prior supports the spread."""

@@ -21,9 +21,8 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import choice, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
 DEFAULT_ROUNDS = 5

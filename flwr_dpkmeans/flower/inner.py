@@ -16,7 +16,7 @@ from flwr_dpkmeans.flower.client import KMeansClient, Task
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 
 NextCall = Callable[[Message, Context], Message]
 _EMPTY_TENSOR = "_empty"

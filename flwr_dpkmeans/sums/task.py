@@ -20,9 +20,8 @@ from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
-from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound

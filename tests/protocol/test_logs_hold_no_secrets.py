@@ -38,7 +38,7 @@ from flwr_dpkmeans.secagg import retry as secagg_client
 from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1
