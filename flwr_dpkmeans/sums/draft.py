@@ -1,7 +1,7 @@
-"""From a configuration to the public plan, priced before any data are touched; and what no plan may contain.
+"""From a configuration to the public plan, priced before any data are touched; and how what arrives is checked.
 
-The server drafts the plan and sends it; each client drafts it again (`flwr_dpkmeans.sums.draft`) and refuses one whose
-numbers do not follow from the configuration inside.
+The server drafts the plan and sends it; each client drafts it again (`verify_plan`) and refuses one whose numbers do
+not follow from the configuration inside. A server holds sums against public bounds (`require_plausible`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import replace
-from functools import lru_cache, partial
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or not trust_model(settings.trust).clients_need_points()):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -150,11 +151,10 @@ def draft_plan(
     plan = _with_preliminary_rounds(plan)
     task.require_box(config, box, known)
     if known is not None:
-        # Checked against the width as soon as it is known.
-        replace(settings, n_features=known)
+        settings.require_width(known)
         counted = plan.n_examples is not None or not task.counts(settings.unit)
         if counted and (box is not None or not settings.private_bounds):
-            plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), settings.trust))
+            plan = _with_own_rounds(plan)
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
@@ -181,17 +181,14 @@ def worst_case(plan: Plan) -> float:
         return plan.epsilon_worst_case
     if plan.count is None and plan.n_features is not None:
         # Private bounds: no price depends on what they are found to be.
-        return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.settings.trust)).epsilon_worst_case
+        return _with_own_rounds(plan).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever minds is told before the count.
         return math.inf
-    return (
-        most
-        if config.settings.max_epsilon is None
-        else max(config.settings.epsilon, min(most, config.settings.max_epsilon))
-    )
+    limit = config.settings.max_epsilon
+    return most if limit is None else max(config.settings.epsilon, min(most, limit))
 
 
 def _whole_repeated(plan: Plan) -> float:
@@ -295,17 +292,15 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    trust = trust_model(plan.settings.trust)
     evaluation = _evaluation(plan)
-    n_shares = trust.counted_shares(plan.shares)
+    n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
-        # The rounds do not depend on the seed, so runs that differ in nothing else share them.
-        config=replace(plan.config, settings=replace(plan.settings, random_state=None)),
+        config=plan.config.unseeded,
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -313,7 +308,7 @@ def _known(plan: Plan) -> Known:
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=trust.released_factor(plan.shares),
+        noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
@@ -398,9 +393,16 @@ def _counted_delta(plan: Plan) -> float:
     return delta
 
 
-def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
-    """The algorithm's rounds without their functions."""
-    return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
+def _with_own_rounds(plan: Plan) -> Plan:
+    """The final plan: with the algorithm's rounds, without their functions."""
+    return replace(plan, rounds=_planned(_known(plan)))
+
+
+@lru_cache(maxsize=64)
+def _planned(known: Known) -> tuple[PlannedRound, ...]:
+    """Equal values share the rounds of their plans, and what is computed from these."""
+    trust = known.settings.trust
+    return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in _built(known).rounds])
 
 
 @lru_cache(maxsize=64)
@@ -421,7 +423,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.settings.trust))
+            final = _with_own_rounds(final)
             check_plan(final)
             continued.append(final)
         except LocalMisuseError as error:
@@ -442,8 +444,9 @@ _TOLERANCE = 1e-9
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
+    """Refuse a delta that is too large, numbers that sums cannot be recovered with, and rounds that cannot be run."""
     settings = plan.settings
+    plan.model.require_stated(plan.shares)
     if plan.dropout is Dropout.RECOVER:
         # Both refuse numbers that sums cannot be recovered with.
         recovery_graph(plan.n_clients, plan.max_silent)
@@ -469,40 +472,37 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
-    check_stated(plan)
-    for planned in (*plan.preliminary, *plan.rounds):
-        trust = trust_model(planned.trust)
-        trust.check(planned.blocks)
-        share, released = trust.drawn_factor(plan.shares), trust.released_factor(plan.shares)
-        if planned.length > MAX_VECTOR_LENGTH:
-            raise PlanError(
-                f"round {planned.name!r} has {planned.length} entries, but at most {MAX_VECTOR_LENGTH} "
-                "can be aggregated: use fewer clusters or features."
-            )
-        for block in planned.blocks:
-            # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
-            per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
-            largest = block.entry_bound * per_client * plan.n_clients
-            require_no_wrap(largest, block.standard_deviation * released, block.name, plan.fraction_bits)
-            # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
-            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
-                raise PlanError(
-                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
-                    f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {settings.epsilon:g})."
-                )
+    for planned in plan.unlike_rounds:
+        _check_round(plan, planned)
 
 
-def check_stated(plan: Plan) -> None:
-    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
-    trust_model(plan.settings.trust).require_stated(plan.shares)
-    for planned in (*plan.preliminary, *plan.rounds):
-        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+def _check_round(plan: Plan, planned: PlannedRound) -> None:
+    """Refuse a round that is too long, cannot be reported, or whose sums could wrap or noise cannot be added."""
+    if planned.length > MAX_VECTOR_LENGTH:
+        raise PlanError(
+            f"round {planned.name!r} has {planned.length} entries, but at most {MAX_VECTOR_LENGTH} "
+            "can be aggregated: use fewer clusters or features."
+        )
+    if len({block.name for block in planned.blocks}) < len(planned.blocks):
+        raise PlanError(
+            f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+            "give them names of their own."
+        )
+    planned.model.check(planned.blocks)
+    share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
+    for block in planned.blocks:
+        # After the run the report must say why each release is private.
+        block.sensitivity.require_reason(block.name)
+        # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
+        per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+        largest = block.entry_bound * per_client * plan.n_clients
+        require_no_wrap(largest, block.standard_deviation * released, block.name, plan.fraction_bits)
+        # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
+        if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
             raise PlanError(
-                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
-                "give them names of their own."
+                f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
+                f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {plan.settings.epsilon:g})."
             )
-        for block in planned.blocks:
-            block.sensitivity.require_reason(block.name)
 
 
 def check_budget(plan: Plan, charged: float) -> None:
@@ -532,10 +532,6 @@ def check_budget(plan: Plan, charged: float) -> None:
         )
 
 
-_close = partial(math.isclose, rel_tol=1e-9, abs_tol=0.0)
-"""Equal up to the last digits, in which another machine's pow may differ."""
-
-
 def verify_plan(plan: Plan) -> None:
     """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
 
@@ -558,9 +554,8 @@ def verify_plan(plan: Plan) -> None:
         )
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
-    hidden = plan.server is not None and plan.server.n_points > 0 and plan.public_points is None
     # Without the points clients would stand still after a release that the server cannot read.
-    if hidden and trust_model(plan.settings.trust).clients_need_points():
+    if plan.server_advances and not plan.model.server_reads:
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."
@@ -572,27 +567,49 @@ def verify_plan(plan: Plan) -> None:
         if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
     own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
-    same = (own.max_silent, own.n_examples, own.n_features) == (plan.max_silent, plan.n_examples, plan.n_features)
-    same = same and len(own.preliminary) == len(plan.preliminary) and own.columns_digest == plan.columns_digest
-    rounds, theirs = (*own.preliminary, *own.rounds), (*plan.preliminary, *plan.rounds)
-    if not same or not _close(own.delta, plan.delta) or len(rounds) != len(theirs):
+    differing = {name for name in _unlike_fields(own, plan) if not _agree(getattr(own, name), getattr(plan, name))}
+    if not differing:
+        return
+    lengths = [(len(one.preliminary), len(one.rounds)) for one in (own, plan)]
+    if differing - {"preliminary", "rounds"} or lengths[0] != lengths[1]:
         raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
     # A server that announces less noise, or a smaller sensitivity, than it uses would make reports and ledgers lie.
-    for mine, other in zip(rounds, theirs, strict=True):
-        if not _same_round(mine, other):
-            raise ProtocolError(
-                f"round {other.name!r} of the plan has other sensitivities or noise than its configuration implies: "
-                "stop the run and check the server."
-            )
+    pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
+    name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
+    raise ProtocolError(
+        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run and "
+        "check the server."
+    )
+
+
+def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
+    """Names of the fields in which two plans differ."""
+    return {one.name for one in fields(plan) if getattr(plan, one.name) != getattr(other, one.name)}
+
+
+def _agree(mine: Any, theirs: Any) -> bool:
+    """Whether two values agree up to the last digits of their numbers, in which another machine's pow may differ."""
+    if mine == theirs:
+        return True
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, tuple):
+        return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
+    if is_dataclass(mine):
+        return all(_agree(getattr(mine, one.name), getattr(theirs, one.name)) for one in fields(mine))
+    return (
+        isinstance(mine, float) and isinstance(theirs, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
+    )
 
 
 def require_successor(plan: Plan, final: Plan) -> None:
     """Check that a final plan continues the preliminary one that was agreed on."""
-    if (plan.server, plan.public_points) != (final.server, final.public_points):
+    changed = _unlike_fields(plan, final)
+    if changed & {"server", "public_points"}:
         raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
     # A count may lower delta, by the rule that each client follows itself when it verifies the final plan.
-    same = plan.preliminary == final.preliminary and final.delta <= plan.delta
-    if not final.is_final or not same or _fixed(plan) != _fixed(final):
+    allowed = {"n_examples", "n_features", "box", "rounds", "delta"}
+    if not final.is_final or final.delta > plan.delta or changed - allowed:
         raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
 
 
@@ -603,19 +620,12 @@ def with_columns(plan: Plan, other: Plan) -> Plan:
 
 def require_widened(plan: Plan, wider: Plan) -> None:
     """Check that a plan only adds the tables' width and columns, and what follows from it, to a preliminary one."""
-    adds = (plan.n_features is None or bool(wider.columns_digest)) and wider.n_features is not None
-    adds = adds and plan.n_features in (None, wider.n_features) and not plan.is_final
-    plan = with_columns(plan, wider)
-    same = (plan.server, plan.public_points, plan.box) == (wider.server, wider.public_points, wider.box)
-    same = same and [r.name for r in plan.preliminary] == [r.name for r in wider.preliminary]
-    same = same and plan.delta == wider.delta
-    if not adds or wider.is_final or not same or _fixed(plan) != _fixed(wider):
+    adds = plan.n_features is None or (bool(wider.columns_digest) and plan.n_features == wider.n_features)
+    adds = adds and wider.n_features is not None
+    changed = _unlike_fields(with_columns(plan, wider), wider)
+    same = [one.name for one in plan.preliminary] == [one.name for one in wider.preliminary]
+    if not adds or not same or plan.is_final or wider.is_final or changed - {"n_examples", "n_features", "preliminary"}:
         raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
-
-
-def _fixed(plan: Plan) -> tuple[object, ...]:
-    """What no later plan of a run may change."""
-    return (plan.run_id, plan.config, plan.n_clients, plan.max_silent, plan.seed, plan.columns_digest)
 
 
 def require_server_state(plan: Plan, index: int, state: State) -> None:
@@ -627,30 +637,6 @@ def require_server_state(plan: Plan, index: int, state: State) -> None:
     step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
     if not plan.task.admits(plan, step, state):
         raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
-
-
-def _same_round(mine: PlannedRound, other: PlannedRound) -> bool:
-    """Whether two rounds agree up to the last digits."""
-    if (mine.name, mine.trust, len(mine.blocks)) != (other.name, other.trust, len(other.blocks)):
-        return False
-    if not _close(mine.radius or 0.0, other.radius or 0.0):
-        return False
-    return all(map(_same_block, mine.blocks, other.blocks))
-
-
-def _same_block(a: Block, b: Block) -> bool:
-    """Whether two blocks agree up to the last digits."""
-    same = (a.name, a.shape, a.noise) == (b.name, b.shape, b.noise)
-    mine, theirs = a.sensitivity, b.sensitivity
-    # Reasons too: a report prints the server's only where they are this client's own.
-    return (
-        same
-        and (mine.norm, mine.unit, mine.because, mine.nonnegative)
-        == (theirs.norm, theirs.unit, theirs.because, theirs.nonnegative)
-        and _close(mine.bound, theirs.bound)
-        and _close(a.noise_multiplier, b.noise_multiplier)
-        and _close(a.entry_bound, b.entry_bound)
-    )
 
 
 _GAUSSIAN_ROOM = 12.0
@@ -711,4 +697,4 @@ def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sha
     scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
     # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
     shares = plan.shares_of(n_clients, n_sharers)
-    return scales * block.noise_scale * trust_model(planned.trust).released_factor(shares)
+    return scales * block.noise_scale * planned.model.released_factor(shares)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -484,6 +485,11 @@ class Run:
     def algorithm(self) -> str:
         """Name of the task."""
         return self.task.name
+
+    @cached_property
+    def unseeded(self) -> Run:
+        """The same without the public seed, on which no round depends: runs that differ in it alone share rounds."""
+        return replace(self, settings=replace(self.settings, random_state=None))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
