@@ -108,7 +108,7 @@ class KMeansTask(Task):
             )
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
+        """Refuse numbers of rounds that do not exist, choices of k that are not public, noise without shares."""
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
             raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
@@ -117,9 +117,6 @@ class KMeansTask(Task):
                 f"max_iter is {rounds}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
                 "Lloyd rounds can be priced in reasonable time: give fewer."
             )
-
-    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
         paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
         if paper and not trust.can_add(NoiseShape.LAPLACE) and self.trust == "distributed":
             other = "" if self.choose_n_clusters else ", or trust='central'"

@@ -242,7 +242,6 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only: choose unit={units}, or the "
             f"algorithm {others[0]!r} for {settings.unit.value!r}."
         )
-    task.require_supported(settings, trust)
     if settings.client_sampling_rate < 1.0 and settings.n_examples is None and task.counts(settings.unit):
         # What follows from a count has no price over samples that holds for all its outcomes.
         raise ConfigurationError(
@@ -255,7 +254,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
             "cost: leave bounds out."
         )
-    task.require_choice(settings, trust)
+    task.require_supported(settings, trust)
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:

@@ -44,6 +44,64 @@ class Dropout(Enum):
     RECOVER = "recover"
 
 
+# -- what values must be like -------------------------------------------------------------------------------------
+
+
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for one in kind:
+        if one.value == value:
+            return one
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+
+
+def require_integer(name: str, value: object, low: int, example: int) -> int:
+    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), if it is at least `low`."""
+    # Truth values have an index too, those of older NumPy included.
+    if not isinstance(value, bool | np.bool_):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        elif hasattr(value, "__index__"):
+            value = value.__index__()
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
+    return value
+
+
+def _as_float(value: object) -> float | None:
+    """Any real number as a float, None of what is no number; an integer beyond their range becomes infinite."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def require_bounds(bounds: object) -> None:
+    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
+    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
+        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
+    lower, upper = bounds
+    if len(lower) != len(upper) or not lower:
+        raise ConfigurationError(
+            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
+        )
+    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if not (is_finite(low) and is_finite(high) and low < high):
+            raise ConfigurationError(
+                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
+                "and below the upper one: swap or widen them, and leave out a constant column."
+            )
+
+
+def is_finite(value: object) -> bool:
+    """Whether a bound is a number at all, and a finite one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 # -- one option ---------------------------------------------------------------------------------------------------
 
 
@@ -118,8 +176,9 @@ def option(
 
 
 def _declared(default: Any, take: Callable[[str, Any], Any], about: str) -> Any:
-    """A field with its rule; one whose default is None may be left to the run."""
-    return field(default=default, metadata={"rule": Rule(take, about, optional=default is None)})
+    """A field with its rule; one whose default is None may be left to the run, another default is taken now."""
+    ready = default if default is None or default is MISSING else take("the default", default)
+    return field(default=ready, metadata={"rule": Rule(take, about, optional=default is None)})
 
 
 @dataclass(frozen=True)
@@ -168,19 +227,8 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
-    """Every option of a class that has a rule, with its default if that needs no reading and passes its own check."""
-    rules = [(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None]
-    return tuple([(name, rule, default if _keeps(name, rule, default) else MISSING) for name, rule, default in rules])
-
-
-def _keeps(name: str, rule: Rule, default: Any) -> bool:
-    """Whether a rule takes a default as it is; a wrong one is told when somebody uses it."""
-    if default is None or default is MISSING:
-        return False
-    try:
-        return rule.take(name, default) is default
-    except ConfigurationError:
-        return False
+    """Every option of a class that has a rule, with its default."""
+    return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
 
 
 # -- what every run has -------------------------------------------------------------------------------------------
@@ -269,11 +317,7 @@ class Settings(Options):
         0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=100_000
     )
     evaluation_radius: float | None = real(
-        None,
-        1e-6,
-        1e6,
-        "0.5",
-        "distance, in scaled units, at which an evaluation clips rows",
+        None, 1e-6, 1e6, "0.5", "distance, in scaled units, at which an evaluation clips rows"
     )
     dropout: Dropout | None = choice(
         Dropout,
@@ -285,8 +329,7 @@ class Settings(Options):
         super().__post_init__()
         require_bounds(self.bounds)
         self.require_width(self.n_features)
-        self._require_room()
-        self._require_sampling()
+        self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
         if by_record and self.delta is not None and n is not None and self.delta >= 1.0 / n:
             raise ConfigurationError(
@@ -315,22 +358,19 @@ class Settings(Options):
         evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
         return self.preliminary_share(counts=counts) + evaluated
 
-    def _require_room(self) -> None:
-        """Refuse shares that leave the task nothing, and an exact evaluation that would miss clients."""
+    def _require_shares(self) -> None:
+        """Refuse shares that leave the task nothing, and samples that are none, hide no client or miss some."""
+        rate = self.client_sampling_rate
         if self.reserved_share(counts=True) >= 1.0:
             raise ConfigurationError(
                 f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, "
                 "but they must leave the algorithm a part of the budget: give smaller ones."
             )
-        if self.evaluation is Evaluation.EXACT and self.client_sampling_rate < 1.0:
+        if self.evaluation is Evaluation.EXACT and rate < 1.0:
             raise ConfigurationError(
-                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients "
+                f"evaluation is 'exact', but client_sampling_rate is {rate:g}, so that clients "
                 "sit out: choose evaluation='private' or leave the rate at 1."
             )
-
-    def _require_sampling(self) -> None:
-        """Refuse a sampling rate that is no probability, or that would hide no client."""
-        rate = self.client_sampling_rate
         if rate > 1.0:
             raise ConfigurationError(
                 f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
@@ -362,61 +402,3 @@ class Settings(Options):
                 f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: "
                 "give one name for each feature."
             )
-
-
-# -- what values must be like -------------------------------------------------------------------------------------
-
-
-def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """Turn a string into a member of an enumeration, or say which one is nearest."""
-    if isinstance(value, kind):
-        return value
-    for one in kind:
-        if one.value == value:
-            return one
-    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
-
-
-def require_integer(name: str, value: object, low: int, example: int) -> int:
-    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), if it is at least `low`."""
-    # Truth values have an index too, those of older NumPy included.
-    if not isinstance(value, bool | np.bool_):
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        elif hasattr(value, "__index__"):
-            value = value.__index__()
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
-    return value
-
-
-def _as_float(value: object) -> float | None:
-    """Any real number as a float, None of what is no number; an integer beyond their range becomes infinite."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
-    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
-        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
-    lower, upper = bounds
-    if len(lower) != len(upper) or not lower:
-        raise ConfigurationError(
-            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
-        )
-    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if not (is_finite(low) and is_finite(high) and low < high):
-            raise ConfigurationError(
-                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
-                "and below the upper one: swap or widen them, and leave out a constant column."
-            )
-
-
-def is_finite(value: object) -> bool:
-    """Whether a bound is a number at all, and a finite one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

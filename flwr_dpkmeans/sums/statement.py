@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.discreteness import joint_closeness
-from flwr_dpkmeans.privacy.events import (
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
@@ -26,20 +21,26 @@ from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
-from flwr_dpkmeans.sums.trust import trust_model
 
 Array = NDArray[np.float64]
 
+NEIGHBOURS = {
+    "record": "two data sets are neighbours if one row appears or disappears",
+    "client": "two data sets are neighbours if one client's rows are replaced by none",
+}
+UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""
-WEAK_EPSILON = 10.0
-"""Above this a guarantee is called weak."""
-FEW_CLIENTS = 10
-"""Below so many clients a client-level run is said to have few."""
+_WEAK_EPSILON = 10.0
+_FEW_CLIENTS = 10
 _SPENT = 0.985
 """Part of the budget below which a run is said to leave some of it."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
+
+
+# Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
+# clients only), and those of exact rows stay with whoever holds these.
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
@@ -51,10 +52,10 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
     ((), ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t'])
     """
     sentences = []
-    if spent > WEAK_EPSILON:
+    if spent > _WEAK_EPSILON:
         sentences.append(
             f"epsilon is {spent:.4g}, a weak guarantee: one unit may change the odds of a result by a factor of up to "
-            f"exp({spent:.4g}); {WEAK_EPSILON:g} and less is usual."
+            f"exp({spent:.4g}); {_WEAK_EPSILON:g} and less is usual."
         )
     if spent < _SPENT * asked:
         sentences.append(
@@ -67,10 +68,10 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
     """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
     sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
-    if by_client and plan.n_clients < FEW_CLIENTS:
+    if by_client and plan.n_clients < _FEW_CLIENTS:
         sentences.append(
             f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
-            f"have in common too; have at least {FEW_CLIENTS} clients, or choose unit='record'."
+            f"have in common too; have at least {_FEW_CLIENTS} clients, or choose unit='record'."
         )
     n = None if by_client else plan.n_examples
     if n is not None and plan.delta >= 1.0 / n:
@@ -153,15 +154,6 @@ class Step:
     """Largest step of a centroid, where the server may know it."""
 
 
-NEIGHBOURS = {
-    "record": "two data sets are neighbours if one row appears or disappears",
-    "client": "two data sets are neighbours if one client's rows are replaced by none",
-}
-
-
-UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
-
-
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
     events = plan.events([index for index, _ in attempts])
@@ -215,12 +207,12 @@ def build_report(
 ) -> PrivacyReport:
     """Write the report of a run with these (round, attempt) pairs, in order.
 
-    `counts`, (n_clusters,), are noisy ones of the last release, where they may be known: the warnings speak of them, as
-    of the columns that private bounds did not find (`unclear`). `identities` is a sentence of `privacy.report` on who
-    the clients are; `names` those of the columns, where they are known, else the plan's.
+    Warnings speak of `counts`, the last release's noisy ones, (n_clusters,), where they may be known, and of columns
+    that private bounds did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients are.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
+    warnings = why_not_private(plan) or plan_cautions(plan)
     report = PrivacyReport(
         is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),
@@ -239,7 +231,7 @@ def build_report(
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
-        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or settings.feature_names)),
+        warnings=warnings + unclear_cautions(unclear, names or settings.feature_names),
         releases=_lines(plan, tuple(attempts)),
     )
     return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
@@ -255,30 +247,25 @@ def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not plan.is_private:
         return "None: this run is not private, see the warnings."
-    model = trust_model(plan.settings.trust)
-    sentence = model.guarantee(plan.shares)
+    sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
-        colluding = max(1, plan.max_silent)
-        shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
-            plan.settings.private_bounds
-        )
+        shown = [] if plan.count is None else ["number of rows"]
+        shown += ["histograms of each column's range"] if plan.settings.private_bounds else []
         sentence += (
             f" The noisy {' and '.join(shown)} {'are' if plan.settings.private_bounds else 'is'} released to "
             "everybody, with noise from the clients: "
             f"{'these releases hold' if len(shown) > 1 else 'that release holds'} "
-            f"against a server, or against up to {colluding} of {plan.n_clients} clients."
+            f"against a server, or against up to {max(1, plan.max_silent)} of {plan.n_clients} clients."
         )
-    return f"{sentence} Proofs: {model.proofs} and those that each line names."
+    return f"{sentence} Proofs: {plan.model.proofs} and those that each line names."
 
 
 @lru_cache(maxsize=16)
 def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLine, ...]:
     """One line per released array; the clients of one process report the same ones."""
     lines = []
-    rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):
-        planned = plan.round_at(index)
-        model = trust_model(planned.trust)
+        planned, rate = plan.round_at(index), plan.rate_of(index)
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(
@@ -292,7 +279,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=model.theorem(block, 1.0 if plan.discovers(index) else rate),
+                theorem=planned.model.theorem(block, rate),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -322,13 +309,11 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         identities,
     ]
     if plan.server is not None:
-        sentences += _server_sentences(plan)
-    if settings.client_sampling_rate < 1.0:
-        coin = f"Each client takes part in a round with probability {settings.client_sampling_rate:g}"
-        hidden = (
-            "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
-        )
-        sentences.append(f"{coin}, {hidden if settings.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
+        sentences += _server_sentences(plan, plan.server.n_points)
+    if (rate := settings.client_sampling_rate) < 1.0:
+        coin = "a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
+        coin = coin if settings.noise is NoiseKind.SECURE else "a seeded coin"
+        sentences.append(f"Each client takes part in a round with probability {rate:g}, by {coin}.")
     if settings.unit is PrivacyUnit.CLIENT:
         sentences.append(
             f"The declared number of rows of a client, {settings.examples_per_client}, was not taken from the data: "
@@ -363,12 +348,14 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
 
 def _recovery_sentence(plan: Plan) -> str:
     """What recovered sums rest on."""
-    graph = recovery_graph(plan.n_clients, plan.max_silent)
-    chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
-    tried = " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline."
-    fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
-    lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
-    cut = tried + lied if chance else ""
+    graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
+    if not graph.certain:
+        chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
+        fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+        cut = (
+            " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. A "
+            f"server that tells clients different survivors may open a sum of {fewest} that do not collude."
+        )
     return (
         f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
         f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
@@ -398,25 +385,15 @@ def _columns_sentence(plan: Plan) -> str:
     return f"Columns were matched by name{unnamed}."
 
 
-def _server_sentences(plan: Plan) -> list[str]:
+def _server_sentences(plan: Plan, n_points: int) -> list[str]:
     """What the run assumes of the server's own points, and who sees them."""
-    n_points = 0 if plan.server is None else plan.server.n_points
-    follows = (
-        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2]."
-    )
-    if n_points == 0:
-        return [follows]
     shown = plan.public_points is not None
     seen = "are in the plan, so every client sees them" if shown else plan.task.server_points_words(plan)
+    owners = "their owners agreed to this use, and they"
     return [
-        f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
-        follows,
+        *([f"The server's {n_points} points are not the clients' data: {owners} {seen}."] if n_points else []),
+        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2].",
     ]
-
-
-def _warnings(plan: Plan) -> tuple[str, ...]:
-    """What the plan alone says against a run: that it protects nobody, or else what its budget and noise come to."""
-    return why_not_private(plan) or plan_cautions(plan)
 
 
 def why_not_private(plan: Plan) -> tuple[str, ...]:

@@ -385,10 +385,7 @@ class Task(Options, ABC):
             )
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse what this task cannot do under a trust model."""
-
-    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse what would become public under a trust model that does not protect it."""
+        """Refuse what this task cannot do under a trust model, or what would become public under it."""
 
     def counted_examples(self, released_count: float) -> int:
         """Turn the released private count into the N of the plan: rounded, at least 1; too few are a `PlanError`."""
