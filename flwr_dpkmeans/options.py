@@ -22,6 +22,14 @@ from flwr_dpkmeans.algorithms.lloyd_family import Schedule as Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums import draft
+from flwr_dpkmeans.sums.settings import Dropout as Dropout
+from flwr_dpkmeans.sums.settings import Options as Options
+from flwr_dpkmeans.sums.settings import Settings, require_integer, whole
+from flwr_dpkmeans.sums.settings import member as member
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS as CLIP_BOUNDS
+from flwr_dpkmeans.sums.task import TASKS, Task
+from flwr_dpkmeans.sums.task import Run as Run
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, whole
 from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
@@ -256,7 +264,7 @@ def moved(name: str, value: Any) -> ConfigurationError:
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """Turn ``"auto"`` into the fields that let the algorithm choose, up to `max_clusters`."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
-        require_integer("max_clusters", as_integer(max_clusters), 1, DEFAULT_MAX_CLUSTERS)
+        require_integer("max_clusters", max_clusters, 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
     if max_clusters != DEFAULT_MAX_CLUSTERS:
         raise ConfigurationError(

@@ -99,10 +99,9 @@ def load_client(context: Context) -> KMeansClient:
     labels: LabelSource | None = None
     if node.get("data-path"):
         schema = Schema.of(node.get("columns", ""), node.get("label-column", ""), node.get("header"))
-        loaded = load_declared(str(node["data-path"]), schema)
-        table, classes = loaded.table, loaded.labels
-        if classes is not None:
-            labels = partial(as_classes, classes, len(table.points))
+        table = load_declared(str(node["data-path"]), schema)
+        if table.labels is not None:
+            labels = partial(as_classes, table.labels, len(table.points))
     elif simulated and source == MIXTURE:
         points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
         table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])), named=False)

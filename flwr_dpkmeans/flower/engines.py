@@ -36,8 +36,9 @@ from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, u
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.threads import one_thread

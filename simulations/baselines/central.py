@@ -21,6 +21,13 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.sums.statement import (
+    NEIGHBOURS,
+    UNNAMED_COLUMNS,
+    discreteness_cost,
+    released_cautions,
+    spending_cautions,
+)
 from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.settings import Box
