@@ -44,14 +44,12 @@ from flwr_dpkmeans.options import (
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.writer import ClusterChoice
-from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.statement import Step
+from flwr_dpkmeans.sums.statement import Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:

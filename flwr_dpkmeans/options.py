@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
 from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
@@ -225,7 +225,7 @@ def moved(name: str, value: Any) -> ConfigurationError:
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """Turn ``"auto"`` into the fields that let the algorithm choose, up to `max_clusters`."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
-        require_integer("max_clusters", as_integer(max_clusters), 1, DEFAULT_MAX_CLUSTERS)
+        require_integer("max_clusters", max_clusters, 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
     if max_clusters != DEFAULT_MAX_CLUSTERS:
         raise ConfigurationError(

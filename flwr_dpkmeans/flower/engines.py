@@ -34,9 +34,8 @@ from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import Registry, Result, Run, Task, task_class
 from flwr_dpkmeans.threads import one_thread

@@ -24,7 +24,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGERS = "ledgers"

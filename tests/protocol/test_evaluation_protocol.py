@@ -38,7 +38,7 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.plan import price
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]

@@ -21,8 +21,7 @@ from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 
 Array = NDArray[np.float64]
 CENTERS = ((-0.5, 0.0), (0.5, 0.5))
