@@ -127,17 +127,12 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
 
 
 def _labels(
-    source: str, column: str, n_rows: int, header: bool | None, rows: NDArray[np.int64] | None = None
+    source: str, column: str, n_rows: int, header: bool | None, rows: NDArray[np.int64] | slice = slice(None)
 ) -> LabelSource | None:
     """What reads the labels when an approved plan's evaluation needs them; None where there are none."""
     if not column and source not in BUNDLED:
         return None
-
-    def read() -> NDArray[np.int64]:
-        labels = load_labels(source, column, n_rows, header)
-        return labels if rows is None else labels[rows]
-
-    return read
+    return lambda: load_labels(source, column, n_rows, header)[rows]
 
 
 def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, LabelSource | None]:

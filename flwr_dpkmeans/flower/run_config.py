@@ -200,12 +200,12 @@ def strategy_from_run_config(
         )
     server_data = _server_data(given) if server_points is None else server_points
     options = _known_schema(given) | _given_options(given) | {"n_clients": _n_clients(given)}
+    if makes_clusters:
+        options |= {"n_clusters": given["n-clusters"], "max_clusters": given["max-clusters"]}
     return PrivateKMeans(
-        given["n-clusters"] if makes_clusters else None,
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
-        max_clusters=given["max-clusters"],
         timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
         **options,
     )

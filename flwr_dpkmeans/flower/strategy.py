@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
@@ -83,10 +82,9 @@ class PrivateKMeans(Strategy):
     Parameters
     ----------
     n_clusters : int, "auto" or Auto
-        k; "auto" chooses it, up to `max_clusters`.
+        k; "auto" chooses it.
     bounds : pair, "private" or PrivateBounds, optional
-        None: a cube around the server's points; without server data bounds must be given. ``"private"``: inside
-        `bounds_domain`, if a public range is known.
+        None: a cube around the server's points; without server data bounds must be given.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
@@ -119,34 +117,30 @@ class PrivateKMeans(Strategy):
         n_clusters: int | str | Auto | None = None,
         *,
         bounds: Any = None,
-        bounds_domain: Any = None,
         n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
         n_examples: int | str | PrivateCount | None = None,
         n_clients: int | None = None,
         server_data: Any = None,
-        max_clusters: int = DEFAULT_MAX_CLUSTERS,
         timeouts: Timeouts | None = None,
         on_step: Callable[[Step], None] | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
-        own = {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
-        given = {"bounds_domain": bounds_domain, "max_clusters": max_clusters} | flat_options(own | options)
-        if n_clusters is None:
-            del given["max_clusters"]
+        options |= {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
+        options |= {"n_features": n_features, "epsilon": epsilon, "delta": delta, "n_clients": n_clients}
+        given = flat_options(options)
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
         box, names, points = resolve_bounds(
             given["bounds"],
             server_data,
-            given["bounds_domain"],
-            names=given.pop("feature_names", ()),
+            given.get("bounds_domain"),
+            names=given.get("feature_names", ()),
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        given |= {"n_features": n_features, "epsilon": epsilon, "delta": delta, "n_clients": n_clients}
         config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
         self._set_up(config, points, timeouts, on_step, None)
 
@@ -416,14 +410,7 @@ def first_plan(
 
 
 class ProxyLloyd(PrivateKMeans):
-    """ProxyLloyd, this package's own default; parameters as in `PrivateKMeans`, ``server_data`` optional.
-
-    Examples
-    --------
-    >>> strategy = ProxyLloyd(n_clusters=10, n_features=64, epsilon=1.0, n_examples=1797, bounds=(0, 16))
-    >>> strategy.config.trust
-    'oblivious'
-    """
+    """ProxyLloyd, this package's own default; parameters as in `PrivateKMeans`, ``server_data`` optional."""
 
     algorithm = "proxy_lloyd"
 
