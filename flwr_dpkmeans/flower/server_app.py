@@ -14,16 +14,7 @@ from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
-from flwr_dpkmeans.results.writer import (
-    ARRAYS_FILE,
-    CENTROIDS_FILE,
-    CURVE_FILE,
-    METRICS_FILE,
-    PICTURE_FILE,
-    REPORT_FILE,
-    metrics_of,
-    write_report,
-)
+from flwr_dpkmeans.results.writer import REPORT_FILE, metrics_of, write_report
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]
 
@@ -87,13 +78,11 @@ def _log_lines(text: object) -> None:
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
     """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
     client = folder / f"client-{node}"
-    kinds = (CENTROIDS_FILE, ARRAYS_FILE, REPORT_FILE, METRICS_FILE, PICTURE_FILE, CURVE_FILE)
-    names = [name for name in kinds if (client / name).is_file()]
     if not confirmed:
         logger.info("client %d did not confirm its result: look at its log", node)
     elif (client / REPORT_FILE).is_file():
         logger.info("files of client %d:", node)
-        for name in names:
-            logger.info("  %s", (client / name).absolute())
+        for path in sorted(client.iterdir()):
+            logger.info("  %s", path.absolute())
     else:
         logger.info("client %d has its files in its own output folder (its log says where)", node)
