@@ -41,7 +41,6 @@ class Task(Enum):
     """What the mod asks of the wrapped client."""
 
     DESCRIBE = "describe"
-    PRELIMINARY = "preliminary"
     STATISTIC = "statistic"
 
 
@@ -132,10 +131,10 @@ class KMeansClient(NumPyClient):
         ----------
         parameters : list of ndarray
             For a statistic: the state's arrays, such as centroids (k, d) and counts, and then the movements, in scaled
-            units. For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
+            units. Of a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
             are any.
         config : dict
-            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and the names of
+            ``task``; for a statistic also ``plan`` (bytes), ``round`` (int) and the names of
             the ``arrays`` (JSON).
 
         Returns
@@ -148,13 +147,11 @@ class KMeansClient(NumPyClient):
         task = _task(config)
         if task is Task.DESCRIBE:
             return [], 0, self._schema()
-        plan = _plan(config)
-        if task is Task.PRELIMINARY:
-            found = _found(parameters)
-            return plan.task.preliminary_statistic(plan, int(config["round"]), self._ordered(plan), found), 0, {}
-        algorithm = build_algorithm(plan)
+        plan, index = _plan(config), int(config["round"])
+        if plan.discovers(index):
+            return plan.task.preliminary_statistic(plan, index, self._ordered(plan), _found(parameters)), 0, {}
+        step = build_algorithm(plan).rounds[index - 1]
         state = _state(parameters, config)
-        step = algorithm.rounds[int(config["round"]) - 1]
         return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
 
     def _schema(self) -> dict[str, Scalar]:

@@ -21,11 +21,10 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from flwr_dpkmeans.log import placed_logger, where_raised
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID as FIRST_NODE_ID
 
 logger = placed_logger("flwr_dpkmeans.inprocess")
 
-FIRST_NODE_ID = 2
-"""Node 1 is the SuperLink itself."""
 _SERVER_NODE_ID = 1
 
 

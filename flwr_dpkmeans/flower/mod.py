@@ -131,13 +131,13 @@ class Wrapped:
 
     def compute(self, memory: Memory, index: int) -> list[NDArray[np.float64]]:
         """The exact statistic of one round."""
-        config = {"plan": memory.plan_blob, "round": index}
+        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         with client_log.timed("the statistic"):
             if memory.plan.discovers(index):
                 ranges = [np.array(side) for side in memory.found.box or ()]
-                reply = self._call("fit", ranges, {"task": Task.PRELIMINARY.value, **config})
+                reply = self._call("fit", ranges, config)
             else:
-                reply = self._call_with_state("fit", memory, {"task": Task.STATISTIC.value, **config})
+                reply = self._call_with_state("fit", memory, config)
         record: Any = reply.get("fitres.parameters") or {}
         return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 

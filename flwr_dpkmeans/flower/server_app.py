@@ -27,25 +27,20 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
     with placed(Place(run=context.run_id)):
-        _run(grid, context)
-
-
-def _run(grid: Grid, context: Context) -> None:
-    """The same, with the run's id on every line."""
-    show_logs()
-    try:
-        show_logs(server_log_options(context.run_config))
-        strategy = strategy_from_run_config(context.run_config)
-        result = strategy.start(grid=grid)
-        folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-        first_only = context.run_config.get("output-files") == OutputFiles.FIRST
-        report_result(strategy, result, folder, first_only=first_only)
-    except DPKMeansError as error:
-        logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
-        if is_deployed(grid):
-            # A plain exit would skip the upload of this line, and the run would count as running for a minute.
-            flwr_exit(ExitCode.SERVERAPP_EXCEPTION, "The run ended with the sentence above.")
-        raise SystemExit(1) from error
+        show_logs()
+        try:
+            show_logs(server_log_options(context.run_config))
+            strategy = strategy_from_run_config(context.run_config)
+            result = strategy.start(grid=grid)
+            folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
+            first_only = context.run_config.get("output-files") == OutputFiles.FIRST
+            report_result(strategy, result, folder, first_only=first_only)
+        except DPKMeansError as error:
+            logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
+            if is_deployed(grid):
+                # A plain exit would skip the upload of this line, and the run would count as running for a minute.
+                flwr_exit(ExitCode.SERVERAPP_EXCEPTION, "The run ended with the sentence above.")
+            raise SystemExit(1) from error
 
 
 def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *, first_only: bool = False) -> None:

@@ -36,6 +36,10 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
 
+Points = NDArray[np.float64]
+OnStep = Callable[[Step], None]
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
 
 @dataclass(frozen=True)
 class Timeouts:
@@ -124,7 +128,7 @@ class PrivateKMeans(Strategy):
         n_clients: int | None = None,
         server_data: Any = None,
         timeouts: Timeouts | None = None,
-        on_step: Callable[[Step], None] | None = None,
+        on_step: OnStep | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
@@ -142,31 +146,25 @@ class PrivateKMeans(Strategy):
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
         config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
-        self._set_up(config, points, timeouts, on_step, None)
+        self._set_up(config, points, timeouts, on_step)
 
     @classmethod
     def from_config(
         cls,
         config: Run,
         *,
-        server_points: NDArray[np.float64] | None = None,
+        server_points: Points | None = None,
         timeouts: Timeouts | None = None,
-        on_step: Callable[[Step], None] | None = None,
-        on_warning: Callable[[str], None] | None = None,
+        on_step: OnStep | None = None,
+        on_warning: Callable[[str], None] = server_log.warned,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, timeouts, on_step, on_warning)
+        strategy._set_up(config, server_points, timeouts, on_step)
+        strategy._on_warning = on_warning
         return strategy
 
-    def _set_up(
-        self,
-        config: Run,
-        server_points: NDArray[np.float64] | None,
-        timeouts: Timeouts | None,
-        on_step: Callable[[Step], None] | None,
-        on_warning: Callable[[str], None] | None,
-    ) -> None:
+    def _set_up(self, config: Run, points: Points | None, timeouts: Timeouts | None, on_step: OnStep | None) -> None:
         """Take a configuration that a Flower run can have."""
         algorithm_entry(config.algorithm)
         trust_model(config.trust)
@@ -175,10 +173,10 @@ class PrivateKMeans(Strategy):
                 "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
                 "engine='direct'."
             )
-        self.config, self._server_points = config, server_points
+        self.config, self._server_points = config, points
         self.timeouts = timeouts or Timeouts()
         self._on_step = on_step or server_log.step_done
-        self._on_warning = on_warning or server_log.warned
+        self._on_warning: Callable[[str], None] = server_log.warned
         self._warned: list[str] = []
         self._run: Server | None = None
         self._steps: list[Step] = []
@@ -248,7 +246,7 @@ class PrivateKMeans(Strategy):
         timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFn | None = None,
     ) -> KMeansResult:
         """Run the whole protocol: keys, private count and bounds if not declared, T rounds, last release.
 
@@ -292,9 +290,7 @@ class PrivateKMeans(Strategy):
         with placed(Place(run=grid.run.run_id)):
             return self._conduct(grid, evaluate_fn)
 
-    def _conduct(
-        self, grid: Grid, evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
-    ) -> KMeansResult:
+    def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:
         """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
@@ -390,8 +386,8 @@ class PrivateKMeans(Strategy):
 
 
 def first_plan(
-    config: Run, points: NDArray[np.float64] | None, *, run_id: int, n_clients: int, n_features: int | None = None
-) -> tuple[Plan, NDArray[np.float64] | None]:
+    config: Run, points: Points | None, *, run_id: int, n_clients: int, n_features: int | None = None
+) -> tuple[Plan, Points | None]:
     """The plan that a run begins with, and the server's own points where the server alone keeps them."""
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
     if points is None:

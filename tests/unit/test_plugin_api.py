@@ -280,4 +280,4 @@ def test_client_never_says_how_many_rows_it_has() -> None:
     assert client.fit([], {"task": "describe"}) == ([], 0, {"n_features": 2})
     config = parse_config(n_clusters=2, bounds=((-1,), (1,)))
     plan = dump_plan(draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2))
-    assert client.fit([], {"task": "preliminary", "plan": plan, "round": 0})[1:] == (0, {})
+    assert client.fit([], {"task": "statistic", "plan": plan, "round": 0})[1:] == (0, {})
