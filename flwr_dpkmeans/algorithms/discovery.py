@@ -43,14 +43,6 @@ def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tup
     """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
     Without a width the histograms are missing from their rounds.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-8,), (8,)), private_bounds=True)
-    >>> rounds = preliminary_rounds(config, delta=1e-6, n_features=2)
-    >>> [(planned.name, [block.shape for block in planned.blocks]) for planned in rounds]
-    [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
     settings = config.settings
     counts = config.task.counts(settings.unit)

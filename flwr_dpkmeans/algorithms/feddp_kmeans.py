@@ -22,8 +22,6 @@ import numpy as np
 from flwr_dpkmeans.algorithms.cluster_states import (
     COST_CURVE,
     PROJECTED_CENTERS,
-    PROJECTED_POINTS,
-    PROJECTION,
     SEED,
     SERVER_POINTS,
     is_near,
@@ -69,6 +67,8 @@ from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
+PROJECTION = "projection"
+PROJECTED_POINTS = "projected_points"
 RULE_OF_THUMB = {
     PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),
     PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1),
@@ -235,7 +235,6 @@ class FedDPKMeans(_OnServerPoints):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """The rounds and their shares of the budget."""
         facts, rounds = self.facts(known), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
@@ -258,7 +257,6 @@ class FedDPChooseK(_OnServerPoints):
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """The two rounds; a `PlanError` where k is given."""
         facts = self.facts(known)
         if not self.choose_n_clusters:
             raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
@@ -274,8 +272,8 @@ class PublicStart(_OnServerPoints):
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
 
     @abstractmethod
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """First centroids, (n_clusters, n_features), from public randomness and the server's points."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
+        """First centroids, (n_clusters, n_features), from public randomness and the server's points, if it has any."""
 
     def build(self, known: Known) -> Algorithm:
         """The whole budget goes to the rounds; after the start the server's points are not needed any more."""
@@ -283,7 +281,10 @@ class PublicStart(_OnServerPoints):
         planned = lloyd_rounds(known, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds)
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-            return seeded_state(round_to_grid(truncate(self.start(known, seed, server_points))), seed)
+            if server_points is None and self.server_data is ServerData.NEEDED:
+                raise PlanError("the server's points are not at hand: give server_data.")
+            points = np.empty((0, known.n_features)) if server_points is None else server_points
+            return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
         return Algorithm(self.name, private_sums(known, planned, self.options.noise_kind), initial_state)
 
@@ -295,11 +296,10 @@ class ServerKMeansPlusPlus(PublicStart):
     name = "server_kmeans++"
     title = "k-means++ on server data, then DP-Lloyd"
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """k-means++ of the server's points."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
         from sklearn.cluster import kmeans_plusplus
 
-        centers, _ = kmeans_plusplus(_present(server_points), self.n_clusters, random_state=seed % 2**32)
+        centers, _ = kmeans_plusplus(points, self.n_clusters, random_state=seed % 2**32)
         return np.asarray(centers, dtype=np.float64)
 
 
@@ -311,11 +311,9 @@ class ServerLloyd(PublicStart):
     title = "k-means of server data, then DP-Lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """k-means of the server's points."""
-        points = _present(server_points)
-        weights = np.ones(len(points))
-        return weighted_kmeans(points, weights, self.n_clusters, n_init=self.options.n_init, seed=seed)[0]
+    def start(self, known: Known, seed: int, points: Array) -> Array:
+        n_init = self.options.n_init
+        return weighted_kmeans(points, np.ones(len(points)), self.n_clusters, n_init=n_init, seed=seed)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,8 +325,7 @@ class SpherePacking(PublicStart):
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """A sphere packing of the box."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
         generator = np.random.default_rng(seed)
         return sphere_packing(self.n_clusters, known.n_features, generator, self.options.packing)
 
@@ -336,13 +333,6 @@ class SpherePacking(PublicStart):
         """What follows from the server's points or, without, from the box."""
         require_packable(self.n_clusters, known.n_features)
         return known.server or facts_without_server(known.config, known.n_features)
-
-
-def _present(server_points: Array | None) -> Array:
-    """The server's points, without which there is no start."""
-    if server_points is None:
-        raise PlanError("the server's points are not at hand: give server_data.")
-    return server_points
 
 
 def budget_shares(known: Known) -> tuple[float, ...]:

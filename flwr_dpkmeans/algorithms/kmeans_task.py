@@ -46,7 +46,6 @@ class KMeansTask(Task):
     """Whether its result is private before any Lloyd round, so that there may be none."""
 
     def longest(self) -> Task:
-        """With as many Lloyd rounds as estimates come to."""
         if "max_iter" not in self.options.__dataclass_fields__:
             return self
         changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
@@ -54,7 +53,6 @@ class KMeansTask(Task):
 
     @property
     def least_rows(self) -> int:
-        """One for each cluster."""
         return self.n_clusters
 
     # -- what is released besides -------------------------------------------------------------------------------
@@ -117,7 +115,6 @@ class KMeansTask(Task):
             )
 
     def counted_examples(self, released_count: float) -> int:
-        """The N of the plan, from the released count; see `Task.counted_examples`."""
         n = max(1, round(released_count))
         if n < self.n_clusters:
             raise PlanError(
@@ -205,7 +202,6 @@ class InOnePlace(KMeansTask):
     noise = NoiseShape.NONE
 
     def build(self, known: Known) -> Algorithm:
-        """Refuse: there are no rounds."""
         del known
         raise needs_all_rows(self.name)
 

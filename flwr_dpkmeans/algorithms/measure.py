@@ -5,7 +5,7 @@ it lies beyond the clip distance; and 1 to one cell of a table, that of its clus
 column is of rows without a class. Client level: every client adds the means of these over its own rows, so that the
 metrics are averages over clients. Each of the three arrays has sensitivity 1: what one row, or one client, adds is at
 most 1 whatever the centroids are; that the other rows' parts stay as they are takes centroids on the grid and in the
-box, which clients check (`received.has_exact_centroids`).
+box, which clients check (`has_exact_centroids`).
 """
 
 from __future__ import annotations
@@ -102,20 +102,20 @@ def evaluation_round(known: Known) -> PrivateSum:
     config, d = known.config, known.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
+    farthest = clip * clip
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     exact = config.settings.evaluation is Evaluation.EXACT
 
-    def labelled(points: Array, state: State, labels: Labels | None) -> Sequence[Array]:
+    def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = nearest_centroids(points[rows], state.centroids)
             # Negated where it matters, so that a distance that is not a number is clipped as well.
-            near = squares <= clip * clip
-            parts = np.where(near, squares, clip * clip) / (clip * clip)
+            near = squares <= farthest
+            parts = np.where(near, squares, farthest) / farthest
             # Row by row on the grid, so that one row's part does not depend on the others.
             cost = np.array([parts.sum() if exact else toward_zero(parts).sum()])
             beyond = np.array([float(np.count_nonzero(~near))])
-            own = None if labels is None else labels[rows]
-            return cost, beyond, _cells(np.minimum(nearest, k - 1), own, k, n_classes)
+            return cost, beyond, _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes)
 
         arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
@@ -127,7 +127,7 @@ def evaluation_round(known: Known) -> PrivateSum:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        return labelled(points, state, None)
+        return labelled(points, state, np.full(len(points), -1))
 
     return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled)
 
@@ -143,15 +143,12 @@ def admits_evaluation(config: Run, state: State) -> bool:
     return all(one is not None and one.shape == _shape(config, name) and is_on_grid(one) for name, one in arrays)
 
 
-def _cells(nearest: LabelArray, labels: Labels | None, n_clusters: int, n_classes: int) -> Array:
+def _cells(nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int) -> Array:
     """Rows by cluster and class; the last column has those without a class, or with another one than declared."""
-    width = n_classes + 1
-    classes = np.full(len(nearest), n_classes)
-    if labels is not None:
-        known = (labels >= 0) & (labels < n_classes)
-        classes[known] = labels[known]
-    places = nearest.astype(np.int64) * width + classes
-    return np.bincount(places, minlength=n_clusters * width).astype(np.float64).reshape(n_clusters, width)
+    classes = np.where((labels >= 0) & (labels < n_classes), labels, n_classes)
+    places = nearest.astype(np.int64) * (n_classes + 1) + classes
+    counts = np.bincount(places, minlength=n_clusters * (n_classes + 1))
+    return counts.astype(np.float64).reshape(n_clusters, n_classes + 1)
 
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
@@ -247,13 +244,6 @@ def quotient(
     `sampled_out` is the part of the units that sat out by coins of their own: the sum is over the others, each adding 0
     to 1. It adds the largest variance that this can have around the mean R over all units, (1 - p) R (1 - R) / n with n
     sampled ones.
-
-    Examples
-    --------
-    >>> quotient(50.0, 3.0, Measured(100.0, 8.0))
-    Measured(value=0.5, noise=0.05)
-    >>> quotient(50.0, 0.0, Measured(100.0, 0.0), sampled_out=0.64)
-    Measured(value=0.5, noise=0.04)
     """
     value = sum_value / units.value
     variance = sum_noise**2 + (value * units.noise) ** 2 - 2.0 * value * covariance

@@ -111,15 +111,7 @@ def count_order(config: Run) -> int:
 
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
-    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`.
-
-    Examples
-    --------
-    >>> [round(share, 12) for share in shared((3.0, 4.0), 1.0, NoiseFamily.GAUSSIAN)]
-    [0.6, 0.8]
-    >>> shared((3.0, 5.0), 1.0, NoiseFamily.PAPER)
-    (0.375, 0.625)
-    """
+    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`."""
     linear = kind is NoiseFamily.PAPER
     factor = total / sum(shares) if linear else math.sqrt(total) / math.hypot(*shares)
     return tuple(share * factor for share in shares)

@@ -43,27 +43,14 @@ class Summed:
     one_client: str
     """What one client sends instead: a mean of such vectors."""
     client_bound: Callable[[int, int], float]
-    """Norm that a client's mean is clipped to, 1 where it is larger: from the rows n of a client and k."""
+    """Norm that it is clipped to, at most 1, from a client's rows n and k.
+
+    Unit vectors that point anywhere have a mean of length 1 / sqrt(n), as residuals do once the centers lie well;
+    shares of n rows in k cells that are equally likely have the norm sqrt(1 / n + 1 / k).
+    """
     nonnegative: bool = False
     sum_is_rounded: bool = False
     """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
-
-
-def _any_mean(n: int, k: int) -> float:
-    """All vectors may agree."""
-    del n, k
-    return 1.0
-
-
-def _scattered(n: int, k: int) -> float:
-    """The mean of n unit vectors that point anywhere, as residuals do once the centers lie well."""
-    del k
-    return 1.0 / math.sqrt(n)
-
-
-def _cells(n: int, k: int) -> float:
-    """Shares of n rows in k cells that are equally likely."""
-    return math.sqrt(1.0 / n + 1.0 / k)
 
 
 ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
@@ -77,7 +64,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S11: one row's difference from the public centre, divided by the location round's clip bound and "
                 "clipped to length 1, is in one sum (ProxyLloyd)",
                 "mean over its rows",
-                _any_mean,
+                lambda *_: 1.0,
             ),
             Summed(
                 "row_squares",
@@ -86,7 +73,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S11: one row's squared distance from the public centre, divided by the squared clip bound and "
                 "clipped, is at most 1 (ProxyLloyd)",
                 "mean square over its rows",
-                _any_mean,
+                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
@@ -112,7 +99,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S13: one row's residual from its nearest proxy, divided by the radius and clipped to length 1, is in "
                 "one sum (ProxyLloyd)",
                 "mean residual over its rows, by nearest proxy",
-                _scattered,
+                lambda n, _: 1.0 / math.sqrt(n),
             ),
             Summed(
                 "proxy_counts",
@@ -120,7 +107,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.proxy_counts_share,
                 "S13: one row is nearest to one proxy (ProxyLloyd)",
                 "shares of its rows, by nearest proxy",
-                _cells,
+                lambda n, k: math.sqrt(1.0 / n + 1.0 / k),
                 nonnegative=True,
             ),
         ),
@@ -133,7 +120,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S14: one row's residual from its nearest centroid, divided by the radius and clipped to length 1, is "
                 "in one sum (ProxyLloyd)",
                 "mean residual over its rows, by cluster",
-                _scattered,
+                lambda n, _: 1.0 / math.sqrt(n),
             ),
             Summed(
                 "counts",
@@ -141,7 +128,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.counts_share,
                 counts_sensitivity().because,
                 "shares of its rows, by cluster",
-                _cells,
+                lambda n, k: math.sqrt(1.0 / n + 1.0 / k),
                 nonnegative=True,
             ),
             Summed(
@@ -150,7 +137,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.residual_share,
                 "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
                 "mean squared residual over its rows",
-                _any_mean,
+                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
@@ -237,13 +224,6 @@ def client_bounds(config: Run) -> dict[str, float]:
     """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
 
     A client beyond a bound is scaled down: its direction is kept.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
-    >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
-    (0.346, 0.141, 1.0)
     """
     n, k = config.settings.examples_per_client, config.n_clusters
     arrays = [one for released in ROUNDS.values() for one in released]

@@ -99,7 +99,6 @@ class ProxyLloyd(KMeansTask):
     options: ProxyLloydOptions = ProxyLloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """With the default constants, for which a plan stands."""
         return build(known)
 
     def server_points_words(self, plan: Plan) -> str:
@@ -138,9 +137,6 @@ def _length(state: State, name: str) -> float:
     return float(state_extra(state, name)[0])
 
 
-# -- location -----------------------------------------------------------------------------------------------------
-
-
 def location_round(setting: Setting) -> PlannedSum:
     """Release where the data lie and how far they spread."""
     parts = setting.parts("location")
@@ -164,9 +160,6 @@ def location_round(setting: Setting) -> PlannedSum:
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))})
 
     return PlannedSum("location", parts, statistic, advance)
-
-
-# -- covariance ---------------------------------------------------------------------------------------------------
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -230,9 +223,6 @@ def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
     centre = state_extra(state, CENTRE)
     samples = box_samples(centre, found.variances, found.axes, k, generator, cover_box=False)
     return _started(setting, state, truncate(tessellation(samples, k, generator)))
-
-
-# -- proxies ------------------------------------------------------------------------------------------------------
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:
@@ -308,9 +298,6 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
     radius = as_length(setting.options.cluster_clip * setting.plan.widening * side)
     kept = state.view(state.arrays.keys() - {PROXIES, PROXY_RADIUS, SERVER_POINTS})
     return kept.changed(centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: radius})
-
-
-# -- refinement ---------------------------------------------------------------------------------------------------
 
 
 def refinement_round(setting: Setting, index: int) -> PlannedSum:

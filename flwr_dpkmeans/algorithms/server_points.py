@@ -49,11 +49,6 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
 
     All features get the same width, so that distances keep their meaning. A `DataError` if all points are equal: they
     say nothing about the data's spread.
-
-    Examples
-    --------
-    >>> bounds_from_server(np.array([[0.0, 0.0], [2.0, 0.0]]))
-    ((0.0, -1.0), (2.0, 1.0))
     """
     mean = points.mean(axis=0)
     half = float(np.linalg.norm(points - mean, axis=1).max())
@@ -91,15 +86,7 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
 
 
 def facts_without_server(config: Run, n_features: int) -> ServerFacts:
-    """The same numbers where there are no server points: the ball around the box, and what follows from it.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)))
-    >>> facts_without_server(config, 4).data_radius
-    2.0
-    """
+    """The same numbers where there are no server points: the ball around the box, and what follows from it."""
     given = _given_bounds(config)
     radius = given.get("data_radius", math.sqrt(n_features))
     clusters = math.sqrt(min(config.n_clusters, config.settings.examples_per_client))
@@ -200,13 +187,6 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     """Scale the server's points, (n_server, n_features), and derive what is public of them.
 
     A `ConfigurationError` or `DataError` if width, bounds or number of points do not fit.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=2, bounds=((0,), (4,)), trust="distributed")
-    >>> hold_points(config, np.array([[1.0, 1.0], [3.0, 3.0]])).scaled.tolist()
-    [[-0.5, -0.5], [0.5, 0.5]]
     """
     width = points.shape[1]
     if config.settings.n_features not in (None, width):

@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyOptions,
     ProxyPlan,
     Setting,
+    client_bounds,
     derive_plan,
     options_for,
 )
@@ -168,6 +169,14 @@ def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
     sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
     expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
     assert 4 < derive_plan(public, ProxyOptions()).n_proxies == expected < 200
+
+
+def test_bounds_of_one_clients_means() -> None:
+    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have sqrt(1/50 + 1/10); never above 1."""
+    bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
+    assert (round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]) == (0.346, 0.141, 1.0)
+    single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
+    assert set(single.values()) == {1.0}
 
 
 @pytest.mark.parametrize(("d", "covers"), [(2, True), (4, True), (6, True), (7, False)])
