@@ -267,31 +267,22 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes = 1 if n_components is None else options.subspace_passes
+    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
     sigma = gaussian_noise_multiplier(config.settings.epsilon, public.delta) * public.noise_factor
     counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
-    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
-    counts_noise *= bounds.get("proxy_counts", 1.0)
-    n_units = public.n_units
-    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
-    n_proxies = int(min(n_units / (options.rows_per_proxy * counts_noise), most))
-    if n_proxies < options.worth_seeding * k:
-        if config.choose_n_clusters:
-            raise PlanError(
-                f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
-                f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
-            )
-        n_proxies, n_passes = 0, 0
+    n_proxies = _affordable_proxies(public, options, counts_noise * bounds.get("proxy_counts", 1.0))
+    if n_proxies == 0:
+        n_passes = 0
     before = 0.0
     for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
         before += one.share(options, 0.0)
     before += options.seeding_share if n_passes else 0.0
-    default = min(options.refinements, options.most_rounds - 2 - n_passes)
-    growing = [
-        math.exp(options.growth * t)
-        for t in range(default if public.options.max_iter is None else public.options.max_iter)
-    ]
-    noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
+    noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (public.n_units * math.sqrt(1.0 - before))
     widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
+    n_refinements = public.options.max_iter
+    if n_refinements is None:
+        n_refinements = min(options.refinements, options.most_rounds - 2 - n_passes)
+    growing = [math.exp(options.growth * t) for t in range(n_refinements)]
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
@@ -301,6 +292,21 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
         widening=float(f"{widening:.12g}"),
     )
+
+
+def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: float) -> int:
+    """As many as have enough rows each to be told from none; 0 where these are too few to cluster."""
+    k = public.config.n_clusters
+    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
+    n_proxies = int(min(public.n_units / (options.rows_per_proxy * counts_noise), most))
+    if n_proxies >= options.worth_seeding * k:
+        return n_proxies
+    if public.config.choose_n_clusters:
+        raise PlanError(
+            f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
+            f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
+        )
+    return 0
 
 
 CENTRE = "centre"
@@ -345,19 +351,6 @@ class Setting:
     def in_subspace(self) -> bool:
         """Whether proxies live on some axes only."""
         return self.plan.n_components is not None
-
-    @property
-    def middle(self) -> Array:
-        """The public point that rows are seen from first: the server points' mean, else the middle of the box."""
-        server = self.public.server
-        return np.zeros(self.n_features) if server is None else np.asarray(server.centre)
-
-    @property
-    def reach(self) -> float:
-        """The public distance from there at which rows are clipped first."""
-        server = self.public.server
-        box = self.options.location_clip * math.sqrt(self.n_features)
-        return box if server is None else min(server.data_radius, 2.0 * math.sqrt(self.n_features))
 
     def noise(self, block: Block) -> float:
         """Standard deviation of a released entry, in the units of the statistic.

@@ -140,9 +140,13 @@ def _length(state: State, name: str) -> float:
 def location_round(setting: Setting) -> PlannedSum:
     """Release where the data lie and how far they spread."""
     parts = setting.parts("location")
-    clip, middle, n, d = setting.reach, setting.middle, setting.public.n_units, setting.n_features
-    # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
-    expected = PRIOR_VARIANCE if setting.public.server is None else clip**2 / d
+    n, d, server = setting.public.n_units, setting.n_features, setting.public.server
+    # Rows are seen from the middle of the box, or from the mean of the server's points if there are any.
+    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), PRIOR_VARIANCE
+    if server is not None:
+        middle, clip = np.asarray(server.centre), min(server.data_radius, 2.0 * math.sqrt(d))
+        # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
+        expected = clip**2 / d
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
