@@ -16,20 +16,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import Block, ReleasedSum, draw_noise
+from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
-from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Known
-from flwr_dpkmeans.sums.trust import as_released
 from flwr_dpkmeans.threads import one_thread
+from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.utility import load_scaled
 
 Array = NDArray[np.float64]

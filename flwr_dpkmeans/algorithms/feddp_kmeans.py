@@ -62,9 +62,8 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
@@ -377,7 +376,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> Plann
         matrix = symmetric_from_triangle(released["outer_product"], known.n_features)
         server_points = state_extra(state, SERVER_POINTS)
         if known.options.server_prior:
-            matrix = shrink_to_server(matrix, clip_rows(server_points, radius), noise)
+            matrix, _ = shrink_to_server(matrix, clip_rows(server_points, radius), noise)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
         auto = known.config.choose_n_clusters
         projection = leading_eigenvectors(matrix, standing_out(matrix, noise, n_components) if auto else n_components)

@@ -26,9 +26,8 @@ from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import COUNT, Plan
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run
 
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
@@ -230,7 +229,7 @@ class EvaluationResult:
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"
         parts.append(f"share clipped {self.clipped}")
-        if self.accuracy is not None and self.purity is not None:
+        if self.accuracy is not None:
             parts += [f"accuracy {self.accuracy}", f"purity {self.purity}"]
         warning = " (the run is NOT PRIVATE)" if self.kind == NOISY else ""
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)

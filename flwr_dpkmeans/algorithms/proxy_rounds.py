@@ -44,7 +44,7 @@ from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
     project,
-    server_weight,
+    shrink_to_server,
     symmetric_from_triangle,
 )
 from flwr_dpkmeans.kmeans.proxies import (
@@ -64,9 +64,8 @@ from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, ServerData
 
 CLIPPED_SQUARE = 0.8
@@ -183,8 +182,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state_extra(state, CENTRE), clip)
-            weight, server = server_weight(matrix, rows, noise)
-            matrix, noise = (1.0 - weight) * matrix + weight * server, (1.0 - weight) * noise
+            matrix, noise = shrink_to_server(matrix, rows, noise)
         found = ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)

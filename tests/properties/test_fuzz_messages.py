@@ -24,9 +24,9 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import pack_state, unpack_state
+from flwr_dpkmeans.sums.round import pack_state, unpack_state
 
 FUZZ = settings(
     max_examples=100,
@@ -72,7 +72,7 @@ class ResettableLedger(MemoryLedger):
     """Goes back to what stood in it at an earlier time, as no real one does."""
 
     def reset(self, entries: Sequence[LedgerEntry]) -> None:
-        self._book = MemoryLedger()._book
+        vars(self).update(vars(MemoryLedger()))
         for entry in entries:
             self.charge(entry)
 

@@ -31,7 +31,6 @@ from flwr_dpkmeans.algorithms.server_points import (
     facts_without_server,
     hold_points,
 )
-from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -42,17 +41,17 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import SeededNoise
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, draw_noise, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, as_released, draw_noise, round_events
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
-from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

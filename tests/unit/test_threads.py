@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
-from flwr_dpkmeans.baselines import central
 from flwr_dpkmeans.kmeans import assignment
 from flwr_dpkmeans.threads import one_thread
+from simulations.baselines import central
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 

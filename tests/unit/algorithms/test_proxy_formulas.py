@@ -31,16 +31,14 @@ from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
-    NoisedVector,
     NoiseShape,
     Norm,
     PrivacyUnit,
     ReleasedSum,
     Sensitivity,
-    release,
+    as_released,
 )
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
 
 Floats = NDArray[np.float64]
@@ -89,7 +87,7 @@ def quiet_pass(
 
 def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:
     values = np.concatenate([sums.ravel(), counts])
-    return release(NoisedVector(np.rint(values * GRID).astype(np.int64).view(np.uint64), ()), step.blocks, 16)
+    return as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16)
 
 
 def test_proxies_move_toward_the_released_means() -> None:

@@ -32,10 +32,10 @@ from flwr_dpkmeans.planner.simulate import (
     run_plan,
     simulated_size,
 )
+from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
-from flwr_dpkmeans.sums.trust import as_released
 
 SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
 
