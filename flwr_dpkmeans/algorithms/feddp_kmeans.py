@@ -130,11 +130,7 @@ class ChooseKOptions(ClippedOptions):
     """Options of the first two rounds: weights of the server's points."""
 
     weight_threshold: float = real(
-        3.0,
-        -5e-324,
-        math.inf,
-        "1.5",
-        "weights below so many standard deviations of their noise are dropped, except the largest 40%",
+        3.0, -5e-324, math.inf, "1.5", "weights of fewer noise deviations are dropped, except the largest 40%"
     )
     n_init: int = whole(20, 1, 20, "restarts of k-means on the server points", most=10_000)
     server_prior: bool = flag(
@@ -149,20 +145,12 @@ class FedDPKMeansOptions(ChooseKOptions):
     """Options of FedDP-KMeans."""
 
     max_iter: int | None = whole(None, 0, 5, "Lloyd rounds after the start; automatic: none", most=1_000)
+    # Not refused where there are no rounds, since ``start(num_rounds=...)`` may still ask for some.
     lloyd_share: float = real(
-        0.3,
-        0.0,
-        1.0,
-        "0.3",
-        # Not refused where there are none, since ``start(num_rounds=...)`` may still ask for some.
-        "share of the budget that all Lloyd rounds together take, if there are any",
+        0.3, 0.0, 1.0, "0.3", "share of the budget that all Lloyd rounds together take, if there are any"
     )
     margin: float = real(
-        1.0,
-        0.0,
-        math.inf,
-        "1.0",
-        "rows whose distances to the two nearest centres have a larger ratio are left out; 1 keeps all",
+        1.0, 0.0, math.inf, "1.0", "largest ratio of a row's distances to its two nearest centres; 1 keeps all rows"
     )
     means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
     indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
