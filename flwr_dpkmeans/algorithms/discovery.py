@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
@@ -26,10 +25,9 @@ from flwr_dpkmeans.kmeans.ranges import (
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Found, Run
-
-Array = NDArray[np.float64]
 
 PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
