@@ -52,6 +52,7 @@ class KMeansTask(Task):
 
     @property
     def least_rows(self) -> int:
+        """One for each cluster."""
         return self.n_clusters
 
     # -- what is released besides -------------------------------------------------------------------------------
