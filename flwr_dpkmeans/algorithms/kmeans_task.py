@@ -16,7 +16,7 @@ from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.task import Known, Task
 from flwr_dpkmeans.sums.trust import TrustModel
@@ -138,21 +138,15 @@ class KMeansTask(Task):
         n_clusters, width = state.centroids.shape
         if state.counts.shape != (n_clusters,):
             return False
-        fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters
+        fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters and has_exact_centroids(state)
         if step is not None:
-            fits = fits and super().admits(plan, step, state)
-        else:
-            # The result comes with the cost curve where the run chose the number of clusters.
-            known = set(result_extras(plan.config))
-            fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
-            fits = fits and (COST_CURVE not in state.extras or self._is_cost_curve(state.extras[COST_CURVE]))
-            unmeasured = plan.settings.evaluation is Evaluation.NONE
-            fits = fits and (unmeasured or admits_evaluation(plan.config, state))
-        return fits and has_exact_centroids(state)
-
-    def _is_cost_curve(self, array: Array) -> bool:
-        """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
-        return array.shape == (self.n_clusters,) and is_on_grid(array)
+            return fits and super().admits(plan, step, state)
+        # The result comes with the cost curve where the run chose the number of clusters.
+        known, extras = set(result_extras(plan.config)), state.extras
+        fits = fits and known - {COST_CURVE} <= set(extras) <= known
+        curve = extras.get(COST_CURVE)
+        fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
+        return fits and (plan.settings.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
