@@ -62,6 +62,7 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
@@ -211,6 +212,13 @@ class _OnServerPoints(KMeansTask):
 
         return Algorithm(self.name, private_sums(known, rounds, known.options.noise_kind), initial_state)
 
+    def server_points_words(self, plan: Plan) -> str:
+        """What clients see of the server's points where these stay on the server."""
+        k, width = self.n_clusters, plan.n_features or 0
+        shown = f"their projection onto at most {min(k, width)} of {width} directions"
+        away = ", which gives them away" if k >= width else ""
+        return f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPKMeans(_OnServerPoints):
@@ -274,6 +282,12 @@ class PublicStart(_OnServerPoints):
             return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
         return Algorithm(self.name, private_sums(known, planned, self.options.noise_kind), initial_state)
+
+    def server_points_words(self, plan: Plan) -> str:
+        return (
+            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
+            "'server_kmeans++' some of the points themselves)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,18 +163,6 @@ class KMeansTask(Task):
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
         )
 
-    def server_points_words(self, plan: Plan) -> str:
-        """What clients see of the server's points where these stay on the server."""
-        k, width = self.n_clusters, plan.n_features or 0
-        if any(planned.name == "weights" for planned in plan.rounds):
-            shown = f"their projection onto at most {min(k, width)} of {width} directions"
-            away = ", which gives them away" if k >= width else ""
-            return f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
-        return (
-            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
-            "'server_kmeans++' some of the points themselves)"
-        )
-
 
 def _counts_std(plan: Plan) -> float:
     """Standard deviation on a cluster's count in the last round that has one; 0 without."""
