@@ -1,8 +1,7 @@
 """FedDP-KMeans (Scott, Lampert, Saulpic, ICML 2025): a private start from server-held data, then DP-Lloyd.
 
-Rounds: outer product -> weights -> centers -> Lloyd x T. The choice of k needs the first two alone. The paper's
-baselines have starts that cost no privacy, then Lloyd rounds on the whole budget: ``server_kmeans++`` and
-``server_lloyd`` start from the server's points, ``sphere_packing`` from none.
+Rounds: outer product -> weights -> centers -> Lloyd x T. The choice of k needs the first two alone, the paper's
+baselines the Lloyd rounds alone, after starts that cost no privacy.
 
 Record level (section 3): a row is clipped to the data radius. Client level (appendix G.4): a client's whole statistic
 is clipped, and the centers round sums cluster means and indicators instead of rows and counts. In both cases the
@@ -210,7 +209,7 @@ class _OnServerPoints(KMeansTask):
             relative = None if server_points is None else server_points - np.asarray(facts.centre)
             return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
-        return Algorithm(self.name, private_sums(known, rounds, known.options.noise_kind), initial_state)
+        return Algorithm(self.name, private_sums(known, rounds), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
         """What clients see of the server's points where these stay on the server."""
@@ -281,7 +280,7 @@ class PublicStart(_OnServerPoints):
             points = np.empty((0, known.n_features)) if server_points is None else server_points
             return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
-        return Algorithm(self.name, private_sums(known, planned, self.options.noise_kind), initial_state)
+        return Algorithm(self.name, private_sums(known, planned), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
         return (

@@ -1,9 +1,7 @@
 """Private statistics of columns, one round of sums each: means and deviations, histograms, and who is far from them.
 
-`Histograms` is the smallest private sum: one array. Moments are those of all rows or of groups of them; squares are
-released less one half: a square of a number in [-1, 1] lies in [0, 1], so that half the noise is enough. Rows are far
-from what all parties' rows are like by the moments, or by a private radius of each cluster (`Radii`); who is flagged is
-known at the party alone.
+`Histograms` is the smallest private sum: one array. Rows are far from what all parties' rows are like by the moments,
+or by a private radius of each cluster (`Radii`); who is flagged is known at the party alone.
 """
 
 from __future__ import annotations
@@ -69,7 +67,8 @@ def group_counts(n_groups: int, share: float) -> ReleasePart:
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
     """What is released of `width` columns of rows in groups: counts, sums, and squares less one half.
 
-    Counts have the smallest share of the budget: their error is divided by far more than it moves a mean.
+    A square of a number in [-1, 1] lies in [0, 1], so that less one half it needs half the noise. Counts have the
+    smallest share of the budget: their error is divided by far more than it moves a mean.
     """
     if not width:
         return [group_counts(n_groups, 1.0)]

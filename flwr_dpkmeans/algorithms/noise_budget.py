@@ -60,10 +60,9 @@ class PlannedSum:
         )
 
 
-def private_sums(
-    known: Known, rounds: Sequence[PlannedSum], kind: NoiseFamily = NoiseFamily.GAUSSIAN
-) -> tuple[PrivateSum, ...]:
-    """A run's rounds with the noise that `allocate` finds for them."""
+def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
+    """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any."""
+    kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
     blocks = allocate(known, [planned.parts for planned in rounds], kind)
     return tuple([planned.with_noise(own) for planned, own in zip(rounds, blocks, strict=True)])
 

@@ -1,7 +1,6 @@
-"""What the server's own points tell everybody before a run: a centre and clip bounds, computed from them alone.
+"""What the server's own points tell everybody before a run, at no budget: a centre and clip bounds, for the plan.
 
-No client data and no budget is needed for these numbers, so a run has no hyper-parameter that somebody would have to
-take from private data. They travel in the plan. Also from the caller's units to the plan's box and back.
+So no hyper-parameter has to be taken from private data. Also from the caller's units to the plan's box and back.
 """
 
 from __future__ import annotations
