@@ -473,8 +473,8 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     def admits(state: State) -> bool:
         return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
 
-    parts = _centers_parts(known, facts, sums_share, counts_share)
-    statistic, reads = _cluster_statistic(known, facts, labels_of), (PROJECTION, PROJECTED_CENTERS)
+    parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of)
+    reads = (PROJECTION, PROJECTED_CENTERS)
     return PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
 
 
@@ -494,50 +494,44 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return stepped(state, *_new_centroids(state, released, blocks, facts))
 
     shares = shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
-    parts, statistic = _centers_parts(known, facts, *shares), _cluster_statistic(known, facts, labels_of)
+    parts, statistic = _cluster_sums(known, facts, shares, labels_of)
     numbers = range(1, n_rounds + 1)
     return [PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers]
 
 
-def _centers_parts(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
-    """Describe sums and counts (record level), or cluster means and indicators (client level)."""
+def _cluster_sums(
+    known: Known, facts: ServerFacts, shares: Sequence[float], labels_of: Callable[[Array, State], LabelArray]
+) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+    """Sums and counts by label (record level), or a client's cluster means and indicators: what and how."""
     k, d = known.config.n_clusters, known.n_features
-    norm = count_norm(known.config)
+    norm, order = count_norm(known.config), count_order(known.config)
+
+    def sums_of(points: Array, state: State) -> Sequence[Array]:
+        def summed(part: slice) -> Sequence[Array]:
+            rows = centred(points[part], facts, facts.data_radius)
+            return sums_and_counts(rows, labels_of(rows, state), k)
+
+        return sum_over_blocks(summed, len(points), d)
+
+    def means_of(points: Array, state: State) -> Sequence[Array]:
+        sums, counts = sums_of(points, state)
+        return means_and_indicators(sums, counts, facts.means_bound, facts.indicators_bound, indicator_order=order)
+
     if known.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
         sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, because)
         return [
-            ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
-            ReleasePart("counts", (k,), counts_sensitivity(norm), counts_share, 1.0),
-        ]
+            ReleasePart("clipped_sums", (k, d), sums, shares[0], sums.bound),
+            ReleasePart("counts", (k,), counts_sensitivity(norm), shares[1], 1.0),
+        ], sums_of
     means = _clipped("S10", "list of cluster means", Norm.L2, facts.means_bound)
     indicators = _clipped("S10", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
-        ReleasePart("means", (k, d), means, sums_share, means.bound),
+        ReleasePart("means", (k, d), means, shares[0], means.bound),
         # An indicator is 0 or 1 before the list is scaled down.
-        ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
-    ]
-
-
-def _cluster_statistic(
-    known: Known, facts: ServerFacts, labels_of: Callable[[Array, State], LabelArray]
-) -> Callable[[Array, State], Sequence[Array]]:
-    """Sums and counts by label, or a client's means and indicators."""
-    k, order = known.config.n_clusters, count_order(known.config)
-
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        def summed(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius)
-            return sums_and_counts(rows, labels_of(rows, state), k)
-
-        sums, counts = sum_over_blocks(summed, len(points), known.n_features)
-        if known.settings.unit is PrivacyUnit.RECORD:
-            return [sums, counts]
-        bounds = facts.means_bound, facts.indicators_bound
-        return [*means_and_indicators(sums, counts, *bounds, indicator_order=order)]
-
-    return statistic
+        ReleasePart("indicators", (k,), indicators, shares[1], min(1.0, indicators.bound)),
+    ], means_of
 
 
 def _new_centroids(
