@@ -50,13 +50,7 @@ ALGORITHMS = _Clusterings()
 
 
 def algorithm_entry(name: str) -> type[Task]:
-    """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name.
-
-    Examples
-    --------
-    >>> algorithm_entry("lloyd").noise
-    <NoiseShape.NONE: 'none'>
-    """
+    """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
     if name not in TASKS:

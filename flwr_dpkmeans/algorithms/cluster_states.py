@@ -17,8 +17,6 @@ from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.sums.round import Array, State
 
 SERVER_POINTS = "server_points"
-PROJECTION = "projection"
-PROJECTED_POINTS = "projected_points"
 PROJECTED_CENTERS = "projected_centers"
 COST_CURVE = "cost_curve"
 SEED = "seed"

@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
@@ -26,10 +25,9 @@ from flwr_dpkmeans.kmeans.ranges import (
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Found, Run
-
-Array = NDArray[np.float64]
 
 PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
@@ -43,14 +41,6 @@ def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tup
     """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
     Without a width the histograms are missing from their rounds.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-8,), (8,)), private_bounds=True)
-    >>> rounds = preliminary_rounds(config, delta=1e-6, n_features=2)
-    >>> [(planned.name, [block.shape for block in planned.blocks]) for planned in rounds]
-    [('count and magnitudes', [(1,), (2, 121)]), ('ranges', [(2, 16)])]
     """
     settings = config.settings
     counts = config.task.counts(settings.unit)

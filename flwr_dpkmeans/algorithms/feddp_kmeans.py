@@ -1,8 +1,7 @@
 """FedDP-KMeans (Scott, Lampert, Saulpic, ICML 2025): a private start from server-held data, then DP-Lloyd.
 
-Rounds: outer product -> weights -> centers -> Lloyd x T. The choice of k needs the first two alone. The paper's
-baselines have starts that cost no privacy, then Lloyd rounds on the whole budget: ``server_kmeans++`` and
-``server_lloyd`` start from the server's points, ``sphere_packing`` from none.
+Rounds: outer product -> weights -> centers -> Lloyd x T. The choice of k needs the first two alone, the paper's
+baselines the Lloyd rounds alone, after starts that cost no privacy.
 
 Record level (section 3): a row is clipped to the data radius. Client level (appendix G.4): a client's whole statistic
 is clipped, and the centers round sums cluster means and indicators instead of rows and counts. In both cases the
@@ -22,8 +21,6 @@ import numpy as np
 from flwr_dpkmeans.algorithms.cluster_states import (
     COST_CURVE,
     PROJECTED_CENTERS,
-    PROJECTED_POINTS,
-    PROJECTION,
     SEED,
     SERVER_POINTS,
     is_near,
@@ -64,10 +61,13 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
+PROJECTION = "projection"
+PROJECTED_POINTS = "projected_points"
 RULE_OF_THUMB = {
     PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),
     PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1),
@@ -130,11 +130,7 @@ class ChooseKOptions(ClippedOptions):
     """Options of the first two rounds: weights of the server's points."""
 
     weight_threshold: float = real(
-        3.0,
-        -5e-324,
-        math.inf,
-        "1.5",
-        "weights below so many standard deviations of their noise are dropped, except the largest 40%",
+        3.0, -5e-324, math.inf, "1.5", "weights of fewer noise deviations are dropped, except the largest 40%"
     )
     n_init: int = whole(20, 1, 20, "restarts of k-means on the server points", most=10_000)
     server_prior: bool = flag(
@@ -149,20 +145,12 @@ class FedDPKMeansOptions(ChooseKOptions):
     """Options of FedDP-KMeans."""
 
     max_iter: int | None = whole(None, 0, 5, "Lloyd rounds after the start; automatic: none", most=1_000)
+    # Not refused where there are no rounds, since ``start(num_rounds=...)`` may still ask for some.
     lloyd_share: float = real(
-        0.3,
-        0.0,
-        1.0,
-        "0.3",
-        # Not refused where there are none, since ``start(num_rounds=...)`` may still ask for some.
-        "share of the budget that all Lloyd rounds together take, if there are any",
+        0.3, 0.0, 1.0, "0.3", "share of the budget that all Lloyd rounds together take, if there are any"
     )
     margin: float = real(
-        1.0,
-        0.0,
-        math.inf,
-        "1.0",
-        "rows whose distances to the two nearest centres have a larger ratio are left out; 1 keeps all",
+        1.0, 0.0, math.inf, "1.0", "largest ratio of a row's distances to its two nearest centres; 1 keeps all rows"
     )
     means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
     indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
@@ -221,7 +209,14 @@ class _OnServerPoints(KMeansTask):
             relative = None if server_points is None else server_points - np.asarray(facts.centre)
             return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
-        return Algorithm(self.name, private_sums(known, rounds, known.options.noise_kind), initial_state)
+        return Algorithm(self.name, private_sums(known, rounds), initial_state)
+
+    def server_points_words(self, plan: Plan) -> str:
+        """What clients see of the server's points where these stay on the server."""
+        k, width = self.n_clusters, plan.n_features or 0
+        shown = f"their projection onto at most {min(k, width)} of {width} directions"
+        away = ", which gives them away" if k >= width else ""
+        return f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +229,6 @@ class FedDPKMeans(_OnServerPoints):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """The rounds and their shares of the budget."""
         facts, rounds = self.facts(known), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
@@ -257,7 +251,6 @@ class FedDPChooseK(_OnServerPoints):
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """The two rounds; a `PlanError` where k is given."""
         facts = self.facts(known)
         if not self.choose_n_clusters:
             raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
@@ -273,8 +266,8 @@ class PublicStart(_OnServerPoints):
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
 
     @abstractmethod
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """First centroids, (n_clusters, n_features), from public randomness and the server's points."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
+        """First centroids, (n_clusters, n_features), from public randomness and the server's points, if it has any."""
 
     def build(self, known: Known) -> Algorithm:
         """The whole budget goes to the rounds; after the start the server's points are not needed any more."""
@@ -282,9 +275,18 @@ class PublicStart(_OnServerPoints):
         planned = lloyd_rounds(known, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds)
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-            return seeded_state(round_to_grid(truncate(self.start(known, seed, server_points))), seed)
+            if server_points is None and self.server_data is ServerData.NEEDED:
+                raise PlanError("the server's points are not at hand: give server_data.")
+            points = np.empty((0, known.n_features)) if server_points is None else server_points
+            return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
-        return Algorithm(self.name, private_sums(known, planned, self.options.noise_kind), initial_state)
+        return Algorithm(self.name, private_sums(known, planned), initial_state)
+
+    def server_points_words(self, plan: Plan) -> str:
+        return (
+            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
+            "'server_kmeans++' some of the points themselves)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,11 +296,10 @@ class ServerKMeansPlusPlus(PublicStart):
     name = "server_kmeans++"
     title = "k-means++ on server data, then DP-Lloyd"
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """k-means++ of the server's points."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
         from sklearn.cluster import kmeans_plusplus
 
-        centers, _ = kmeans_plusplus(_present(server_points), self.n_clusters, random_state=seed % 2**32)
+        centers, _ = kmeans_plusplus(points, self.n_clusters, random_state=seed % 2**32)
         return np.asarray(centers, dtype=np.float64)
 
 
@@ -310,11 +311,9 @@ class ServerLloyd(PublicStart):
     title = "k-means of server data, then DP-Lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """k-means of the server's points."""
-        points = _present(server_points)
-        weights = np.ones(len(points))
-        return weighted_kmeans(points, weights, self.n_clusters, n_init=self.options.n_init, seed=seed)[0]
+    def start(self, known: Known, seed: int, points: Array) -> Array:
+        n_init = self.options.n_init
+        return weighted_kmeans(points, np.ones(len(points)), self.n_clusters, n_init=n_init, seed=seed)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,8 +325,7 @@ class SpherePacking(PublicStart):
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 
-    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
-        """A sphere packing of the box."""
+    def start(self, known: Known, seed: int, points: Array) -> Array:
         generator = np.random.default_rng(seed)
         return sphere_packing(self.n_clusters, known.n_features, generator, self.options.packing)
 
@@ -335,13 +333,6 @@ class SpherePacking(PublicStart):
         """What follows from the server's points or, without, from the box."""
         require_packable(self.n_clusters, known.n_features)
         return known.server or facts_without_server(known.config, known.n_features)
-
-
-def _present(server_points: Array | None) -> Array:
-    """The server's points, without which there is no start."""
-    if server_points is None:
-        raise PlanError("the server's points are not at hand: give server_data.")
-    return server_points
 
 
 def budget_shares(known: Known) -> tuple[float, ...]:
@@ -482,8 +473,8 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     def admits(state: State) -> bool:
         return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
 
-    parts = _centers_parts(known, facts, sums_share, counts_share)
-    statistic, reads = _cluster_statistic(known, facts, labels_of), (PROJECTION, PROJECTED_CENTERS)
+    parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of)
+    reads = (PROJECTION, PROJECTED_CENTERS)
     return PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
 
 
@@ -503,50 +494,44 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return stepped(state, *_new_centroids(state, released, blocks, facts))
 
     shares = shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
-    parts, statistic = _centers_parts(known, facts, *shares), _cluster_statistic(known, facts, labels_of)
+    parts, statistic = _cluster_sums(known, facts, shares, labels_of)
     numbers = range(1, n_rounds + 1)
     return [PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers]
 
 
-def _centers_parts(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
-    """Describe sums and counts (record level), or cluster means and indicators (client level)."""
+def _cluster_sums(
+    known: Known, facts: ServerFacts, shares: Sequence[float], labels_of: Callable[[Array, State], LabelArray]
+) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+    """Sums and counts by label (record level), or a client's cluster means and indicators: what and how."""
     k, d = known.config.n_clusters, known.n_features
-    norm = count_norm(known.config)
+    norm, order = count_norm(known.config), count_order(known.config)
+
+    def sums_of(points: Array, state: State) -> Sequence[Array]:
+        def summed(part: slice) -> Sequence[Array]:
+            rows = centred(points[part], facts, facts.data_radius)
+            return sums_and_counts(rows, labels_of(rows, state), k)
+
+        return sum_over_blocks(summed, len(points), d)
+
+    def means_of(points: Array, state: State) -> Sequence[Array]:
+        sums, counts = sums_of(points, state)
+        return means_and_indicators(sums, counts, facts.means_bound, facts.indicators_bound, indicator_order=order)
+
     if known.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
         sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, because)
         return [
-            ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
-            ReleasePart("counts", (k,), counts_sensitivity(norm), counts_share, 1.0),
-        ]
+            ReleasePart("clipped_sums", (k, d), sums, shares[0], sums.bound),
+            ReleasePart("counts", (k,), counts_sensitivity(norm), shares[1], 1.0),
+        ], sums_of
     means = _clipped("S10", "list of cluster means", Norm.L2, facts.means_bound)
     indicators = _clipped("S10", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
-        ReleasePart("means", (k, d), means, sums_share, means.bound),
+        ReleasePart("means", (k, d), means, shares[0], means.bound),
         # An indicator is 0 or 1 before the list is scaled down.
-        ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
-    ]
-
-
-def _cluster_statistic(
-    known: Known, facts: ServerFacts, labels_of: Callable[[Array, State], LabelArray]
-) -> Callable[[Array, State], Sequence[Array]]:
-    """Sums and counts by label, or a client's means and indicators."""
-    k, order = known.config.n_clusters, count_order(known.config)
-
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        def summed(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius)
-            return sums_and_counts(rows, labels_of(rows, state), k)
-
-        sums, counts = sum_over_blocks(summed, len(points), known.n_features)
-        if known.settings.unit is PrivacyUnit.RECORD:
-            return [sums, counts]
-        bounds = facts.means_bound, facts.indicators_bound
-        return [*means_and_indicators(sums, counts, *bounds, indicator_order=order)]
-
-    return statistic
+        ReleasePart("indicators", (k,), indicators, shares[1], min(1.0, indicators.bound)),
+    ], means_of
 
 
 def _new_centroids(

@@ -16,7 +16,7 @@ from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.task import Known, Task
 from flwr_dpkmeans.sums.trust import TrustModel
@@ -45,7 +45,6 @@ class KMeansTask(Task):
     """Whether its result is private before any Lloyd round, so that there may be none."""
 
     def longest(self) -> Task:
-        """With as many Lloyd rounds as estimates come to."""
         if "max_iter" not in self.options.__dataclass_fields__:
             return self
         changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
@@ -113,7 +112,6 @@ class KMeansTask(Task):
             )
 
     def counted_examples(self, released_count: float) -> int:
-        """The N of the plan, from the released count; see `Task.counted_examples`."""
         n = max(1, round(released_count))
         if n < self.n_clusters:
             raise PlanError(
@@ -140,21 +138,15 @@ class KMeansTask(Task):
         n_clusters, width = state.centroids.shape
         if state.counts.shape != (n_clusters,):
             return False
-        fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters
+        fits = width == plan.n_features and 1 <= n_clusters <= self.n_clusters and has_exact_centroids(state)
         if step is not None:
-            fits = fits and super().admits(plan, step, state)
-        else:
-            # The result comes with the cost curve where the run chose the number of clusters.
-            known = set(result_extras(plan.config))
-            fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
-            fits = fits and (COST_CURVE not in state.extras or self._is_cost_curve(state.extras[COST_CURVE]))
-            unmeasured = plan.settings.evaluation is Evaluation.NONE
-            fits = fits and (unmeasured or admits_evaluation(plan.config, state))
-        return fits and has_exact_centroids(state)
-
-    def _is_cost_curve(self, array: Array) -> bool:
-        """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
-        return array.shape == (self.n_clusters,) and is_on_grid(array)
+            return fits and super().admits(plan, step, state)
+        # The result comes with the cost curve where the run chose the number of clusters.
+        known, extras = set(result_extras(plan.config)), state.extras
+        fits = fits and known - {COST_CURVE} <= set(extras) <= known
+        curve = extras.get(COST_CURVE)
+        fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
+        return fits and (plan.settings.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
@@ -169,18 +161,6 @@ class KMeansTask(Task):
             f"The noise on each cluster's count (standard deviation {std:.3g}) is no smaller than the "
             f"{units / self.n_clusters:.3g} {'clients' if by_client else 'rows'} that a cluster has on average: the "
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
-        )
-
-    def server_points_words(self, plan: Plan) -> str:
-        """What clients see of the server's points where these stay on the server."""
-        k, width = self.n_clusters, plan.n_features or 0
-        if any(planned.name == "weights" for planned in plan.rounds):
-            shown = f"their projection onto at most {min(k, width)} of {width} directions"
-            away = ", which gives them away" if k >= width else ""
-            return f"stay on the server; clients see their mean, the clip bounds and {shown}{away}"
-        return (
-            "stay on the server, except for their mean, the clip bounds and the start that is made of them (with "
-            "'server_kmeans++' some of the points themselves)"
         )
 
 
@@ -201,7 +181,6 @@ class InOnePlace(KMeansTask):
     noise = NoiseShape.NONE
 
     def build(self, known: Known) -> Algorithm:
-        """Refuse: there are no rounds."""
         del known
         raise needs_all_rows(self.name)
 

@@ -41,9 +41,6 @@ BOX_BOUND = 1.0
 """B: data live in [-B, B]^d."""
 
 
-# -- what all four have -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PackedOptions(Options):
     """What all algorithms that start from a sphere packing have."""
@@ -119,9 +116,6 @@ def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
     return Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True)
 
 
-# -- FastLloyd ----------------------------------------------------------------------------------------------------
-
-
 class Schedule(Enum):
     """The radius over the iterations: half the diagonal first, then the radius; or always the radius."""
 
@@ -166,27 +160,14 @@ class FastLloyd(_Packed):
 
 
 def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
-    """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations 22-25).
-
-    Examples
-    --------
-    >>> cluster_radius(0.8, 1, 4)
-    1.6
-    """
+    """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations 22-25)."""
     diagonal = 2.0 * BOX_BOUND * math.sqrt(n_features)
     # Twelve digits, so that a pow that differs in its last digit does not make two machines' states differ.
     return float(f"{alpha * diagonal / (2.0 * n_clusters ** (1.0 / n_features)):.12g}")
 
 
 def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, float]:
-    """Split sigma into (sigma_R, sigma_C) with 1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2 (equation 7).
-
-    Examples
-    --------
-    >>> sums, counts = split_multiplier(1.0, 4)
-    >>> round(1 / sums**2 + 1 / counts**2, 12)
-    1.0
-    """
+    """Split sigma into (sigma_R, sigma_C) with 1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2 (equation 7)."""
     root = math.sqrt(4.0 * n_features)
     counts = noise_multiplier * math.sqrt(1.0 + root)
     return counts / math.sqrt(root), counts
@@ -223,9 +204,6 @@ def _iteration(
         return stepped(state, moved, released["counts"])
 
     return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, radius)
-
-
-# -- on absolute sums ---------------------------------------------------------------------------------------------
 
 
 class _OnAbsoluteSums(_Packed):
@@ -270,7 +248,6 @@ class GLloyd(_OnAbsoluteSums):
     options: GLloydOptions = GLloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """T from the noise, and the noise from T: see `calibrated`."""
         k, d = self.n_clusters, known.n_features
 
         def estimate(sigma: float) -> float:
@@ -282,14 +259,7 @@ class GLloyd(_OnAbsoluteSums):
 
 
 def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
-    """Split sigma into (sigma_S, sigma_C) (FastLloyd paper, equation 31, solved with equation 30).
-
-    Examples
-    --------
-    >>> sums, counts = glloyd_split(1.0, 4)
-    >>> round(1 / sums**2 + 1 / counts**2, 12)
-    1.0
-    """
+    """Split sigma into (sigma_S, sigma_C) (FastLloyd paper, equation 31, solved with equation 30)."""
     root = math.sqrt(2.0 * RHO + math.sqrt(n_features))
     return noise_multiplier * root / n_features**0.25, noise_multiplier * root / math.sqrt(2.0 * RHO)
 
@@ -359,7 +329,6 @@ class Lloyd(_OnAbsoluteSums):
     options: LloydOptions = LloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """As many iterations as estimates come to at most."""
         return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
 
 

@@ -5,7 +5,7 @@ it lies beyond the clip distance; and 1 to one cell of a table, that of its clus
 column is of rows without a class. Client level: every client adds the means of these over its own rows, so that the
 metrics are averages over clients. Each of the three arrays has sensitivity 1: what one row, or one client, adds is at
 most 1 whatever the centroids are; that the other rows' parts stay as they are takes centroids on the grid and in the
-box, which clients check (`received.has_exact_centroids`).
+box, which clients check (`has_exact_centroids`).
 """
 
 from __future__ import annotations
@@ -101,20 +101,20 @@ def evaluation_round(known: Known) -> PrivateSum:
     config, d = known.config, known.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
+    farthest = clip * clip
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     exact = config.settings.evaluation is Evaluation.EXACT
 
-    def labelled(points: Array, state: State, labels: Labels | None) -> Sequence[Array]:
+    def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = nearest_centroids(points[rows], state.centroids)
             # Negated where it matters, so that a distance that is not a number is clipped as well.
-            near = squares <= clip * clip
-            parts = np.where(near, squares, clip * clip) / (clip * clip)
+            near = squares <= farthest
+            parts = np.where(near, squares, farthest) / farthest
             # Row by row on the grid, so that one row's part does not depend on the others.
             cost = np.array([parts.sum() if exact else toward_zero(parts).sum()])
             beyond = np.array([float(np.count_nonzero(~near))])
-            own = None if labels is None else labels[rows]
-            return cost, beyond, _cells(np.minimum(nearest, k - 1), own, k, n_classes)
+            return cost, beyond, _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes)
 
         arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
@@ -126,7 +126,7 @@ def evaluation_round(known: Known) -> PrivateSum:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        return labelled(points, state, None)
+        return labelled(points, state, np.full(len(points), -1))
 
     return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled)
 
@@ -142,15 +142,12 @@ def admits_evaluation(config: Run, state: State) -> bool:
     return all(one is not None and one.shape == _shape(config, name) and is_on_grid(one) for name, one in arrays)
 
 
-def _cells(nearest: LabelArray, labels: Labels | None, n_clusters: int, n_classes: int) -> Array:
+def _cells(nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int) -> Array:
     """Rows by cluster and class; the last column has those without a class, or with another one than declared."""
-    width = n_classes + 1
-    classes = np.full(len(nearest), n_classes)
-    if labels is not None:
-        known = (labels >= 0) & (labels < n_classes)
-        classes[known] = labels[known]
-    places = nearest.astype(np.int64) * width + classes
-    return np.bincount(places, minlength=n_clusters * width).astype(np.float64).reshape(n_clusters, width)
+    classes = np.where((labels >= 0) & (labels < n_classes), labels, n_classes)
+    places = nearest.astype(np.int64) * (n_classes + 1) + classes
+    counts = np.bincount(places, minlength=n_clusters * (n_classes + 1))
+    return counts.astype(np.float64).reshape(n_clusters, n_classes + 1)
 
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
@@ -238,29 +235,6 @@ class EvaluationResult:
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)
 
 
-def quotient(
-    sum_value: float, sum_noise: float, units: Measured, covariance: float = 0.0, *, sampled_out: float = 0.0
-) -> Measured:
-    """Divide a noisy sum by a noisy number of units above 0, to first order; `covariance` is of the noise in both.
-
-    `sampled_out` is the part of the units that sat out by coins of their own: the sum is over the others, each adding 0
-    to 1. It adds the largest variance that this can have around the mean R over all units, (1 - p) R (1 - R) / n with n
-    sampled ones.
-
-    Examples
-    --------
-    >>> quotient(50.0, 3.0, Measured(100.0, 8.0))
-    Measured(value=0.5, noise=0.05)
-    >>> quotient(50.0, 0.0, Measured(100.0, 0.0), sampled_out=0.64)
-    Measured(value=0.5, noise=0.04)
-    """
-    value = sum_value / units.value
-    variance = sum_noise**2 + (value * units.noise) ** 2 - 2.0 * value * covariance
-    share = min(1.0, max(0.0, value))
-    sampling = sampled_out * share * (1.0 - share) * units.value
-    return Measured(value, math.sqrt(max(0.0, variance) + sampling) / units.value)
-
-
 _FAR = 5.0
 """A known number of units is not used if the table's own total is so many deviations away from it."""
 
@@ -271,61 +245,82 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     `n_clients` is how many are in the last sum, which everybody knows (None: all of the plan's). A `PlanError` if the
     state does not have what the plan's evaluation released.
     """
-    config = plan.config
-    if config.settings.evaluation is Evaluation.NONE:
+    settings = plan.settings
+    if settings.evaluation is Evaluation.NONE:
         return None
-    if not set(EVALUATION_ARRAYS) <= set(state.extras) or plan.n_features is None:
+    if not set(EVALUATION_ARRAYS) <= set(state.arrays) or plan.n_features is None:
         raise PlanError("the state has no evaluation, but the plan has one: finish the run first.")
     planned = plan.rounds[-1]
     noise = {block.name: plan.released_std(planned, block) for block in planned.blocks}
     # Where the run chose k there are fewer centroids than rows of the table; the others hold noise alone.
     cells, cell_noise = state[CELL_COUNTS][: len(state.centroids)], noise[CELL_COUNTS]
-    counts = cells.sum(axis=1)
     units, source = _units(plan, cells, cell_noise, plan.n_clients if n_clients is None else n_clients)
-    left_out = 1.0 - config.settings.client_sampling_rate
-
-    def per_unit(name: str) -> Measured:
-        return quotient(float(state[name][0]), noise[name], units, sampled_out=left_out)
-
-    def share(chosen: Sequence[tuple[int, int]]) -> Measured:
-        """Rows in the chosen cells over all rows; where these are the table's total, the two share noise."""
-        variance = len(chosen) * cell_noise**2
-        covariance = variance if source == "released" else 0.0
-        found = math.fsum(float(cells[cell]) for cell in chosen)
-        return quotient(found, math.sqrt(variance), units, covariance, sampled_out=left_out)
-
-    def sum_noise(noise: float, sums: Array) -> float:
-        """On each of some sums over sampled clients, at most.
-
-        With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance:
-        1 - p times its part of the sum.
-        """
-        return math.sqrt(noise**2 + left_out * max(0.0, float(sums.max())))
-
-    distance = clip_distance(config, plan.n_features)
-    cost, in_units = per_unit(CLIPPED_COST).times(distance**2), squared_unit(plan.bounds)
-    labelled = config.settings.n_classes > 0
+    table = _Table(cells, cell_noise, units, source == "released", 1.0 - settings.client_sampling_rate)
+    distance, in_units = clip_distance(plan.config, plan.n_features), squared_unit(plan.bounds)
+    in_clips = table.per_unit(float(state[CLIPPED_COST][0]), noise[CLIPPED_COST])
+    cost = in_clips.times(distance**2)
+    labelled = settings.n_classes > 0
     # The last column is of rows without a class, which no cluster can be matched with.
     matching = _matching(cells[:, :-1]) if labelled else ()
-    exact = config.settings.evaluation is Evaluation.EXACT
+    leading = cells[:, :-1].argmax(axis=1).tolist() if labelled else ()
+    counts = cells.sum(axis=1)
     return EvaluationResult(
         # Noise alone is not privacy, as with a seed or after exact releases.
-        kind=EXACT if exact else PRIVATE if plan.is_private else NOISY,
-        averaged_over="rows" if config.settings.unit is PrivacyUnit.RECORD else "clients",
+        kind=EXACT if settings.evaluation is Evaluation.EXACT else PRIVATE if plan.is_private else NOISY,
+        averaged_over="rows" if settings.unit is PrivacyUnit.RECORD else "clients",
         n_units=units,
         n_units_source=source,
         clip_distance=distance,
         cost=cost,
         cost_in_units=None if in_units is None else cost.times(in_units),
-        clipped=per_unit(ROWS_BEYOND),
+        clipped=table.per_unit(float(state[ROWS_BEYOND][0]), noise[ROWS_BEYOND]),
         counts=tuple(counts.tolist()),
-        counts_noise=sum_noise(cell_noise * math.sqrt(cells.shape[1]), counts),
+        counts_noise=table.noise_of(cell_noise * math.sqrt(cells.shape[1]), counts),
         cells=tuple(map(tuple, cells.tolist())),
-        cells_noise=sum_noise(cell_noise, cells),
-        accuracy=share(matching) if labelled else None,
-        purity=share([*enumerate(cells[:, :-1].argmax(axis=1).tolist())]) if labelled else None,
+        cells_noise=table.noise_of(cell_noise, cells),
+        accuracy=table.share(matching) if labelled else None,
+        purity=table.share([*enumerate(leading)]) if labelled else None,
         matching=matching,
     )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The released cells, and what sums are divided by; noise is followed to first order."""
+
+    cells: Array
+    cell_noise: float
+    units: Measured
+    units_are_cells: bool
+    """Whether the units are the table's own total, so that the noise of both goes together."""
+    left_out: float
+    """Part of the units that sat out by coins of their own: sums are over the others, each adding 0 to 1."""
+
+    def per_unit(self, total: float, noise: float, covariance: float = 0.0) -> Measured:
+        """Divide a noisy sum by the units; `covariance` is of the noise in both.
+
+        Sampling adds the largest variance that it can have around the mean R over all units: (1 - p) R (1 - R) / n with
+        n sampled ones.
+        """
+        value = total / self.units.value
+        variance = noise**2 + (value * self.units.noise) ** 2 - 2.0 * value * covariance
+        share = min(1.0, max(0.0, value))
+        sampling = self.left_out * share * (1.0 - share) * self.units.value
+        return Measured(value, math.sqrt(max(0.0, variance) + sampling) / self.units.value)
+
+    def share(self, chosen: Sequence[tuple[int, int]]) -> Measured:
+        """Rows in the chosen cells over all rows."""
+        variance = len(chosen) * self.cell_noise**2
+        total = math.fsum(float(self.cells[cell]) for cell in chosen)
+        return self.per_unit(total, math.sqrt(variance), variance if self.units_are_cells else 0.0)
+
+    def noise_of(self, noise: float, sums: Array) -> float:
+        """Noise on each of some sums over sampled clients, at most.
+
+        With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance: 1 -
+        p times its part of the sum.
+        """
+        return math.sqrt(noise**2 + self.left_out * max(0.0, float(sums.max())))
 
 
 def _units(plan: Plan, cells: Array, cell_noise: float, n_clients: int) -> tuple[Measured, str]:

@@ -1,9 +1,7 @@
 """Private statistics of columns, one round of sums each: means and deviations, histograms, and who is far from them.
 
-`Histograms` is the smallest private sum: one array. Moments are those of all rows or of groups of them; squares are
-released less one half: a square of a number in [-1, 1] lies in [0, 1], so that half the noise is enough. Rows are far
-from what all parties' rows are like by the moments, or by a private radius of each cluster (`Radii`); who is flagged is
-known at the party alone.
+`Histograms` is the smallest private sum: one array. Rows are far from what all parties' rows are like by the moments,
+or by a private radius of each cluster (`Radii`); who is flagged is known at the party alone.
 """
 
 from __future__ import annotations
@@ -47,8 +45,6 @@ class OneRound(Task):
         """Shapes of what it learns, by name in the state."""
 
     def build(self, known: Known) -> Algorithm:
-        """The whole budget goes to the round."""
-
         def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
             del seed, server_points
             return State({})
@@ -62,9 +58,6 @@ class OneRound(Task):
         return found == shapes and all(map(is_on_grid, state.arrays.values()))
 
 
-# -- moments ------------------------------------------------------------------------------------------------------
-
-
 def group_counts(n_groups: int, share: float) -> ReleasePart:
     """Rows of each group."""
     one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S23: one row lies in at most one group", nonnegative=True)
@@ -74,12 +67,8 @@ def group_counts(n_groups: int, share: float) -> ReleasePart:
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
     """What is released of `width` columns of rows in groups: counts, sums, and squares less one half.
 
-    Counts have the smallest share of the budget: their error is divided by far more than it moves a mean.
-
-    Examples
-    --------
-    >>> [(part.name, part.shape, part.sensitivity.bound) for part in moment_parts(3, 4)]
-    [('group_counts', (3,), 1.0), ('group_sums', (3, 4), 2.0), ('group_squares', (3, 4), 1.0)]
+    A square of a number in [-1, 1] lies in [0, 1], so that less one half it needs half the noise. Counts have the
+    smallest share of the budget: their error is divided by far more than it moves a mean.
     """
     if not width:
         return [group_counts(n_groups, 1.0)]
@@ -95,14 +84,7 @@ def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
 
 
 def moment_arrays(points: Array, groups: Labels, n_groups: int) -> list[Array]:
-    """One client's exact part of them, on the grid; `groups` are from 0 to `n_groups` - 1.
-
-    Examples
-    --------
-    >>> counts, sums, squares = moment_arrays(np.array([[1.0], [0.5]]), np.array([0, 0]), 2)
-    >>> counts.tolist(), sums.tolist(), squares.tolist()
-    ([2.0, 0.0], [[1.5], [0.0]], [[0.25], [0.0]])
-    """
+    """One client's exact part of them, on the grid; `groups` are from 0 to `n_groups` - 1."""
     counts = np.bincount(groups, minlength=n_groups).astype(np.float64)
     if not points.shape[1]:
         return [counts]
@@ -133,8 +115,6 @@ class Moments(OneRound):
     title = "private means and standard deviations"
 
     def planned(self, known: Known) -> PlannedSum:
-        """All rows are one group."""
-
         def statistic(points: Array, state: State) -> Sequence[Array]:
             del state
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
@@ -146,7 +126,6 @@ class Moments(OneRound):
         return PlannedSum("moments", moment_parts(1, known.n_features), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
-        """Three arrays."""
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
     def result(self, plan: Plan, state: State) -> Result:
@@ -155,9 +134,6 @@ class Moments(OneRound):
         widths = (np.array(bounds.upper) - np.array(bounds.lower)) / 2.0
         (mean,) = bounds.unscale(state["means"])
         return Result({"mean": mean, "deviation": state[DEVIATIONS][0] * widths, "rows": state["rows"]})
-
-
-# -- histograms ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -176,7 +152,6 @@ class Histograms(OneRound):
     options: HistogramsOptions = HistogramsOptions()
 
     def planned(self, known: Known) -> PlannedSum:
-        """One array."""
         d, n = shape = (known.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True)
@@ -192,7 +167,6 @@ class Histograms(OneRound):
         return PlannedSum("histograms", [ReleasePart("bins", shape, moved, 1.0, 1.0)], statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
-        """The counts."""
         return {"bins": (n_features, self.options.bins)}
 
     def result(self, plan: Plan, state: State) -> Result:
@@ -200,9 +174,6 @@ class Histograms(OneRound):
         d, n = state["bins"].shape
         edges = plan_bounds(plan, d).unscale(np.repeat(np.linspace(-1.0, 1.0, n + 1)[:, None], d, axis=1)).T
         return Result({"counts": state["bins"], "edges": edges})
-
-
-# -- radii --------------------------------------------------------------------------------------------------------
 
 
 def _as_centers(value: object) -> object:
@@ -243,7 +214,6 @@ class Radii(OneRound):
     options: RadiiOptions = RadiiOptions()
 
     def planned(self, known: Known) -> PlannedSum:
-        """Rows and squared distances by cluster."""
         centers, square = self.scaled_centers(known.settings.bounds, known.n_features), self.options.reach**2
         n = len(centers)
         cost = Sensitivity(
@@ -264,7 +234,6 @@ class Radii(OneRound):
         return PlannedSum("radii", parts, statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
-        """A radius and a count for each center."""
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
     def result(self, plan: Plan, state: State) -> Result:
@@ -282,14 +251,7 @@ class Radii(OneRound):
 
 
 def deviating_rows(points: Array, moments: Result, z: float = 4.0) -> NDArray[np.bool_]:
-    """Flag rows, (n_rows, n_features) in the units of the data, with a value beyond z deviations; local.
-
-    Examples
-    --------
-    >>> known = Result({"mean": np.array([10.0]), "deviation": np.array([2.0])})
-    >>> deviating_rows(np.array([[17.0], [18.5]]), known).tolist()
-    [False, True]
-    """
+    """Flag rows, (n_rows, n_features) in the units of the data, with a value beyond z deviations; local."""
     return np.asarray((np.abs(points - moments["mean"]) > z * moments["deviation"]).any(axis=1))
 
 

@@ -86,12 +86,10 @@ class NaiveBayes(OneRound):
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
-        """Labels are what it is about."""
         del settings
         return self.options.classes
 
     def check(self, settings: Settings) -> None:
-        """Refuse tables of too many cells, and columns of categories without their bounds."""
         super().check(settings)
         categories, n_cells = self.options.categories or (), self.options.classes * sum(self.options.categories or ())
         if n_cells > _MOST_CELLS:
@@ -109,7 +107,6 @@ class NaiveBayes(OneRound):
                 )
 
     def planned(self, known: Known) -> PlannedSum:
-        """Moments of the numbers, and cells of the categories."""
         columns, n_classes = self.columns(known.n_features), self.options.classes
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
@@ -143,7 +140,6 @@ class NaiveBayes(OneRound):
         return PlannedSum("classes", parts, unlabelled, advance, labelled=labelled)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
-        """The model."""
         columns, n_classes = self.columns(n_features), self.options.classes
         found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if columns.numbers:
@@ -236,13 +232,6 @@ def pulled_together(variances: Array, counts: Array, noise: Array) -> Array:
 
     The more the noise explains of the differences between classes, the less of them is kept (the James-Stein
     principle); what is left is at least a part of the mean, so that no class is taken to have next to no spread.
-
-    Examples
-    --------
-    >>> pulled_together(np.array([[0.1], [0.3]]), np.array([5.0, 5.0]), np.full((2, 1), 1e-9)).round(6).tolist()
-    [[0.1], [0.3]]
-    >>> pulled_together(np.array([[0.1], [0.3]]), np.array([5.0, 5.0]), np.full((2, 1), 9.0)).round(6).tolist()
-    [[0.2], [0.2]]
     """
     weights = np.maximum(counts, 1.0)[:, None]
     mean = (weights * variances).sum(axis=0) / weights.sum()

@@ -60,10 +60,9 @@ class PlannedSum:
         )
 
 
-def private_sums(
-    known: Known, rounds: Sequence[PlannedSum], kind: NoiseFamily = NoiseFamily.GAUSSIAN
-) -> tuple[PrivateSum, ...]:
-    """A run's rounds with the noise that `allocate` finds for them."""
+def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
+    """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any."""
+    kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
     blocks = allocate(known, [planned.parts for planned in rounds], kind)
     return tuple([planned.with_noise(own) for planned, own in zip(rounds, blocks, strict=True)])
 
@@ -110,15 +109,7 @@ def count_order(config: Run) -> int:
 
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
-    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`.
-
-    Examples
-    --------
-    >>> [round(share, 12) for share in shared((3.0, 4.0), 1.0, NoiseFamily.GAUSSIAN)]
-    [0.6, 0.8]
-    >>> shared((3.0, 5.0), 1.0, NoiseFamily.PAPER)
-    (0.375, 0.625)
-    """
+    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`."""
     linear = kind is NoiseFamily.PAPER
     factor = total / sum(shares) if linear else math.sqrt(total) / math.hypot(*shares)
     return tuple(share * factor for share in shares)

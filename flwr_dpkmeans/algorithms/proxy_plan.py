@@ -42,27 +42,14 @@ class Summed:
     one_client: str
     """What one client sends instead: a mean of such vectors."""
     client_bound: Callable[[int, int], float]
-    """Norm that a client's mean is clipped to, 1 where it is larger: from the rows n of a client and k."""
+    """Norm that it is clipped to, at most 1, from a client's rows n and k.
+
+    Unit vectors that point anywhere have a mean of length 1 / sqrt(n), as residuals do once the centers lie well;
+    shares of n rows in k cells that are equally likely have the norm sqrt(1 / n + 1 / k).
+    """
     nonnegative: bool = False
     sum_is_rounded: bool = False
     """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
-
-
-def _any_mean(n: int, k: int) -> float:
-    """All vectors may agree."""
-    del n, k
-    return 1.0
-
-
-def _scattered(n: int, k: int) -> float:
-    """The mean of n unit vectors that point anywhere, as residuals do once the centers lie well."""
-    del k
-    return 1.0 / math.sqrt(n)
-
-
-def _cells(n: int, k: int) -> float:
-    """Shares of n rows in k cells that are equally likely."""
-    return math.sqrt(1.0 / n + 1.0 / k)
 
 
 ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
@@ -76,7 +63,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S11: one row's difference from the public centre, divided by the location round's clip bound and "
                 "clipped to length 1, is in one sum (ProxyLloyd)",
                 "mean over its rows",
-                _any_mean,
+                lambda *_: 1.0,
             ),
             Summed(
                 "row_squares",
@@ -85,7 +72,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S11: one row's squared distance from the public centre, divided by the squared clip bound and "
                 "clipped, is at most 1 (ProxyLloyd)",
                 "mean square over its rows",
-                _any_mean,
+                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
@@ -111,7 +98,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S13: one row's residual from its nearest proxy, divided by the radius and clipped to length 1, is in "
                 "one sum (ProxyLloyd)",
                 "mean residual over its rows, by nearest proxy",
-                _scattered,
+                lambda n, _: 1.0 / math.sqrt(n),
             ),
             Summed(
                 "proxy_counts",
@@ -119,7 +106,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.proxy_counts_share,
                 "S13: one row is nearest to one proxy (ProxyLloyd)",
                 "shares of its rows, by nearest proxy",
-                _cells,
+                lambda n, k: math.sqrt(1.0 / n + 1.0 / k),
                 nonnegative=True,
             ),
         ),
@@ -132,7 +119,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 "S14: one row's residual from its nearest centroid, divided by the radius and clipped to length 1, is "
                 "in one sum (ProxyLloyd)",
                 "mean residual over its rows, by cluster",
-                _scattered,
+                lambda n, _: 1.0 / math.sqrt(n),
             ),
             Summed(
                 "counts",
@@ -140,7 +127,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.counts_share,
                 counts_sensitivity().because,
                 "shares of its rows, by cluster",
-                _cells,
+                lambda n, k: math.sqrt(1.0 / n + 1.0 / k),
                 nonnegative=True,
             ),
             Summed(
@@ -149,7 +136,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.residual_share,
                 "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
                 "mean squared residual over its rows",
-                _any_mean,
+                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
@@ -236,13 +223,6 @@ def client_bounds(config: Run) -> dict[str, float]:
     """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
 
     A client beyond a bound is scaled down: its direction is kept.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
-    >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
-    (0.346, 0.141, 1.0)
     """
     n, k = config.settings.examples_per_client, config.n_clusters
     arrays = [one for released in ROUNDS.values() for one in released]
@@ -286,31 +266,22 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes = 1 if n_components is None else options.subspace_passes
+    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
     sigma = gaussian_noise_multiplier(config.settings.epsilon, public.delta) * public.noise_factor
     counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
-    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
-    counts_noise *= bounds.get("proxy_counts", 1.0)
-    n_units = public.n_units
-    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
-    n_proxies = int(min(n_units / (options.rows_per_proxy * counts_noise), most))
-    if n_proxies < options.worth_seeding * k:
-        if config.choose_n_clusters:
-            raise PlanError(
-                f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
-                f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
-            )
-        n_proxies, n_passes = 0, 0
+    n_proxies = _affordable_proxies(public, options, counts_noise * bounds.get("proxy_counts", 1.0))
+    if n_proxies == 0:
+        n_passes = 0
     before = 0.0
     for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
         before += one.share(options, 0.0)
     before += options.seeding_share if n_passes else 0.0
-    default = min(options.refinements, options.most_rounds - 2 - n_passes)
-    growing = [
-        math.exp(options.growth * t)
-        for t in range(default if public.options.max_iter is None else public.options.max_iter)
-    ]
-    noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (n_units * math.sqrt(1.0 - before))
+    noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (public.n_units * math.sqrt(1.0 - before))
     widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
+    n_refinements = public.options.max_iter
+    if n_refinements is None:
+        n_refinements = min(options.refinements, options.most_rounds - 2 - n_passes)
+    growing = [math.exp(options.growth * t) for t in range(n_refinements)]
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
@@ -320,6 +291,21 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
         widening=float(f"{widening:.12g}"),
     )
+
+
+def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: float) -> int:
+    """As many as have enough rows each to be told from none; 0 where these are too few to cluster."""
+    k = public.config.n_clusters
+    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
+    n_proxies = int(min(public.n_units / (options.rows_per_proxy * counts_noise), most))
+    if n_proxies >= options.worth_seeding * k:
+        return n_proxies
+    if public.config.choose_n_clusters:
+        raise PlanError(
+            f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
+            f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
+        )
+    return 0
 
 
 CENTRE = "centre"
@@ -364,19 +350,6 @@ class Setting:
     def in_subspace(self) -> bool:
         """Whether proxies live on some axes only."""
         return self.plan.n_components is not None
-
-    @property
-    def middle(self) -> Array:
-        """The public point that rows are seen from first: the server points' mean, else the middle of the box."""
-        server = self.public.server
-        return np.zeros(self.n_features) if server is None else np.asarray(server.centre)
-
-    @property
-    def reach(self) -> float:
-        """The public distance from there at which rows are clipped first."""
-        server = self.public.server
-        box = self.options.location_clip * math.sqrt(self.n_features)
-        return box if server is None else min(server.data_radius, 2.0 * math.sqrt(self.n_features))
 
     def noise(self, block: Block) -> float:
         """Standard deviation of a released entry, in the units of the statistic.

@@ -98,7 +98,6 @@ class ProxyLloyd(KMeansTask):
     options: ProxyLloydOptions = ProxyLloydOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """With the default constants, for which a plan stands."""
         return build(known)
 
     def server_points_words(self, plan: Plan) -> str:
@@ -137,15 +136,16 @@ def _length(state: State, name: str) -> float:
     return float(state_extra(state, name)[0])
 
 
-# -- location -----------------------------------------------------------------------------------------------------
-
-
 def location_round(setting: Setting) -> PlannedSum:
     """Release where the data lie and how far they spread."""
     parts = setting.parts("location")
-    clip, middle, n, d = setting.reach, setting.middle, setting.public.n_units, setting.n_features
-    # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
-    expected = PRIOR_VARIANCE if setting.public.server is None else clip**2 / d
+    n, d, server = setting.public.n_units, setting.n_features, setting.public.server
+    # Rows are seen from the middle of the box, or from the mean of the server's points if there are any.
+    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), PRIOR_VARIANCE
+    if server is not None:
+        middle, clip = np.asarray(server.centre), min(server.data_radius, 2.0 * math.sqrt(d))
+        # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
+        expected = clip**2 / d
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
@@ -163,9 +163,6 @@ def location_round(setting: Setting) -> PlannedSum:
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))})
 
     return PlannedSum("location", parts, statistic, advance)
-
-
-# -- covariance ---------------------------------------------------------------------------------------------------
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -228,9 +225,6 @@ def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
     centre = state_extra(state, CENTRE)
     samples = box_samples(centre, found.variances, found.axes, k, generator, cover_box=False)
     return _started(setting, state, truncate(tessellation(samples, k, generator)))
-
-
-# -- proxies ------------------------------------------------------------------------------------------------------
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:
@@ -306,9 +300,6 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
     radius = as_length(setting.options.cluster_clip * setting.plan.widening * side)
     kept = state.view(state.arrays.keys() - {PROXIES, PROXY_RADIUS, SERVER_POINTS})
     return kept.changed(centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: radius})
-
-
-# -- refinement ---------------------------------------------------------------------------------------------------
 
 
 def refinement_round(setting: Setting, index: int) -> PlannedSum:

@@ -1,19 +1,17 @@
-"""What the server's own points tell everybody before a run: a centre and clip bounds, computed from them alone.
+"""What the server's own points tell everybody before a run, at no budget: a centre and clip bounds, for the plan.
 
-No client data and no budget is needed for these numbers, so a run has no hyper-parameter that somebody would have to
-take from private data. They travel in the plan. Also from the caller's units to the plan's box and back.
+So no hyper-parameter has to be taken from private data. Also from the caller's units to the plan's box and back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
@@ -27,11 +25,13 @@ from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
-Array = NDArray[np.float64]
+_Defaults = Mapping[str, Callable[[], float]]
+"""Clip bounds that are computed only where none is given."""
 
 RECORD_RADIUS_QUANTILE = 0.95
 """Of the server points' norms: rows beyond it are pulled in, which costs less than the noise of a larger radius."""
@@ -49,11 +49,6 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
 
     All features get the same width, so that distances keep their meaning. A `DataError` if all points are equal: they
     say nothing about the data's spread.
-
-    Examples
-    --------
-    >>> bounds_from_server(np.array([[0.0, 0.0], [2.0, 0.0]]))
-    ((0.0, -1.0), (2.0, 1.0))
     """
     mean = points.mean(axis=0)
     half = float(np.linalg.norm(points - mean, axis=1).max())
@@ -83,34 +78,29 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
     if not norms.max() > 0.0:
         raise DataError("all server points are equal, so no clip bound follows from them: give other points.")
     given = _given_bounds(config)
-    if config.settings.unit is PrivacyUnit.RECORD:
-        bounds = _record_bounds(norms, given)
+    if config.settings.unit is PrivacyUnit.CLIENT:
+        bounds = _client_bounds(config, points, given.get("data_radius", float(norms.max())))
     else:
-        bounds = _client_bounds(config, points, norms, given)
-    return ServerFacts(len(points), tuple(float(value) for value in centre), **_rounded(bounds))
+        # A quantile is 0 where most points are equal.
+        radius = given.get("data_radius", float(np.quantile(norms, RECORD_RADIUS_QUANTILE)) or float(norms.max()))
+        typical = float(np.quantile(norms, OUTER_PRODUCT_QUANTILE)) or radius
+        bounds = {"data_radius": lambda: radius, "outer_product_bound": lambda: min(radius, typical) ** 2}
+    return ServerFacts(len(points), tuple(float(value) for value in centre), **_rounded(given, bounds))
 
 
 def facts_without_server(config: Run, n_features: int) -> ServerFacts:
-    """The same numbers where there are no server points: the ball around the box, and what follows from it.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)))
-    >>> facts_without_server(config, 4).data_radius
-    2.0
-    """
-    given = _given_bounds(config)
+    """The same numbers where there are no server points: the ball around the box, and what follows from it."""
+    given, rows = _given_bounds(config), config.settings.examples_per_client
     radius = given.get("data_radius", math.sqrt(n_features))
-    clusters = math.sqrt(min(config.n_clusters, config.settings.examples_per_client))
-    bounds = {
-        "data_radius": radius,
-        "outer_product_bound": given.get("outer_product_bound", radius**2),
-        "weights_bound": given.get("weights_bound", float(config.settings.examples_per_client)),
-        "means_bound": given.get("means_bound", radius * clusters),
-        "indicators_bound": given.get("indicators_bound", clusters if count_order(config) == 2 else clusters**2),
+    clusters = math.sqrt(min(config.n_clusters, rows))
+    bounds: _Defaults = {
+        "data_radius": lambda: radius,
+        "outer_product_bound": lambda: radius**2,
+        "weights_bound": lambda: float(rows),
+        "means_bound": lambda: radius * clusters,
+        "indicators_bound": lambda: clusters if count_order(config) == 2 else clusters**2,
     }
-    return ServerFacts(0, (0.0,) * n_features, **_rounded(bounds))
+    return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
 
 
 def _given_bounds(config: Run) -> dict[str, float]:
@@ -130,48 +120,39 @@ def _given_bounds(config: Run) -> dict[str, float]:
     return {name: float(value) / half ** powers[name] for name, value in given.items()}
 
 
-def _record_bounds(norms: Array, given: dict[str, float]) -> dict[str, float]:
-    """Clip bounds for one row."""
-    radius = given.get("data_radius", float(np.quantile(norms, RECORD_RADIUS_QUANTILE)) or float(norms.max()))
-    default = float(np.quantile(norms, OUTER_PRODUCT_QUANTILE)) or radius
-    return {"data_radius": radius, "outer_product_bound": given.get("outer_product_bound", min(radius, default) ** 2)}
-
-
-def _client_bounds(config: Run, points: Array, norms: Array, given: dict[str, float]) -> dict[str, float]:
+def _client_bounds(config: Run, points: Array, radius: float) -> _Defaults:
     """Clip bounds for one client, from simulated ones."""
-    radius = given.get("data_radius", float(norms.max()))
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
     centers, _ = weighted_kmeans(clipped, np.ones(len(points)), config.n_clusters, n_init=3, seed=_SIMULATION_SEED)
-    size = config.settings.examples_per_client
+    size, order = config.settings.examples_per_client, count_order(config)
     samples = [clipped[generator.integers(0, len(points), size)] for _ in range(SIMULATED_CLIENTS)]
-    order = count_order(config)
 
     def quantile(norm: Callable[[Array], float]) -> float:
         return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
 
-    def means_norm(sample: Array) -> float:
-        labels = nearest_projected(sample, None, centers)
-        sums, counts = sums_and_counts(sample, labels, config.n_clusters)
-        return float(np.linalg.norm(sums / np.maximum(counts, 1.0)[:, None]))
+    def product_norm(sample: Array) -> float:
+        return float(np.linalg.norm(outer_product_triangle(sample)))
 
     def histogram_norm(sample: Array) -> float:
-        labels = nearest_projected(sample, None, points)
-        return float(np.linalg.norm(np.bincount(labels), order))
+        return float(np.linalg.norm(np.bincount(nearest_projected(sample, None, points)), order))
 
-    most_clusters = min(config.n_clusters, size)
-    defaults: dict[str, Callable[[], float]] = {
+    def means_norm(sample: Array) -> float:
+        sums, counts = sums_and_counts(sample, nearest_projected(sample, None, centers), config.n_clusters)
+        return float(np.linalg.norm(sums / np.maximum(counts, 1.0)[:, None]))
+
+    return {
         "data_radius": lambda: radius,
-        "outer_product_bound": lambda: quantile(lambda sample: float(np.linalg.norm(outer_product_triangle(sample)))),
+        "outer_product_bound": lambda: quantile(product_norm),
         "weights_bound": lambda: quantile(histogram_norm),
         "means_bound": lambda: quantile(means_norm),
-        "indicators_bound": lambda: float(most_clusters) ** (1.0 / order),
+        "indicators_bound": lambda: float(min(config.n_clusters, size)) ** (1.0 / order),
     }
-    return {name: given[name] if name in given else default() for name, default in defaults.items()}
 
 
-def _rounded(bounds: dict[str, float]) -> dict[str, float]:
-    """Twelve digits, so that two machines' last digits do not make two plans."""
+def _rounded(given: Mapping[str, float], defaults: _Defaults) -> dict[str, float]:
+    """Bounds as given or by default, to twelve digits, so that two machines' last digits do not make two plans."""
+    bounds = {name: given[name] if name in given else default() for name, default in defaults.items()}
     return {name: float(f"{value:.12g}") for name, value in bounds.items()}
 
 
@@ -200,13 +181,6 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     """Scale the server's points, (n_server, n_features), and derive what is public of them.
 
     A `ConfigurationError` or `DataError` if width, bounds or number of points do not fit.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=2, bounds=((0,), (4,)), trust="distributed")
-    >>> hold_points(config, np.array([[1.0, 1.0], [3.0, 3.0]])).scaled.tolist()
-    [[-0.5, -0.5], [0.5, 0.5]]
     """
     width = points.shape[1]
     if config.settings.n_features not in (None, width):
@@ -287,7 +261,7 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
     return Bounds(*plan.bounds).for_features(n_features)
 
 
-def in_box(bounds: Bounds, points: NDArray[np.float64], fraction_bits: int) -> NDArray[np.float64]:
+def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
     """Points, (n_points, n_features), in the scaled box, on the grid: one new table, made block by block."""
     scaled = np.empty(points.shape)
     for rows in row_blocks(len(points), points.shape[1]):
@@ -295,12 +269,12 @@ def in_box(bounds: Bounds, points: NDArray[np.float64], fraction_bits: int) -> N
     return scaled
 
 
-def in_callers_units(plan: Plan, centroids: NDArray[np.float64]) -> NDArray[np.float64]:
+def in_callers_units(plan: Plan, centroids: Array) -> Array:
     """Scaled centroids, (n_clusters, n_features), in the caller's units."""
     return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
 
 
-def in_squared_units(costs: NDArray[np.float64], config: Run) -> NDArray[np.float64]:
+def in_squared_units(costs: Array, config: Run) -> Array:
     """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
     unit = squared_unit(config.settings.bounds)
     return np.asarray(costs if unit is None else costs * unit)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, split_multiplier
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
@@ -70,6 +70,8 @@ START = state_of([[-0.5], [0.5]])
 def test_radius_and_split_of_the_toy() -> None:
     assert cluster_radius(0.8, 2, 1) == 0.4
     assert split_multiplier(1.0, 1) == pytest.approx((math.sqrt(1.5), math.sqrt(3.0)))
+    for sums, counts in (split_multiplier(1.0, 4), glloyd_split(1.0, 4)):
+        assert 1.0 / sums**2 + 1.0 / counts**2 == pytest.approx(1.0)
     assert [planned.radius for planned in built(1).rounds] == [1.0, 0.4]
 
 

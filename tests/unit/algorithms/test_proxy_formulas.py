@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyOptions,
     ProxyPlan,
     Setting,
+    client_bounds,
     derive_plan,
     options_for,
 )
@@ -166,6 +167,28 @@ def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
     sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
     expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
     assert 4 < derive_plan(public, ProxyOptions()).n_proxies == expected < 200
+
+
+@pytest.mark.parametrize(("d", "k", "n"), [(2, 3, 10**5), (20, 5, 10**5), (2, 3, 20)])
+@pytest.mark.parametrize("server", [None, SERVER])
+def test_all_rounds_together_have_the_whole_budget(d: int, k: int, n: int, server: ServerFacts | None) -> None:
+    """Whatever the table releases: with one pass, with several, and without proxies, whose share refinements get."""
+    public = public_of(d, k, n, server=server)
+    options = options_for(public, ProxyOptions())
+    plan = derive_plan(public, options)
+    setting = Setting(public, plan, options)
+    parts = [*setting.parts("location"), *setting.parts("covariance")]
+    parts += [part for _ in range(plan.n_passes) for part in setting.parts("proxies", plan.pass_share)]
+    parts += [part for share in plan.refinement_shares for part in setting.parts("refinement", share)]
+    assert math.fsum(part.share**2 for part in parts) == pytest.approx(1.0)
+
+
+def test_bounds_of_one_clients_means() -> None:
+    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have sqrt(1/50 + 1/10); never above 1."""
+    bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
+    assert (round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]) == (0.346, 0.141, 1.0)
+    single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
+    assert set(single.values()) == {1.0}
 
 
 @pytest.mark.parametrize(("d", "covers"), [(2, True), (4, True), (6, True), (7, False)])
