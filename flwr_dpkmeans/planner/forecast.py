@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -122,14 +123,8 @@ def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
 
 def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
     """Largest k, up to 1,000, at which a cluster of half the average size still survives, by bisection; 0: none."""
-    low, high = 0, min(MOST_CLUSTERS, request.n_examples)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if half_survives(request, algorithm, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    ks = range(1, min(MOST_CLUSTERS, request.n_examples) + 1)
+    return bisect.bisect_left(ks, True, key=lambda k: not half_survives(request, algorithm, k))
 
 
 def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> bool:
@@ -296,28 +291,26 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
     error of the first is raised.
     """
     plans: dict[str, Plan] = {}
-    left_out: list[tuple[str, str]] = []
-    errors: list[LocalMisuseError | BudgetError] = []
+    left_out: dict[str, LocalMisuseError | BudgetError] = {}
     for name in request.candidates():
         try:
             plans[name] = request.draft(name)
         except (LocalMisuseError, BudgetError) as error:
-            left_out.append((name, str(error)))
-            errors.append(error)
+            left_out[name] = error
     if not plans:
-        raise errors[0]
+        raise next(iter(left_out.values()))
     total, done = expected_points(request, len(plans)), itertools.count(1)
     simulator = Simulator(request, lambda: on_step(min(next(done), total), total))
     found = [_forecast_one(request, name, plan, simulator) for name, plan in plans.items()]
     on_step(total, total)
     found.sort(key=lambda one: math.inf if one.excess is None else one.excess.mean)
-    return Forecast(request, tuple(found), tuple(left_out), notes_on(request, found))
+    reasons = tuple((name, str(error)) for name, error in left_out.items())
+    return Forecast(request, tuple(found), reasons, notes_on(request, found))
 
 
 def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Simulator) -> AlgorithmForecast:
     """One candidate's forecast."""
-    noise = centroid_noise(plan, request.spread)
-    units = request.units_per_cluster()
+    noise, units = centroid_noise(plan, request.spread), request.units_per_cluster()
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(request.spread)
     k, epsilon = request.n_clusters, request.epsilon
@@ -326,7 +319,6 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         return simulator.excess(name, value, k)
 
     by_epsilon = curve(epsilon_grid(epsilon), at_epsilon)
-    by_n_clusters = curve(n_clusters_grid(request), lambda value: simulator.excess(name, epsilon, value))
     return AlgorithmForecast(
         algorithm=name,
         title=algorithm_entry(name).title,
@@ -343,7 +335,7 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         largest_n_clusters=None if noise is None else largest_n_clusters(request, name),
         excess=at_epsilon(epsilon),
         excess_by_epsilon=by_epsilon,
-        excess_by_n_clusters=by_n_clusters,
+        excess_by_n_clusters=curve(n_clusters_grid(request), lambda value: simulator.excess(name, epsilon, value)),
         epsilon_for_target=epsilon_for_target(by_epsilon, at_epsilon, request.target_excess),
         deployment=deployment_of(plan),
     )
@@ -352,7 +344,6 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
 def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tuple[str, ...]:
     """What the numbers rest on, best candidate first in `found`."""
     size = simulated_size(request)
-    things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
     notes = [
         f"Excess costs are means (± standard error) over {request.seeds} synthetic data sets: {request.n_clusters} "
         f"Gaussian clusters of equal size with a deviation of {request.spread:g} per coordinate, their centres uniform "
@@ -363,10 +354,9 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         "average size survive.",
     ]
     if size.repeats > 1:
-        each = "row" if request.unit is PrivacyUnit.RECORD else "client"
-        drawn = size.n_rows if request.unit is PrivacyUnit.RECORD else size.n_parts
+        each, drawn = ("row", size.n_rows) if request.unit is PrivacyUnit.RECORD else ("client", size.n_parts)
         notes.append(
-            f"{drawn} {things} were simulated and each {each} counted {size.repeats} times, under the noise of the "
+            f"{drawn} {each}s were simulated and each {each} counted {size.repeats} times, under the noise of the "
             "full size."
         )
     if request.private_count:
@@ -379,7 +369,8 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
             "will be found, and the simulation takes the found box as right."
         )
     best = found[0]
-    close = [one.algorithm for one in found[1:] if _as_good(one, best)]
+    limit = math.nan if best.excess is None else best.excess.mean + best.excess.standard_error
+    close = [one.algorithm for one in found[1:] if one.excess is not None and one.excess.mean <= limit]
     if close:
         notes.append(f"Within the simulation's standard error as good as {best.algorithm}: {', '.join(close)}.")
     if best.epsilon_for_target is None and best.excess_by_epsilon:
@@ -398,13 +389,6 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
             f"With {request.n_clusters} clusters those of half the average size drown: choose {fewer}a larger epsilon."
         )
     return (*notes, *plan_cautions(request.draft(best.algorithm)))
-
-
-def _as_good(one: AlgorithmForecast, best: AlgorithmForecast) -> bool:
-    """Whether a candidate's mean is within one standard error of the best one's."""
-    if one.excess is None or best.excess is None:
-        return False
-    return one.excess.mean <= best.excess.mean + best.excess.standard_error
 
 
 def _plain(value: Any) -> Any:
