@@ -28,16 +28,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.dplloyd import GLloydOptions as GLloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import LloydOptions as LloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import SuLloydOptions as SuLloydOptions
-    from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions as FastLloydOptions
     from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerLloydOptions as ServerLloydOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
-    from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloydOptions as ProxyLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
+    from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
@@ -89,15 +89,15 @@ _HOMES = {
     "ExactEvaluation": "flwr_dpkmeans.options",
     "PrivateBounds": "flwr_dpkmeans.options",
     "PrivateCount": "flwr_dpkmeans.options",
-    "FastLloydOptions": "flwr_dpkmeans.algorithms.fastlloyd",
-    "GLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
-    "LloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
-    "SuLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
+    "FastLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
+    "GLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
+    "LloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
+    "SuLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
     "FedDPKMeansOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "ProxyLloydOptions": "flwr_dpkmeans.algorithms.proxy_lloyd",
-    "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "ServerLloydOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "SpherePackingOptions": "flwr_dpkmeans.algorithms.server_starts",
+    "ProxyLloydOptions": "flwr_dpkmeans.algorithms.proxy_rounds",
+    "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
+    "ServerLloydOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
+    "SpherePackingOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
     "OptimalOptions": "flwr_dpkmeans.algorithms.kmeans_task",
     "register": "flwr_dpkmeans.sums.task",
     "PrivacyReport": "flwr_dpkmeans.privacy.report",

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.algorithms.fastlloyd import Schedule as Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS as DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lloyd_family import Schedule as Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit

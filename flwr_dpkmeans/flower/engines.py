@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds

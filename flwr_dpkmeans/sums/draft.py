@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import require_no_wrap
@@ -501,8 +501,7 @@ def check_stated(plan: Plan) -> None:
                 f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
                 "give them names of their own."
             )
-        for block in planned.blocks:
-            block.sensitivity.require_reason(block.name)
+        require_reasons(planned.blocks)
 
 
 def check_budget(plan: Plan, charged: float) -> None:

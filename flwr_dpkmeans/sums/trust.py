@@ -13,11 +13,10 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
     Block,
-    NoisedVector,
     NoiseShape,
     ReleasedSum,
+    as_released,
     draw_noise,
-    release,
     theorem,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
@@ -167,12 +166,6 @@ class TrustModel(ABC):
         if aggregate.blinded:
             raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
         return as_released(aggregate.values, blocks, fraction_bits)
-
-
-def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Declare a vector noised as the plan says, with the events that follow from it."""
-    events = tuple([block.event(fraction_bits) for block in blocks])
-    return release(NoisedVector(values, events), blocks, fraction_bits)
 
 
 def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:

@@ -34,10 +34,8 @@ from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import retry as secagg_client
-from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
+from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
-from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 from flwr_dpkmeans.sums.state import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
@@ -219,7 +217,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFi
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    for module in (secagg_client, recovery_client, recovery_masks, recovery_slots):
+    for module in (keys, party, recovery_client):
         for name, where in (("stream", watched.masks), ("derive_key", watched.secrets)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, kept(getattr(module, name), where))

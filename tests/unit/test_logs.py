@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import pkgutil
 import re
 import stat
@@ -45,6 +46,7 @@ from flwr_dpkmeans.log import (
     where_raised,
 )
 from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"
@@ -325,6 +327,21 @@ def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixt
     assert all(line.endswith("of 2 (at most 2.551 with all retries)") for line in trips)
     pattern = r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients have the result; epsilon 2 at delta .*"
     assert re.fullmatch(pattern, lines[-1])
+
+
+@pytest.mark.parametrize(("total", "told"), [(math.inf, ""), (8.0, " of 8")])
+def test_a_client_says_how_much_of_its_limit_is_spent_if_it_has_one(
+    total: float, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = make_federation(grid_parts((20, 20)), policy=ClientPolicy(max_epsilon_total=total))
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        federation.start(algorithm="fastlloyd", max_iter=1, epsilon=2.0)
+    lines = [record.getMessage() for record in caplog.records if getattr(record, "node", None) == FIRST_NODE_ID]
+    (allowed,) = [line for line in lines if line.startswith("allowed by this node's policy")]
+    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} was spent")
+    (gave,) = [line for line in lines if line.startswith("gave: ")]
+    assert f"{told} on data set 'rows'" in gave
+    assert ("inf" in gave) is False
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])

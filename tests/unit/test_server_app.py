@@ -19,8 +19,8 @@ from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
-from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bounds import Bounds

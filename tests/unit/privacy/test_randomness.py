@@ -27,9 +27,9 @@ from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,10 +39,10 @@ PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
 PUBLIC = {
-    ("algorithms/lloyd_family.py", "packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
+    ("algorithms/lloyd_family.py", "_Packed.packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
     ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
-    ("algorithms/server_starts.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
-    ("algorithms/server_starts.py", "SpherePacking.start"): "a start by sphere packing",
+    ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
+    ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
@@ -143,7 +143,7 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
 
 def test_the_secure_source_draws_by_opendp_alone() -> None:
     """No arithmetic in floats stands between OpenDP's integers and the ring."""
-    tree = ast.parse(inspect.getsource(SecureNoise))
+    tree = ast.parse(inspect.getsource(samplers._Checked) + inspect.getsource(SecureNoise))
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in used if name.startswith(("np.", "math."))} == {"np.int64", "np.zeros", "np.array"}
     built = ast.parse(inspect.getsource(samplers._build_measurement))
@@ -259,7 +259,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("server's points", "direct")
-    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/server_starts.py"}
+    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/feddp_kmeans.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
     assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}
@@ -270,7 +270,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/noise.py", "SecureNoise.discrete_gaussian") in watch.seen
+    assert ("privacy/noise.py", "_Checked.discrete_gaussian") in watch.seen
     watch.seen.clear()
     monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
     generate_private_key()
