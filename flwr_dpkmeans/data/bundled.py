@@ -178,7 +178,7 @@ def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
     return table
 
 
-def load_server_table(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> Table:
+def load_server_table(source: object, *, ignored: Collection[str] = ()) -> Table:
     """Load and check the server's public points, at least one, with the names of their columns where they have some.
 
     The source is an array, a data frame, a `Table`, the path of a file or a bundled name. Files are read as the
@@ -188,18 +188,12 @@ def load_server_table(source: object, label_column: str = "", *, ignored: Collec
     if isinstance(source, Table):
         table = source
     elif isinstance(source, str):
-        table = load_source(source, label_column=label_column, ignored=ignored)
+        table = load_source(source, ignored=ignored)
     elif isinstance(source, Path):
-        table = load_table(source, label_column=label_column, ignored=ignored)
-    elif label_column:
-        raise DataError(
-            f"label_column is {label_column!r}, but the server's points were given as an array: leave the column out "
-            "of the array, and label_column empty."
-        )
+        table = load_table(source, ignored=ignored)
     else:
         points = validate_points(source)
-        names = require_names(frame_columns(source), points.shape[1])
-        table = Table(points, names, named=bool(names))
+        table = Table(points, require_names(frame_columns(source), points.shape[1]))
     if len(table.points) == 0:
         raise DataError("the server's data have 0 rows, but at least 1 is needed: give public points to the server.")
     return table

@@ -90,8 +90,8 @@ def load_declared(path: str | Path, schema: Schema) -> Table:
     elif schema.label_column:
         beside = raw.array_beside(schema.label_column)
         labels = beside[kept] if beside.shape == kept.shape else np.zeros(0)
-    names = tuple(column.name for column in wanted)
-    return Table(np.ascontiguousarray(points[kept]), names, named=raw.named, labels=labels)
+    names = tuple(column.name for column in wanted) if raw.named else ()
+    return Table(np.ascontiguousarray(points[kept]), names, labels=labels)
 
 
 def _require_declared(raw: RawTable, schema: Schema) -> None:

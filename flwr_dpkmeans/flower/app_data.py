@@ -48,8 +48,7 @@ def load_client(context: Context) -> KMeansClient:
         if table.labels is not None:
             labels = partial(as_classes, table.labels, len(table.points))
     elif simulated and source == MIXTURE:
-        points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
-        table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])), named=False)
+        table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
         table, labels = _own_part(source, run, node)
     else:
@@ -105,5 +104,4 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> t
         alpha=float(run.get("partition-alpha", 0.5)),
         sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
     )
-    own = Table(table.points[rows], table.feature_names, named=table.named)
-    return own, _labels(source, column, n_rows, header, rows)
+    return Table(table.points[rows], table.names), _labels(source, column, n_rows, header, rows)
