@@ -84,14 +84,8 @@ def load_declared(path: str | Path, schema: Schema) -> Table:
     if not kept.all():
         bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
         _say_left_out(raw.path, ", ".join(map(repr, bad)), nothing_left=not kept.any())
-    labels: NDArray[np.generic] | None = None
-    if label is not None:
-        labels = _numbers(raw.columns[label], raw)[kept]
-    elif schema.label_column:
-        beside = raw.array_beside(schema.label_column)
-        labels = beside[kept] if beside.shape == kept.shape else np.zeros(0)
     names = tuple(column.name for column in wanted) if raw.named else ()
-    return Table(np.ascontiguousarray(points[kept]), names, labels=labels)
+    return Table(points, names, labels=raw.labels(schema.label_column)).part(np.flatnonzero(kept))
 
 
 def _require_declared(raw: RawTable, schema: Schema) -> None:

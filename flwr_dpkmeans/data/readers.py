@@ -97,6 +97,16 @@ class RawTable:
             )
         return values
 
+    def labels(self, name: str) -> NDArray[np.generic] | None:
+        """What a label column holds in each row, (n,), whatever it is; NaN for text, None without a column."""
+        if not name:
+            return None
+        place = self.place_of("label_column", name)
+        values: NDArray[np.generic] | None = self.array_beside(name) if place is None else self.columns[place].values
+        if values is None or values.shape != (self.n_rows,):
+            return np.full(self.n_rows, math.nan)
+        return values
+
     def array_beside(self, name: str) -> NDArray[np.generic]:
         """An array of an archive as it is; an empty one for Python objects."""
         with np.load(self.path, allow_pickle=False) as archive:

@@ -24,13 +24,17 @@ class Table:
     """Finite points, (n, d), n >= 0, with the file's own names of their columns (else none), and what is read beside.
 
     `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
-    what a declared label column holds (for `as_classes`).
+    what the label column holds, read by `as_classes` where an evaluation looks at it.
     """
 
     points: NDArray[np.float64] = field(repr=False)
     names: tuple[str, ...] = ()
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
+
+    def part(self, rows: NDArray[np.int64]) -> Table:
+        """Some of the rows, as a table of their own."""
+        return Table(self.points[rows], self.names, labels=None if self.labels is None else self.labels[rows])
 
 
 def load_table(
@@ -76,7 +80,7 @@ def load_table(
         _say_left_out(raw.path, ", ".join(repr(name) for name in text))
     numeric = [column for column in kept if column.values is not None]
     names = tuple(column.name for column in numeric) if raw.named else ()
-    return Table(_points(numeric, raw.path), names, values)
+    return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
