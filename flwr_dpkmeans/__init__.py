@@ -67,43 +67,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Flower and scikit-learn take a second to import, so names are looked up when they are first used.
-_HOMES = {
-    "FederatedKMeans": "flwr_dpkmeans.estimator",
-    "KMeansClient": "flwr_dpkmeans.flower.client",
-    "client_app": "flwr_dpkmeans.flower.client_app",
-    "secure_aggregation_mod": "flwr_dpkmeans.flower.mod",
-    "FastLloyd": "flwr_dpkmeans.flower.strategy",
-    "FedDPKMeans": "flwr_dpkmeans.flower.strategy",
-    "GLloyd": "flwr_dpkmeans.flower.strategy",
-    "Lloyd": "flwr_dpkmeans.flower.strategy",
-    "PrivateKMeans": "flwr_dpkmeans.flower.strategy",
-    "ProxyLloyd": "flwr_dpkmeans.flower.strategy",
-    "ServerKMeansPlusPlus": "flwr_dpkmeans.flower.strategy",
-    "ServerLloyd": "flwr_dpkmeans.flower.strategy",
-    "SpherePacking": "flwr_dpkmeans.flower.strategy",
-    "SuLloyd": "flwr_dpkmeans.flower.strategy",
-    "Auto": "flwr_dpkmeans.options",
-    "ClientLevel": "flwr_dpkmeans.options",
-    "Cohort": "flwr_dpkmeans.options",
-    "Evaluation": "flwr_dpkmeans.options",
-    "ExactEvaluation": "flwr_dpkmeans.options",
-    "PrivateBounds": "flwr_dpkmeans.options",
-    "PrivateCount": "flwr_dpkmeans.options",
-    "FastLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
-    "GLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
-    "LloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
-    "SuLloydOptions": "flwr_dpkmeans.algorithms.lloyd_family",
-    "FedDPKMeansOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "ProxyLloydOptions": "flwr_dpkmeans.algorithms.proxy_rounds",
-    "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "ServerLloydOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "SpherePackingOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "OptimalOptions": "flwr_dpkmeans.algorithms.kmeans_task",
-    "register": "flwr_dpkmeans.sums.task",
-    "PrivacyReport": "flwr_dpkmeans.privacy.report",
-    "FederatedNaiveBayes": "flwr_dpkmeans.estimator",
-    "federate": "flwr_dpkmeans.flower.engines",
+_EXPORTS = {
+    "algorithms.feddp_kmeans": "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
+    "algorithms.kmeans_task": "OptimalOptions",
+    "algorithms.lloyd_family": "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions",
+    "algorithms.proxy_rounds": "ProxyLloydOptions",
+    "estimator": "FederatedKMeans FederatedNaiveBayes",
+    "flower.client": "KMeansClient",
+    "flower.client_app": "client_app",
+    "flower.engines": "federate",
+    "flower.mod": "secure_aggregation_mod",
+    "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd ServerKMeansPlusPlus ServerLloyd "
+    "SpherePacking SuLloyd",
+    "options": "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount",
+    "privacy.report": "PrivacyReport",
+    "sums.task": "register",
 }
+_HOMES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOMES, "__version__"]
 

@@ -25,8 +25,7 @@ from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
-from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.threads import one_thread
 from simulations.sources.mixture import draw_gaussian_mixture

@@ -16,9 +16,8 @@ from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Task
 from flwr_dpkmeans.sums.trust import TrustModel
 
@@ -90,7 +89,7 @@ class KMeansTask(Task):
             )
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
+        """Refuse numbers of rounds that do not exist, choices of k that are not public, noise without shares."""
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
             raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
@@ -99,9 +98,6 @@ class KMeansTask(Task):
                 f"max_iter is {rounds}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
                 "Lloyd rounds can be priced in reasonable time: give fewer."
             )
-
-    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
         paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
         if paper and not trust.can_add(NoiseShape.LAPLACE) and self.trust == "distributed":
             other = "" if self.choose_n_clusters else ", or trust='central'"
@@ -109,7 +105,7 @@ class KMeansTask(Task):
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
+        if self.choose_n_clusters and not (trust.shared_noise and self.chooses):
             raise ConfigurationError(
                 f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
                 "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "

@@ -25,8 +25,7 @@ from flwr_dpkmeans.kmeans.projected import triangle_size
 from flwr_dpkmeans.kmeans.update import clip_vector, round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.sums.round import Array
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.task import Known, Run
 
 

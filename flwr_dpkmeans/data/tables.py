@@ -128,10 +128,14 @@ def frame_columns(points: object) -> tuple[str, ...]:
 
 def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
     """Refuse names that do not tell the columns of a table apart; none are always accepted."""
-    if names and (len(names) != n_features or len(set(names)) != n_features):
+    twice = sorted(name for name in set(names) if list(names).count(name) > 1)
+    if twice:
         raise DataError(
-            f"{n_features} columns have {len(set(names))} different names, but each needs one of its own: rename them."
+            f"{list(names).count(twice[0])} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
+            "its own: rename them."
         )
+    if names and len(names) != n_features:
+        raise DataError(f"{n_features} columns have {len(names)} names, but each needs one: name all of them.")
     return tuple(str(name) for name in names)
 
 
@@ -146,7 +150,10 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     places = {name: place for place, name in enumerate(own)}
     other = [name for name in names if name not in places]
     if other:
-        raise DataError(f"the points have no column {other[0]!r}, but it was there before: {nearest(other[0], own)}")
+        raise DataError(
+            f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
+            f"{nearest(other[0], own)}"
+        )
     more = sorted(set(own) - set(names))
     if more:
         raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.engines import IN_ONE_PLACE, FittedFederation
+from flwr_dpkmeans.flower.engines import IN_ONE_PLACE
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -21,10 +21,17 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
-from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
+from flwr_dpkmeans.sums.statement import (
+    NEIGHBOURS,
+    UNNAMED_COLUMNS,
+    discreteness_cost,
+    released_cautions,
+    spending_cautions,
+)
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines.max_cover import CentralLine, max_cover
@@ -37,7 +44,7 @@ _Found = tuple[Array, Array, PrivacyReport]
 _TRUST = "central"
 
 
-def fit(config: Run, parts: Sequence[Array]) -> FittedFederation:
+def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
     """Run a baseline on parts, (n_i, n_features) each, in the caller's units; a ConfigurationError if it cannot."""
     require_central(config)
     if config.evaluation is not EvaluationKind.NONE:
@@ -54,7 +61,7 @@ def fit(config: Run, parts: Sequence[Array]) -> FittedFederation:
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     with one_thread():
         centroids, counts, privacy = _FITS[config.algorithm](config, scaled, resolve_delta(config, len(parts)))
-    return FittedFederation(centroids, (bounds.lower, bounds.upper), counts, (), privacy, ())
+    return State({"centroids": centroids, "counts": counts}), (bounds.lower, bounds.upper), privacy
 
 
 def require_central(config: Run) -> None:

@@ -24,12 +24,10 @@ from flwr_dpkmeans.kmeans.update import clip_rows
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, Norm
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state, verify_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import ServerFacts
-from flwr_dpkmeans.sums.verify import require_server_state, verify_plan
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

@@ -26,7 +26,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import pack_state, unpack_state
+from flwr_dpkmeans.sums.round import pack_state, unpack_state
 
 FUZZ = settings(
     max_examples=100,

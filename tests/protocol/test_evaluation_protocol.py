@@ -30,16 +30,15 @@ from support.states import with_extras
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import client as flower_client
-from flwr_dpkmeans.flower.app_data import load_client
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.plan import price
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]

@@ -30,8 +30,8 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner.forecast import notes_on
-from flwr_dpkmeans.sums.cautions import LOCAL, plan_cautions
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
 
 ENGINES = ("direct", "inprocess")
 

@@ -37,8 +37,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
 
 Floats = NDArray[np.float64]
