@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
-from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
-from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
+from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.tables import Table, frame_columns
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient

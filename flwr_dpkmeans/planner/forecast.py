@@ -20,11 +20,8 @@ from flwr_dpkmeans.planner.simulate import (
     Curve,
     Excess,
     Simulator,
-    curve,
     epsilon_for_target,
-    epsilon_grid,
     expected_points,
-    n_clusters_grid,
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit, vector_length
@@ -160,7 +157,10 @@ def deployment_of(plan: Plan) -> Deployment:
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
-    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
+    # Before releases that steer it, the plan travels without its rounds.
+    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
+    sent_plans = [first, plan] if plan.preliminary else [plan]
+    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in sent_plans) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
@@ -179,14 +179,6 @@ def _recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
     down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
     up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
     return down, up
-
-
-def _sent_plans(plan: Plan) -> list[Plan]:
-    """The plans that travel in a run which ends with this one: before releases that steer it, it is shorter."""
-    if not plan.preliminary:
-        return [plan]
-    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
-    return [first, plan]
 
 
 FORECAST_VERSION = 1
@@ -313,12 +305,11 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
     noise, units = centroid_noise(plan, request.spread), request.units_per_cluster()
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(request.spread)
-    k, epsilon = request.n_clusters, request.epsilon
+    by_epsilon = simulator.by_epsilon(name)
 
     def at_epsilon(value: float) -> Excess | None:
-        return simulator.excess(name, value, k)
+        return simulator.excess(name, value, request.n_clusters)
 
-    by_epsilon = curve(epsilon_grid(epsilon), at_epsilon)
     return AlgorithmForecast(
         algorithm=name,
         title=algorithm_entry(name).title,
@@ -333,9 +324,9 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         smallest_cluster=smallest,
         survives=None if smallest is None else units >= smallest,
         largest_n_clusters=None if noise is None else largest_n_clusters(request, name),
-        excess=at_epsilon(epsilon),
+        excess=at_epsilon(request.epsilon),
         excess_by_epsilon=by_epsilon,
-        excess_by_n_clusters=curve(n_clusters_grid(request), lambda value: simulator.excess(name, epsilon, value)),
+        excess_by_n_clusters=simulator.by_n_clusters(name),
         epsilon_for_target=epsilon_for_target(by_epsilon, at_epsilon, request.target_excess),
         deployment=deployment_of(plan),
     )

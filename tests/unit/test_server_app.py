@@ -25,7 +25,7 @@ from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower import node, run_config, server_app
