@@ -154,21 +154,16 @@ def load_source_once(source: str, **options: Any) -> Table:
 
     At most two tables are kept, and a file that has changed (time of change or size) is read again.
     """
-    return _parsed(source, state_of(source), **options)
-
-
-def state_of(source: str) -> tuple[str, int, int]:
-    """Which file a path means here, and which state of it; empty for what is no file."""
     path = Path(source).expanduser()
     if source in BUNDLED or not path.is_file():
-        return "", 0, 0
+        return _parsed(source, None, **options)
     status = path.stat()
-    return str(path.absolute()), status.st_mtime_ns, status.st_size
+    return _parsed(source, (str(path.absolute()), status.st_mtime_ns, status.st_size), **options)
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
-    """Parse; `state` is a part of the key only."""
+def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> Table:
+    """Parse; which file it is and in which state is a part of the key only."""
     del state
     table = load_source(source, **options)
     for array in (table.points, table.partition_values, table.labels):
