@@ -46,7 +46,6 @@ _TRUST = "central"
 
 def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
     """Run a baseline on parts, (n_i, n_features) each, in the caller's units; a ConfigurationError if it cannot."""
-    require_central(config)
     if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
             f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
@@ -57,6 +56,7 @@ def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]
             f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
             "give bounds, or choose 'proxy_lloyd'."
         )
+    require_central(config)
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     with one_thread():
