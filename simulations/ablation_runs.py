@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid

@@ -24,7 +24,7 @@ from rich.progress import track
 import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.options import Cohort, algorithm_value

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.data.mixtures import MIXTURE
+from flwr_dpkmeans.data.partition import MIXTURE
 from simulations.datasets import DataSet
 from simulations.outcome import Outcome, evaluation_columns
 from simulations.ray_engine import run_on_ray

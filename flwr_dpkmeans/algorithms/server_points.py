@@ -239,12 +239,12 @@ def resolve_bounds(
 
 def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool) -> Array:
     """The server's points with their columns in the order of the run's names."""
-    if names and not table.named and not allow_unnamed:
+    if names and not table.names and not allow_unnamed:
         raise ConfigurationError(
             "server_data has no column names, but the run's columns have: give it as a data frame or a file with a "
             "header, or all tables without names."
         )
-    if not names or not table.named:
+    if not names or not table.names:
         return table.points
     places = {name: place for place, name in enumerate(table.names)}
     unknown = [name for name in names if name not in places]

@@ -140,7 +140,7 @@ def _is_bounds_file(value: object) -> bool:
 
 def bounds_feature_names(value: object) -> tuple[str, ...]:
     """Return the feature names in a bounds file, in its order; empty for any other form of bounds."""
-    return (read_bounds_file(str(value)).names or ()) if _is_bounds_file(value) else ()
+    return read_bounds_file(str(value)).names if _is_bounds_file(value) else ()
 
 
 def _parse_text(text: str) -> Bounds:
@@ -198,7 +198,7 @@ def broadcast(lower: tuple[float, ...], upper: tuple[float, ...]) -> tuple[tuple
     return (lower * n_ranges if len(lower) == 1 else lower), (upper * n_ranges if len(upper) == 1 else upper)
 
 
-def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] | None = None) -> None:
+def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
     """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
     if len(lower) != len(upper):
         raise ConfigurationError(
@@ -209,8 +209,8 @@ def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence
         raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
         if not (low < high and math.isfinite(high - low)):
-            who = f"feature {index}" if names is None else f"feature {names[index]!r}"
-            who = "every feature" if names is None and len(lower) == 1 else who
+            unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
+            who = f"feature {names[index]!r}" if names else unnamed
             raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {_problem(low, high)}.")
 
 
@@ -227,16 +227,16 @@ def _problem(low: float, high: float) -> str:
 
 @dataclass(frozen=True)
 class NamedRanges:
-    """Ranges in the order of a file, with the names of their features if the file has them."""
+    """Ranges in the order of a file, with the names of their features where the file has some."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
-    names: tuple[str, ...] | None
+    names: tuple[str, ...]
     path: Path
 
     def matched(self, feature_names: Sequence[str]) -> NamedRanges:
         """Return the ranges in the order of `feature_names`; ranges without names stay as they are."""
-        if self.names is None:
+        if not self.names:
             return self
         for name in feature_names:
             if name not in self.names:
@@ -275,7 +275,7 @@ def _to_ranges(content: object, path: Path) -> NamedRanges:
         )
     lower, upper = broadcast(to_floats(content["lower"], "lower"), to_floats(content["upper"], "upper"))
     if "feature" not in keys:
-        return NamedRanges(lower, upper, None, path)
+        return NamedRanges(lower, upper, (), path)
     given = content["feature"]
     names = tuple(str(name) for name in (given if isinstance(given, Sequence | np.ndarray) else [given]))
     if len(lower) == len(upper) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.readers import open_table, read_csv
 from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
@@ -109,7 +108,7 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
-    """Load a bundled data set in its units and scikit-learn's order; partition column ``"target"`` is its labels."""
+    """Load a bundled data set with its labels, in scikit-learn's order; the only partition column is ``"target"``."""
     if name not in BUNDLED:
         raise ConfigurationError(
             f"the data set is {name!r}, but only the names of bundled data sets are known here: "
@@ -125,7 +124,7 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
     description = BUNDLED[name]
     loaded = getattr(datasets, f"load_{name}")()
     points = validate_points(loaded.data, description.n_features)
-    return Table(points, description.feature_names, loaded.target if partition_column else None)
+    return Table(points, description.feature_names, loaded.target if partition_column else None, loaded.target)
 
 
 def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
@@ -155,30 +154,25 @@ def load_source_once(source: str, **options: Any) -> Table:
 
     At most two tables are kept, and a file that has changed (time of change or size) is read again.
     """
-    return _parsed(source, state_of(source), **options)
-
-
-def state_of(source: str) -> tuple[str, int, int]:
-    """Which file a path means here, and which state of it; empty for what is no file."""
     path = Path(source).expanduser()
     if source in BUNDLED or not path.is_file():
-        return "", 0, 0
+        return _parsed(source, None, **options)
     status = path.stat()
-    return str(path.absolute()), status.st_mtime_ns, status.st_size
+    return _parsed(source, (str(path.absolute()), status.st_mtime_ns, status.st_size), **options)
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
-    """Parse; `state` is a part of the key only."""
+def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> Table:
+    """Parse; which file it is and in which state is a part of the key only."""
     del state
     table = load_source(source, **options)
-    table.points.flags.writeable = False
-    if table.partition_values is not None:
-        table.partition_values.flags.writeable = False
+    for array in (table.points, table.partition_values, table.labels):
+        if array is not None:
+            array.flags.writeable = False
     return table
 
 
-def load_server_table(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> Table:
+def load_server_table(source: object, *, ignored: Collection[str] = ()) -> Table:
     """Load and check the server's public points, at least one, with the names of their columns where they have some.
 
     The source is an array, a data frame, a `Table`, the path of a file or a bundled name. Files are read as the
@@ -188,18 +182,12 @@ def load_server_table(source: object, label_column: str = "", *, ignored: Collec
     if isinstance(source, Table):
         table = source
     elif isinstance(source, str):
-        table = load_source(source, label_column=label_column, ignored=ignored)
+        table = load_source(source, ignored=ignored)
     elif isinstance(source, Path):
-        table = load_table(source, label_column=label_column, ignored=ignored)
-    elif label_column:
-        raise DataError(
-            f"label_column is {label_column!r}, but the server's points were given as an array: leave the column out "
-            "of the array, and label_column empty."
-        )
+        table = load_table(source, ignored=ignored)
     else:
         points = validate_points(source)
-        names = require_names(frame_columns(source), points.shape[1])
-        table = Table(points, names, named=bool(names))
+        table = Table(points, require_names(frame_columns(source), points.shape[1]))
     if len(table.points) == 0:
         raise DataError("the server's data have 0 rows, but at least 1 is needed: give public points to the server.")
     return table
@@ -235,37 +223,3 @@ def _number(value: object) -> float:
     if isinstance(value, int | float | np.integer | np.floating) and -1 <= value <= _LARGEST_CLASS:
         return float(value)
     return math.nan
-
-
-def _label_values(path: str, column: str, header: bool | None) -> NDArray[np.generic]:
-    """A column of numbers as it is, with NaN for what is none; empty for a column of text."""
-    raw = open_table(path, partial(read_csv, header=header))
-    place = raw.place_of("label_column", column)
-    if place is None:
-        return raw.array_beside(column)
-    values = raw.columns[place].values
-    return np.zeros(0) if values is None else values
-
-
-def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
-    """Load the classes (n_rows,) of a table's rows once in a process, whatever the column holds (see `as_classes`).
-
-    A bundled data set's labels are its target; `column` is one of a file (or its index), or an array beside the points.
-    Shared, so read-only.
-    """
-    return _labels(source, column, n_rows, header, state_of(source))
-
-
-@lru_cache(maxsize=1)
-def _labels(
-    source: str, column: str, n_rows: int, header: bool | None, state: tuple[str, int, int]
-) -> NDArray[np.int64]:
-    """Parse; `state` is a part of the key only."""
-    del state
-    if source in BUNDLED:
-        values = load_bundled(source, partition_column=TARGET_COLUMN).partition_values
-    else:
-        values = _label_values(source, column, header)
-    labels = as_classes(values, n_rows)
-    labels.flags.writeable = False
-    return labels

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, open_table, separator_of
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table
 from flwr_dpkmeans.data.tables import Table, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -84,14 +84,8 @@ def load_declared(path: str | Path, schema: Schema) -> Table:
     if not kept.all():
         bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
         _say_left_out(raw.path, ", ".join(map(repr, bad)), nothing_left=not kept.any())
-    labels: NDArray[np.generic] | None = None
-    if label is not None:
-        labels = _numbers(raw.columns[label], raw)[kept]
-    elif schema.label_column:
-        beside = raw.array_beside(schema.label_column)
-        labels = beside[kept] if beside.shape == kept.shape else np.zeros(0)
-    names = tuple(column.name for column in wanted)
-    return Table(np.ascontiguousarray(points[kept]), names, named=raw.named, labels=labels)
+    names = tuple(column.name for column in wanted) if raw.named else ()
+    return Table(points, names, labels=raw.labels(schema.label_column)).part(np.flatnonzero(kept))
 
 
 def _require_declared(raw: RawTable, schema: Schema) -> None:
@@ -152,9 +146,7 @@ def _read_csv(path: Path, schema: Schema) -> RawTable:
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
-            header = next(lines, "") if schema.header else ""
-            separator = separator_of(header)
-            names = [name.strip() for name in _cells(header, separator)] if schema.header else list(schema.columns)
+            names, separator = header_of(lines) if schema.header else (list(schema.columns), ",")
             used = {*schema.columns, schema.label_column}
             places = [place for place, name in enumerate(names) if name in used]
             values = _parsed(lines, separator, len(names), places)
@@ -189,28 +181,16 @@ def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[i
     """Each line for itself; NaN in all of one that has another number of cells, and where a cell is no number."""
     rows = []
     for line in lines:
-        cells = _cells(line, separator)
+        cells = cells_of(line, separator)
         whole = len(cells) == width
         rows.append([_number(cells[place]) if whole else math.nan for place in places])
     return np.array(rows)
 
 
-def _cells(line: str, separator: str) -> list[str]:
-    """The cells of one line."""
-    if '"' not in line:
-        return line.split(separator)
-    try:
-        return next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-    except csv.Error:
-        return []
-
-
 def _number(cell: str) -> float:
-    """The number or truth value in a cell; NaN if it is none (float reads "1_000" as 1000).
+    """The number or truth value in a cell; NaN if it is none.
 
     Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
     """
-    try:
-        return float(cell.strip()) if "_" not in cell else math.nan  # float alone keeps the ASCII separators
-    except ValueError:
-        return _TRUTH.get(cell.strip().lower(), math.nan)
+    plain = cell.strip()  # float alone keeps the ASCII separators
+    return _TRUTH.get(plain.lower(), number_of(plain))

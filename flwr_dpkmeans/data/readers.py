@@ -10,7 +10,7 @@ import math
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -97,6 +97,16 @@ class RawTable:
             )
         return values
 
+    def labels(self, name: str) -> NDArray[np.generic] | None:
+        """What a label column holds in each row, (n,), whatever it is; NaN for text, None without a column."""
+        if not name:
+            return None
+        place = self.place_of("label_column", name)
+        values: NDArray[np.generic] | None = self.array_beside(name) if place is None else self.columns[place].values
+        if values is None or values.shape != (self.n_rows,):
+            return np.full(self.n_rows, math.nan)
+        return values
+
     def array_beside(self, name: str) -> NDArray[np.generic]:
         """An array of an archive as it is; an empty one for Python objects."""
         with np.load(self.path, allow_pickle=False) as archive:
@@ -157,22 +167,25 @@ def _is_header(first_row: list[str]) -> bool:
     return all(_is_name(name) for name in names) and len(set(names)) == len(names)
 
 
-def separator_of(line: str) -> str:
-    """The separator of a file whose first row this is."""
-    return next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
+def cells_of(line: str, separator: str) -> list[str]:
+    """The cells of one line of a .csv file; none where a quote spoils it."""
+    if '"' not in line:
+        return line.split(separator) if line else []
+    try:
+        return next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    except csv.Error:
+        return []
 
 
-def _first_row(path: Path) -> tuple[list[str], str]:
-    """Return the cells of the first row that is not blank (none in an empty file), and the separator."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        line = next((line for line in lines if line.strip()), "")
-    separator = separator_of(line)
-    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-    return [cell.strip() for cell in cells], separator
+def header_of(lines: Iterable[str]) -> tuple[list[str], str]:
+    """The cells of the first line that is not blank (none in an empty file), and the separator."""
+    line = next((line for line in lines if line.strip()), "")
+    separator = next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
+    return [cell.strip() for cell in cells_of(line, separator)], separator
 
 
-def _number(cell: Any) -> float:
-    """Parse a cell that pandas did not take for a number; NaN if it is none (pandas.to_numeric reads "1_000" as 1)."""
+def number_of(cell: Any) -> float:
+    """The number in a cell; NaN if it is none (pandas.to_numeric reads "1_000" as 1, and float as 1000)."""
     if isinstance(cell, str) and "_" in cell:
         return math.nan
     try:
@@ -189,7 +202,7 @@ def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) ->
         return RawColumn(name, series.to_numpy(dtype=np.float64), text=text)
     present = series.notna().to_numpy(dtype=bool)
     values = np.full(len(series), np.nan)
-    values[present] = [_number(cell) for cell in series[present]]
+    values[present] = [number_of(cell) for cell in series[present]]
     is_number = ~np.isnan(values)
     if present.any() and not is_number.any():
         return RawColumn(name, None, text=text)
@@ -200,7 +213,8 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
     """Read a .csv file; whether it has a header is guessed unless it is said."""
     import pandas as pd
 
-    first_row, separator = _first_row(path)
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        first_row, separator = header_of(lines)
     if not first_row:
         return RawTable(path, (), named=False)
     header = _is_header(first_row) if header is None else header

@@ -21,22 +21,20 @@ _logger = logging.getLogger("flwr_dpkmeans.data")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Finite points, (n, d), with one name per feature: the file's own where it is `named`, else ``x0``, ``x1``, ...
+    """Finite points, (n, d), n >= 0, with the file's own names of their columns (else none), and what is read beside.
 
-    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients,
-    `labels`, (n,), what a declared label column holds (for `as_classes`).
+    `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
+    what the label column holds, read by `as_classes` where an evaluation looks at it.
     """
 
     points: NDArray[np.float64] = field(repr=False)
-    feature_names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
-    named: bool = True
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The file's own names; empty if it has none."""
-        return self.feature_names if self.named else ()
+    def part(self, rows: NDArray[np.int64]) -> Table:
+        """Some of the rows, as a table of their own."""
+        return Table(self.points[rows], self.names, labels=None if self.labels is None else self.labels[rows])
 
 
 def load_table(
@@ -81,7 +79,8 @@ def load_table(
     if text:
         _say_left_out(raw.path, ", ".join(repr(name) for name in text))
     numeric = [column for column in kept if column.values is not None]
-    return Table(_points(numeric, raw.path), tuple(column.name for column in numeric), values, raw.named)
+    names = tuple(column.name for column in numeric) if raw.named else ()
+    return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:

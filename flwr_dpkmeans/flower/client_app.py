@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_labels, load_source_once
+from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
-from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
-from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
+from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.tables import Table, frame_columns
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -75,18 +74,15 @@ def _client_of(data: ArrayLike, folder: Path) -> KMeansClient:
 
 # -- this project's own app -------------------------------------------------------------------------------------------
 
-LabelSource = Callable[[], NDArray[np.int64]]
-"""Reads the labels of one node's rows."""
-
 
 def load_client(context: Context) -> KMeansClient:
     """Load the rows of one node.
 
     The node's configuration says ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
-    ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are read
-    in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a label column
-    is an error. In a deployment the node's own configuration is the schema, and nothing that the run says, nor a cell
-    of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
+    ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are
+    looked at in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a
+    label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run says,
+    nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
 
     Raises a ConfigurationError in a deployment without ``data-path``, since the server may not choose which file a node
     reads, and a DataError if the data cannot be used.
@@ -96,17 +92,13 @@ def load_client(context: Context) -> KMeansClient:
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))
     described = None if node.get("data-path") else BUNDLED.get(source)
-    labels: LabelSource | None = None
     if node.get("data-path"):
         schema = Schema.of(node.get("columns", ""), node.get("label-column", ""), node.get("header"))
         table = load_declared(str(node["data-path"]), schema)
-        if table.labels is not None:
-            labels = partial(as_classes, table.labels, len(table.points))
     elif simulated and source == MIXTURE:
-        points = mixture_of(run).client_points(int(node.get("partition-id", 0)))
-        table = Table(points, tuple(f"x{index}" for index in range(points.shape[1])), named=False)
+        table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
-        table, labels = _own_part(source, run, node)
+        table = _own_part(source, run, node)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -117,7 +109,7 @@ def load_client(context: Context) -> KMeansClient:
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         feature_names=table.names,
-        labels=labels,
+        labels=None if table.labels is None else partial(np.asarray, table.labels),
     )
 
 
@@ -126,27 +118,17 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _labels(
-    source: str, column: str, n_rows: int, header: bool | None, rows: NDArray[np.int64] | slice = slice(None)
-) -> LabelSource | None:
-    """What reads the labels when an approved plan's evaluation needs them; None where there are none."""
-    if not column and source not in BUNDLED:
-        return None
-    return lambda: load_labels(source, column, n_rows, header)[rows]
-
-
-def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Table, LabelSource | None]:
-    """The rows of one virtual node and their labels; all of them where nothing says that there are others."""
+def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
+    """The rows of one virtual node; all of them where nothing says that there are others."""
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
     names = Schema.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
     table = load_source_once(source, label_column=column, partition_column=by, columns=names, header=header)
-    n_rows = len(table.points)
     if "partition-id" not in node:
-        return table, _labels(source, column, n_rows, header)
+        return table
     kind = str(run.get("partition", Partition.IID.value))
     rows = partition_indices(
-        n_rows,
+        len(table.points),
         int(node["num-partitions"]),
         int(node["partition-id"]),
         seed=int(run.get("partition-seed", 0)),
@@ -155,8 +137,7 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> t
         alpha=float(run.get("partition-alpha", 0.5)),
         sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
     )
-    own = Table(table.points[rows], table.feature_names, named=table.named)
-    return own, _labels(source, column, n_rows, header, rows)
+    return table.part(rows)
 
 
 app = client_app(load_client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -19,11 +20,8 @@ from flwr_dpkmeans.planner.simulate import (
     Curve,
     Excess,
     Simulator,
-    curve,
     epsilon_for_target,
-    epsilon_grid,
     expected_points,
-    n_clusters_grid,
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit, vector_length
@@ -122,14 +120,8 @@ def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
 
 def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
     """Largest k, up to 1,000, at which a cluster of half the average size still survives, by bisection; 0: none."""
-    low, high = 0, min(MOST_CLUSTERS, request.n_examples)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if half_survives(request, algorithm, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    ks = range(1, min(MOST_CLUSTERS, request.n_examples) + 1)
+    return bisect.bisect_left(ks, True, key=lambda k: not half_survives(request, algorithm, k))
 
 
 def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> bool:
@@ -165,7 +157,10 @@ def deployment_of(plan: Plan) -> Deployment:
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
-    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
+    # Before releases that steer it, the plan travels without its rounds.
+    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
+    sent_plans = [first, plan] if plan.preliminary else [plan]
+    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in sent_plans) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
@@ -184,14 +179,6 @@ def _recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
     down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
     up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
     return down, up
-
-
-def _sent_plans(plan: Plan) -> list[Plan]:
-    """The plans that travel in a run which ends with this one: before releases that steer it, it is shorter."""
-    if not plan.preliminary:
-        return [plan]
-    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
-    return [first, plan]
 
 
 FORECAST_VERSION = 1
@@ -296,37 +283,33 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
     error of the first is raised.
     """
     plans: dict[str, Plan] = {}
-    left_out: list[tuple[str, str]] = []
-    errors: list[LocalMisuseError | BudgetError] = []
+    left_out: dict[str, LocalMisuseError | BudgetError] = {}
     for name in request.candidates():
         try:
             plans[name] = request.draft(name)
         except (LocalMisuseError, BudgetError) as error:
-            left_out.append((name, str(error)))
-            errors.append(error)
+            left_out[name] = error
     if not plans:
-        raise errors[0]
+        raise next(iter(left_out.values()))
     total, done = expected_points(request, len(plans)), itertools.count(1)
     simulator = Simulator(request, lambda: on_step(min(next(done), total), total))
     found = [_forecast_one(request, name, plan, simulator) for name, plan in plans.items()]
     on_step(total, total)
     found.sort(key=lambda one: math.inf if one.excess is None else one.excess.mean)
-    return Forecast(request, tuple(found), tuple(left_out), notes_on(request, found))
+    reasons = tuple((name, str(error)) for name, error in left_out.items())
+    return Forecast(request, tuple(found), reasons, notes_on(request, found))
 
 
 def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Simulator) -> AlgorithmForecast:
     """One candidate's forecast."""
-    noise = centroid_noise(plan, request.spread)
-    units = request.units_per_cluster()
+    noise, units = centroid_noise(plan, request.spread), request.units_per_cluster()
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(request.spread)
-    k, epsilon = request.n_clusters, request.epsilon
+    by_epsilon = simulator.by_epsilon(name)
 
     def at_epsilon(value: float) -> Excess | None:
-        return simulator.excess(name, value, k)
+        return simulator.excess(name, value, request.n_clusters)
 
-    by_epsilon = curve(epsilon_grid(epsilon), at_epsilon)
-    by_n_clusters = curve(n_clusters_grid(request), lambda value: simulator.excess(name, epsilon, value))
     return AlgorithmForecast(
         algorithm=name,
         title=algorithm_entry(name).title,
@@ -341,9 +324,9 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         smallest_cluster=smallest,
         survives=None if smallest is None else units >= smallest,
         largest_n_clusters=None if noise is None else largest_n_clusters(request, name),
-        excess=at_epsilon(epsilon),
+        excess=at_epsilon(request.epsilon),
         excess_by_epsilon=by_epsilon,
-        excess_by_n_clusters=by_n_clusters,
+        excess_by_n_clusters=simulator.by_n_clusters(name),
         epsilon_for_target=epsilon_for_target(by_epsilon, at_epsilon, request.target_excess),
         deployment=deployment_of(plan),
     )
@@ -352,7 +335,6 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
 def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tuple[str, ...]:
     """What the numbers rest on, best candidate first in `found`."""
     size = simulated_size(request)
-    things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
     notes = [
         f"Excess costs are means (± standard error) over {request.seeds} synthetic data sets: {request.n_clusters} "
         f"Gaussian clusters of equal size with a deviation of {request.spread:g} per coordinate, their centres uniform "
@@ -363,10 +345,9 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         "average size survive.",
     ]
     if size.repeats > 1:
-        each = "row" if request.unit is PrivacyUnit.RECORD else "client"
-        drawn = size.n_rows if request.unit is PrivacyUnit.RECORD else size.n_parts
+        each, drawn = ("row", size.n_rows) if request.unit is PrivacyUnit.RECORD else ("client", size.n_parts)
         notes.append(
-            f"{drawn} {things} were simulated and each {each} counted {size.repeats} times, under the noise of the "
+            f"{drawn} {each}s were simulated and each {each} counted {size.repeats} times, under the noise of the "
             "full size."
         )
     if request.private_count:
@@ -379,7 +360,8 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
             "will be found, and the simulation takes the found box as right."
         )
     best = found[0]
-    close = [one.algorithm for one in found[1:] if _as_good(one, best)]
+    limit = math.nan if best.excess is None else best.excess.mean + best.excess.standard_error
+    close = [one.algorithm for one in found[1:] if one.excess is not None and one.excess.mean <= limit]
     if close:
         notes.append(f"Within the simulation's standard error as good as {best.algorithm}: {', '.join(close)}.")
     if best.epsilon_for_target is None and best.excess_by_epsilon:
@@ -398,13 +380,6 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
             f"With {request.n_clusters} clusters those of half the average size drown: choose {fewer}a larger epsilon."
         )
     return (*notes, *plan_cautions(request.draft(best.algorithm)))
-
-
-def _as_good(one: AlgorithmForecast, best: AlgorithmForecast) -> bool:
-    """Whether a candidate's mean is within one standard error of the best one's."""
-    if one.excess is None or best.excess is None:
-        return False
-    return one.excess.mean <= best.excess.mean + best.excess.standard_error
 
 
 def _plain(value: Any) -> Any:

@@ -65,11 +65,14 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
     return [
         ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
         ("  of which noise of the last release", *(_noise_part(one) for one in found)),
-        (f"epsilon for an excess of {request.target_excess:.0%}", *(_target(one) for one in found)),
+        (
+            f"epsilon for an excess of {request.target_excess:.0%}",
+            *(_shown(one.epsilon_for_target, ".2g", "out of reach") for one in found),
+        ),
         (f"noise per centroid coordinate, {average}", *(_noise(one) for one in found)),
-        (f"smallest cluster that survives, {things}", *(_whole(one.smallest_cluster) for one in found)),
+        (f"smallest cluster that survives, {things}", *(_shown(one.smallest_cluster, ",") for one in found)),
         ("largest k that the noise allows", *(_largest(one.largest_n_clusters) for one in found)),
-        (f"epsilon with all retries ({retries})", *(_number(one.epsilon_worst_case) for one in found)),
+        (f"epsilon with all retries ({retries})", *(_worst(one.epsilon_worst_case) for one in found)),
         ("delta", *(f"{one.delta:.3g}" for one in found)),
         ("iterations, round trips", *(f"{sent.n_rounds}, {sent.n_round_trips}" for sent in deployments)),
         ("messages", *(f"{sent.n_messages:,}" for sent in deployments)),
@@ -111,8 +114,8 @@ def _percent(value: float | None) -> str:
     return f"{value:.1%}" if value < 0.0995 else f"{value:.0%}"
 
 
-def _target(one: AlgorithmForecast) -> str:
-    return "out of reach" if one.epsilon_for_target is None else f"{one.epsilon_for_target:.2g}"
+def _shown(value: float | None, spec: str, unknown: str = _UNKNOWN) -> str:
+    return unknown if value is None else format(value, spec)
 
 
 def _noise(one: AlgorithmForecast) -> str:
@@ -122,15 +125,11 @@ def _noise(one: AlgorithmForecast) -> str:
     return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
 
 
-def _whole(value: int | None) -> str:
-    return _UNKNOWN if value is None else f"{value:,}"
-
-
 def _largest(value: int | None) -> str:
-    return f"{MOST_CLUSTERS:,} or more" if value == MOST_CLUSTERS else _whole(value)
+    return f"{MOST_CLUSTERS:,} or more" if value == MOST_CLUSTERS else _shown(value, ",")
 
 
-def _number(value: float) -> str:
+def _worst(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.3g}"
 
 

@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -47,9 +48,8 @@ class PlanningRequest:
     n_features: int
     n_clients: int
     options: Mapping[str, Any] = field(hash=False)
-    """Fields of `Run` by name; `n_clusters` at least. Each candidate gets only what it has, but one must have it.
-    ``trust`` None is each algorithm's own; ``bounds`` may be ``"private"``, with a ``bounds_domain``; without bounds
-    the plan is for the scaled box."""
+    """Options of a run by flat names, `n_clusters` at least: each candidate gets what it has, and one must have each.
+    ``bounds`` may be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box."""
     target_excess: float = DEFAULT_TARGET_EXCESS
     """Fraction by which the cost may exceed the optimum."""
     spread: float = DEFAULT_SPREAD
@@ -82,7 +82,7 @@ class PlanningRequest:
         for name in self.candidates():
             self.config(name)
 
-    @property
+    @cached_property
     def _first(self) -> Run:
         """What all candidates have is read from the first."""
         return self.config(self.candidates()[0])
@@ -103,7 +103,7 @@ class PlanningRequest:
         return member("unit", self.options.get("unit", "record"), PrivacyUnit)
 
     def units_per_cluster(self, n_clusters: int | None = None) -> float:
-        """Rows of an average cluster; at client level clients with rows in one, if each draws its rows from all."""
+        """Rows of an average cluster; at client level, clients with rows in one."""
         k = n_clusters or self.n_clusters
         if self.unit is PrivacyUnit.RECORD:
             return self.n_examples / k
@@ -119,10 +119,10 @@ class PlanningRequest:
     def config(self, algorithm: str, **changes: Any) -> Run:
         """The validated configuration of one candidate."""
         # Synthetic data are drawn in the box that bounds are scaled to, so nothing but units depends on them.
-        values = {"bounds": _SCALED_BOX, **self.options, "algorithm": algorithm}
         declared = self.unit is PrivacyUnit.RECORD and not self.private_count
-        values |= {"n_examples": self.n_examples if declared else None, "n_features": self.n_features}
-        values |= {"n_clients": self.n_clients}
+        values = {"bounds": _SCALED_BOX, **self.options, "algorithm": algorithm}
+        values |= {"n_features": self.n_features, "n_clients": self.n_clients}
+        values |= {"n_examples": self.n_examples if declared else None}
         values = own_options(values, algorithm, {algorithm, *self.candidates()})
         if self.unit is PrivacyUnit.CLIENT:
             values.setdefault("examples_per_client", max(1, self.n_examples // self.n_clients))
@@ -146,22 +146,16 @@ class PlanningRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        config = self._first
-        return {
-            "n_examples": self.n_examples,
-            "n_features": self.n_features,
-            "n_clusters": config.n_clusters,
-            "n_clients": self.n_clients,
-            "epsilon": config.epsilon,
+        settings = self._first.settings
+        shape = {name: getattr(self, name) for name in ("n_examples", "n_features", "n_clusters", "n_clients")}
+        asked = {
+            "epsilon": self.epsilon,
             "unit": self.unit.value,
             "trust": self.options.get("trust"),
-            "bounds": [list(side) for side in config.bounds] if "bounds" in self.options else None,
-            "target_excess": self.target_excess,
-            "spread": self.spread,
-            "seeds": self.seeds,
-            "private_count": self.private_count,
-            "private_bounds": config.private_bounds,
+            "bounds": [list(side) for side in settings.bounds] if "bounds" in self.options else None,
         }
+        assumed = {name: getattr(self, name) for name in ("target_excess", "spread", "seeds", "private_count")}
+        return {**shape, **asked, **assumed, "private_bounds": settings.private_bounds}
 
 
 def require_forecastable(name: str) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,6 @@ _MOST_CELLS = 2_000_000
 _MOST_CLIENTS = 500
 _MOST_BYTES = 256_000_000
 _SMALLEST_COST = 2.0**-32
-Number = TypeVar("Number", int, float)
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BEYOND_GRID = 8.0
@@ -169,6 +167,16 @@ class Simulator:
         self._optimum = cache(lambda n_clusters, seed: optimal_cost(self._data(n_clusters, seed)))
         self.excess = cache(self._simulated)
 
+    def by_epsilon(self, algorithm: str) -> Curve:
+        """Excess from an eighth to eight times the asked epsilon, where there is a plan."""
+        asked, k = self._request.epsilon, self._request.n_clusters
+        return _known((asked * factor, self.excess(algorithm, asked * factor, k)) for factor in _FACTORS)
+
+    def by_n_clusters(self, algorithm: str) -> Curve:
+        """Excess from a quarter to four times the asked number of clusters, where there is a plan."""
+        ks, epsilon = n_clusters_grid(self._request), self._request.epsilon
+        return _known((float(k), self.excess(algorithm, epsilon, k)) for k in ks)
+
     def _simulated(self, algorithm: str, epsilon: float, n_clusters: int) -> Excess | None:
         """Mean and range over the seeds; None if no plan follows from these values."""
         request = self._request
@@ -194,9 +202,9 @@ def _summary(values: Iterable[float]) -> Excess:
     return Excess(float(listed.mean()), error, float(listed.min()), float(listed.max()))
 
 
-def epsilon_grid(epsilon: float) -> tuple[float, ...]:
-    """Epsilons of the curve, an eighth to eight times the asked one."""
-    return tuple(epsilon * factor for factor in _FACTORS)
+def _known(points: Iterable[tuple[float, Excess | None]]) -> Curve:
+    """The points of a curve that have a plan."""
+    return tuple((value, excess) for value, excess in points if excess is not None)
 
 
 def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
@@ -209,12 +217,6 @@ def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
 def expected_points(request: PlanningRequest, n_candidates: int) -> int:
     """About how many points are simulated: both grids, which share one, and the bisection."""
     return n_candidates * (len(_FACTORS) + len(n_clusters_grid(request)) + _BISECTIONS)
-
-
-def curve(values: Sequence[Number], excess_at: Callable[[Number], Excess | None]) -> Curve:
-    """Simulated excess over some values; those without a plan are left out."""
-    found = ((float(value), excess_at(value)) for value in values)
-    return tuple((value, excess) for value, excess in found if excess is not None)
 
 
 def epsilon_for_target(known: Curve, excess_at: Callable[[float], Excess | None], target: float) -> float | None:

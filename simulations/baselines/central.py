@@ -46,7 +46,6 @@ _TRUST = "central"
 
 def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
     """Run a baseline on parts, (n_i, n_features) each, in the caller's units; a ConfigurationError if it cannot."""
-    require_central(config)
     if config.evaluation is not EvaluationKind.NONE:
         raise ConfigurationError(
             f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
@@ -57,6 +56,7 @@ def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]
             f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
             "give bounds, or choose 'proxy_lloyd'."
         )
+    require_central(config)
     bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
     scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     with one_thread():
@@ -115,7 +115,7 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
         n_examples=config.n_examples,
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
-    report = _report(config, parts, delta, found.events, found.lines, warnings)
+    report = _report(config, parts, delta, found.lines, warnings)
     report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
     return found.centroids, found.counts, report
 
@@ -132,29 +132,30 @@ def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, 
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
     theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
-    lines = [CentralLine("centroids", math.inf, 0.0, theorem)]
-    return centroids, counts, _report(config, parts, delta, [ExactRelease("centroids")], lines, (warning,))
+    line = CentralLine(ExactRelease("centroids"), math.inf, 0.0, theorem)
+    return centroids, counts, _report(config, parts, delta, [line], (warning,))
 
 
-def _lines(config: Run, lines: Sequence[CentralLine], events: Sequence[Event], delta: float) -> tuple[ReleaseLine, ...]:
-    """Report lines, one for each event."""
+def _lines(config: Run, lines: Sequence[CentralLine], delta: float) -> tuple[ReleaseLine, ...]:
+    """The report's line of each release."""
+    events = [line.event for line in lines]
     return tuple(
         ReleaseLine(
             round_index=1,
             attempt=0,
             round_name=config.algorithm,
             array=line.name,
-            norm="l2" if isinstance(event, GaussianRelease) else "l1",
+            norm="l2" if isinstance(line.event, GaussianRelease) else "l1",
             sensitivity=line.sensitivity,
             trust=_TRUST,
-            noise=_noise_name(event),
+            noise=_noise_name(line.event),
             noise_scale=line.noise_scale,
             noise_multiplier=line.noise_scale / line.sensitivity,
             theorem=line.theorem,
             epsilon_so_far=compose_epsilon(events[:position], delta),
             radius=None,
         )
-        for position, (line, event) in enumerate(zip(lines, events, strict=True), start=1)
+        for position, line in enumerate(lines, start=1)
     )
 
 
@@ -166,14 +167,10 @@ def _noise_name(event: Event) -> str:
 
 
 def _report(
-    config: Run,
-    parts: Sequence[Array],
-    delta: float,
-    events: Sequence[Event],
-    lines: Sequence[CentralLine],
-    warnings: tuple[str, ...],
+    config: Run, parts: Sequence[Array], delta: float, lines: Sequence[CentralLine], warnings: tuple[str, ...]
 ) -> PrivacyReport:
     """The report of a central baseline."""
+    events = [line.event for line in lines]
     epsilon = compose_epsilon(events, delta)
     private = not warnings
     # A seed or missing noise is all there is to say of a run that protects nobody.
@@ -209,5 +206,5 @@ def _report(
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=(*warnings, *cautions),
-        releases=_lines(config, lines, events, delta),
+        releases=_lines(config, lines, delta),
     )

@@ -67,10 +67,15 @@ class CentralLine(NamedTuple):
     The noise's scale is a standard deviation in the release's own units; for selections, 1 / rate.
     """
 
-    name: str
+    event: Event
     sensitivity: float
     noise_scale: float
     theorem: str
+
+    @property
+    def name(self) -> str:
+        """Of the release."""
+        return self.event.name
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,12 @@ class CoverBudget:
 
     rate: float
     stds: dict[str, float]
-    events: tuple[Event, ...]
     lines: tuple[CentralLine, ...]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What is accounted for."""
+        return tuple(line.event for line in self.lines)
 
 
 def draft_budget(
@@ -138,12 +147,12 @@ def draft_budget(
         raise PlanError(
             f"the releases cost epsilon = {total}, but {epsilon} was asked for: give a slightly larger delta."
         )
-    selection = CentralLine("grid set cover", 1.0, 1.0 / rate, _SELECTION_THEOREM)
-    stds = stds_at(multiplier)
-    gaussians = [
-        CentralLine(name, sensitivities[name].bound, std, _theorem(sensitivities[name])) for name, std in stds.items()
-    ]
-    return CoverBudget(rate, stds, events, (selection, *gaussians))
+    selected, *noisy = events
+    lines, stds = [CentralLine(selected, 1.0, 1.0 / rate, _SELECTION_THEOREM)], stds_at(multiplier)
+    for event in noisy:
+        sensitivity = sensitivities[event.name]
+        lines.append(CentralLine(event, sensitivity.bound, stds[event.name], _theorem(sensitivity)))
+    return CoverBudget(rate, stds, tuple(lines))
 
 
 def _sensitivity(name: str, radius: float) -> Sensitivity:
@@ -165,13 +174,11 @@ def _theorem(sensitivity: Sensitivity) -> str:
 class MaxCoverResult:
     """What max cover releases: centroids, (n_clusters, n_features), in [-1, 1] on the 2^-16 grid.
 
-    Counts, (n_clusters,), are noisy numbers of points in the clusters before the last Lloyd step, and may be negative;
-    events and lines say what each release costs.
+    Counts, (n_clusters,), are noisy numbers of points in the clusters before the last Lloyd step, and may be negative.
     """
 
     centroids: FloatArray
     counts: FloatArray
-    events: tuple[Event, ...]
     lines: tuple[CentralLine, ...]
 
 
@@ -240,7 +247,7 @@ def _average_twice(
 
     averages = released("average", nearest_centroids(projected, proxies)[0], None)
     final = released("Lloyd", nearest_centroids(points, averages.centroids)[0], averages.centroids)
-    return MaxCoverResult(final.centroids, final.counts, budget.events, budget.lines)
+    return MaxCoverResult(final.centroids, final.counts, budget.lines)
 
 
 def _proxy_centres(

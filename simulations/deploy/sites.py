@@ -160,8 +160,8 @@ def _schema(path: Path) -> dict[str, str]:
     if path.suffix.lower() not in (".csv", ".parquet"):
         return {}
     table, text = load_source(str(path)), io.StringIO()
-    csv.writer(text).writerow(table.feature_names)
-    return {"columns": text.getvalue().strip(), "header": "yes" if table.named else "no"}
+    csv.writer(text).writerow(table.names or [f"x{place}" for place in range(table.points.shape[1])])
+    return {"columns": text.getvalue().strip(), "header": "yes" if table.names else "no"}
 
 
 def default_policy(epsilon: float) -> str:

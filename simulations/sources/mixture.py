@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.mixtures import points_around
-from flwr_dpkmeans.data.partition import check_integer
+from flwr_dpkmeans.data.partition import check_integer, points_around
 from flwr_dpkmeans.errors import ConfigurationError
 
 

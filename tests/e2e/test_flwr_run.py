@@ -13,8 +13,7 @@ from support.local_superlink import LocalSuperLink
 
 from flwr_dpkmeans import Evaluation, FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.mixtures import MixtureClients
-from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.data.partition import MixtureClients, partition_indices
 
 pytestmark = pytest.mark.ray
 

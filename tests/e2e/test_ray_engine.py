@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
-from flwr_dpkmeans.data.mixtures import MixtureClients
+from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
 from simulations.ray_processes import marked_processes

@@ -24,8 +24,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower import node, run_config, server_app
@@ -849,7 +849,7 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
 
 
 def labels_of(client: Any) -> list[int] | None:
-    return None if client._labels is None else client._labels().tolist()
+    return None if client._labels is None else as_classes(client._labels(), len(client._points)).tolist()
 
 
 def test_labels_of_bundled_data_go_with_their_rows() -> None:

@@ -18,7 +18,7 @@ def test_description_fits_the_data(name: str) -> None:
     description, table = BUNDLED[name], load_bundled(name)
     assert table.points.shape == (description.n_examples, description.n_features)
     np.testing.assert_array_equal(table.points, reference.data)
-    assert table.feature_names == description.feature_names == tuple(reference.feature_names)
+    assert table.names == description.feature_names == tuple(reference.feature_names)
     assert description.n_clusters == len(np.unique(reference.target))
     assert len(description.bounds.lower) == description.n_features
     assert description.bounds.count_outside(table.points) == 0

@@ -14,9 +14,9 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 POINTS = np.array([[1.0, 2.0], [3.0, 4.5]])
 
 
-def failure(source: object, label_column: str = "") -> str:
+def failure(source: object) -> str:
     with pytest.raises(DataError) as caught:
-        load_server_table(source, label_column)
+        load_server_table(source)
     return str(caught.value)
 
 
@@ -45,25 +45,17 @@ def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
     assert points.dtype == np.float64
 
 
-def test_label_column_of_a_file(tmp_path: Path) -> None:
+def test_columns_that_clients_leave_out(tmp_path: Path) -> None:
     path = tmp_path / "server.csv"
     path.write_text("a,label\n1,7\n2,8\n")
-    assert load_server_table(path, "label").points.tolist() == [[1.0], [2.0]]
-    assert load_server_table(str(path), label_column="a").points.tolist() == [[7.0], [8.0]]
-    assert "label_column is 'lable'" in failure(path, "lable")
+    assert load_server_table(path, ignored=("label", "other")).points.tolist() == [[1.0], [2.0]]
+    assert load_server_table(str(path), ignored=("a",)).points.tolist() == [[7.0], [8.0]]
 
 
 def test_bundled_data() -> None:
     assert load_server_table("wine").points.shape == (178, 13)
     with pytest.raises(ConfigurationError, match="the data source is 'wein', but it must be a bundled data set"):
         load_server_table("wein")
-
-
-def test_label_column_of_an_array() -> None:
-    assert failure(POINTS, "label") == (
-        "label_column is 'label', but the server's points were given as an array: leave the column out of the array, "
-        "and label_column empty."
-    )
 
 
 def test_no_rows(tmp_path: Path) -> None:

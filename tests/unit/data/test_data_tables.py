@@ -34,7 +34,7 @@ def failure(path: Path | str, label_column: str = "") -> str:
 def test_csv_with_header(tmp_path: Path, separator: str) -> None:
     text = "a,b\n1,2.5\n3,-4e1\n".replace(",", separator)
     table = load_table(write(tmp_path, text))
-    assert table.feature_names == ("a", "b")
+    assert table.names == ("a", "b")
     assert table.points.tolist() == [[1.0, 2.5], [3.0, -40.0]]
     assert table.points.dtype == np.float64
     assert table.points.flags.c_contiguous
@@ -42,13 +42,13 @@ def test_csv_with_header(tmp_path: Path, separator: str) -> None:
 
 def test_csv_without_header_keeps_its_first_row(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, "1,2\n3,4\n"))
-    assert table.feature_names == ("x0", "x1")
+    assert table.names == ()
     assert table.points.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_csv_header_after_byte_order_mark_blank_line_and_spaces(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, "\ufeff\n a , b\n 1, 2\n"))
-    assert table.feature_names == ("a", "b")
+    assert table.names == ("a", "b")
     assert table.points.tolist() == [[1.0, 2.0]]
 
 
@@ -66,7 +66,7 @@ def test_a_first_row_of_censored_missing_or_equal_cells_is_no_header(tmp_path: P
 @pytest.mark.parametrize("first", ["over 89,male", "age,sex"])
 def test_whether_there_is_a_header_can_be_said(tmp_path: Path, first: str) -> None:
     path = write(tmp_path, f"{first}\n34,female\n")
-    assert load_table(path, header=True).feature_names == (first.partition(",")[0],)
+    assert load_table(path, header=True).names == (first.partition(",")[0],)
     with pytest.raises(DataError, match="1 rows with a value that is not a number"):
         load_table(path, header=False)
     numbers = write(tmp_path, "1,2\n3,4\n")
@@ -82,7 +82,7 @@ def test_what_pandas_writes_is_read_back(tmp_path: Path, index: bool, columns: l
     pd.DataFrame(points, columns=columns).to_csv(tmp_path / "frame.csv", index=index)
     table = load_table(tmp_path / "frame.csv")
     assert table.points.tolist() == points.tolist()
-    assert table.feature_names == tuple(columns or ["0", "1", "2"])
+    assert table.names == tuple(columns or ["0", "1", "2"])
 
 
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ def test_text_columns_are_left_out_and_logged_by_name(tmp_path: Path, caplog: py
     path = write(tmp_path, f"age,town,day\n1,{SECRET},2020-01-01\n2,,2020-01-02\n")
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
         table = load_table(path)
-    assert table.feature_names == ("age",)
+    assert table.names == ("age",)
     assert "left out 'town', 'day', which hold no numbers" in caplog.text
     assert SECRET not in caplog.text
 
 
 def test_label_column_is_left_out_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = load_table(write(tmp_path, "a,species,b\n1,x,2\n3,y,4\n"), label_column="species")
-    assert table.feature_names == ("a", "b")
+    assert table.names == ("a", "b")
     assert table.points.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert not caplog.records
 
@@ -189,7 +189,7 @@ def test_only_the_label_column(tmp_path: Path) -> None:
 def test_header_without_rows_is_an_empty_client(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, "a,b,label\n"), label_column="label")
     assert table.points.shape == (0, 2)
-    assert table.feature_names == ("a", "b")
+    assert table.names == ("a", "b")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
@@ -249,7 +249,7 @@ def test_npy(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[1, 2], [3, 4]], dtype=np.int8))
     table = load_table(tmp_path / "a.npy")
     assert table.points.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert table.feature_names == ("x0", "x1")
+    assert table.names == ()
     assert load_table(tmp_path / "a.npy", label_column="1").points.tolist() == [[1.0], [3.0]]
 
 
@@ -306,7 +306,7 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     )
     frame.to_parquet(tmp_path / "a.parquet")
     table = load_table(tmp_path / "a.parquet", label_column="label")
-    assert table.feature_names == ("count", "share", "flag", "price")
+    assert table.names == ("count", "share", "flag", "price")
     assert table.points.tolist() == [[1.0, 0.25, 1.0, 1.5], [2.0, 0.5, 0.0, 2.25]]
     # The stored type decides: text stays text although all its cells happen to be digits.
     assert "left out 'town', 'digits'" in caplog.text
@@ -318,7 +318,7 @@ def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) ->
     pq.write_table(pa.table({"a": pa.array([], pa.float32()), "t": pa.array([], pa.string())}), folder / "a.parquet")
     table = load_table(folder / "a.parquet")
     assert table.points.shape == (0, 1)
-    assert table.feature_names == ("a",)
+    assert table.names == ("a",)
 
 
 def test_parquet_missing_values(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.bundled import as_classes, load_labels
+from flwr_dpkmeans.data.bundled import as_classes, load_source_once
 from flwr_dpkmeans.errors import DataError
 
 
@@ -45,6 +45,10 @@ def test_no_rows_have_no_classes() -> None:
     assert as_classes([], 0).shape == (0,)
 
 
+def classes_of(path: Path, column: str, n_rows: int) -> list[int]:
+    return as_classes(load_source_once(str(path), label_column=column, columns=("a",)).labels, n_rows).tolist()
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
 def test_classes_of_a_file(tmp_path: Path, suffix: str) -> None:
     pandas = pytest.importorskip("pandas")
@@ -55,13 +59,13 @@ def test_classes_of_a_file(tmp_path: Path, suffix: str) -> None:
     else:
         frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], **columns})
         frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    assert load_labels(str(path), "kind", 3).tolist() == [0, -1, 2]
-    assert load_labels(str(path), "mixed", 3).tolist() == ([1, -1, -1] if suffix == "csv" else [-1, -1, -1])
-    assert load_labels(str(path), "text", 3).tolist() == [-1, -1, -1]
+    assert classes_of(path, "kind", 3) == [0, -1, 2]
+    assert classes_of(path, "mixed", 3) == ([1, -1, -1] if suffix == "csv" else [-1, -1, -1])
+    assert classes_of(path, "text", 3) == [-1, -1, -1]
     for name in ("short", "square") if suffix == "npz" else ():
-        assert load_labels(str(path), name, 3).tolist() == [-1, -1, -1]
+        assert classes_of(path, name, 3) == [-1, -1, -1]
     with pytest.raises(DataError, match="label_column is 'knd'"):
-        load_labels(str(path), "knd", 3)
+        classes_of(path, "knd", 3)
 
 
 def _arrays(columns: dict[str, list[Any]]) -> dict[str, Any]:
@@ -71,10 +75,16 @@ def _arrays(columns: dict[str, list[Any]]) -> dict[str, Any]:
 def test_a_changed_file_is_read_again_and_nobody_may_change_the_classes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,kind\n1,0\n2,1\n")
-    first = load_labels(str(path), "kind", 2)
-    assert first is load_labels(str(path), "kind", 2)
-    assert not first.flags.writeable
+    table = load_source_once(str(path), label_column="kind")
+    assert table.labels is not None
+    assert table.labels is load_source_once(str(path), label_column="kind").labels
+    assert not table.labels.flags.writeable
     path.write_text("a,kind\n1,0\n2,1\n3,1\n")
-    assert load_labels(str(path), "kind", 3).tolist() == [0, 1, 1]
-    # A table that has grown since its rows were read.
-    assert load_labels(str(path), "kind", 2).tolist() == [-1, -1]
+    assert classes_of(path, "kind", 3) == [0, 1, 1]
+    # A table that has grown since its rows were read keeps the labels that were read with them.
+    assert as_classes(table.labels, len(table.points)).tolist() == [0, 1]
+
+
+def test_labels_of_some_rows_are_theirs() -> None:
+    table = load_source_once("iris")
+    assert as_classes(table.part(np.array([0, 60, 149])).labels, 3).tolist() == [0, 1, 2]
