@@ -31,13 +31,9 @@ from flwr_dpkmeans.secagg.messages import (
     NO_ROUND,
     FinishRequest,
     Release,
-    ShareReply,
-    ShareRequest,
     Stage,
     SumReply,
     SumRequest,
-    UnmaskReply,
-    UnmaskRequest,
     pack_keys,
     unpack_keys,
     unpack_roster,
@@ -110,11 +106,12 @@ class Party(ABC):
     _BYTES: ClassVar[tuple[str, ...]] = ("private_key", "plan_digest", "own_group_key", "tag_key", "transcript")
     _KEYS: ClassVar[tuple[str, ...]] = ("group_keys",)
     _START: ClassVar[Phase] = Phase.KEYED
-    """In which the first vector is asked for, and the last attempt that may be the first."""
+    """In which the first vector is asked for."""
     _LAST_START: ClassVar[float] = float("inf")
+    """Last attempt in which it may be."""
     _ANSWERED: ClassVar[Phase] = Phase.SUMMING
     _COMPLETE: ClassVar[Phase] = Phase.SUMMING
-    """After a vector, and when the sum may be released."""
+    """After a vector, and when its sum may be released."""
 
     @property
     def cohort(self) -> Roster:
@@ -133,10 +130,12 @@ class Party(ABC):
         del last_round
         return changed(self, plan_digest=plan_digest)
 
-    def share(self, request: ShareRequest) -> tuple[Any, ShareReply]:
-        """Share the keys of all aggregations, where sums are recovered."""
+    def share(self, request: Any) -> tuple[Any, Any]:
+        """Share the keys of all aggregations or (`unmask`) what takes masks away, where sums are recovered."""
         del request
-        raise _no_shares()
+        raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+
+    unmask = share
 
     @abstractmethod
     def admit(self, request: SumRequest, first_round: int) -> Self:
@@ -154,7 +153,7 @@ class Party(ABC):
             )
         if blinded and not self.authored:
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
-        transcript = transcript_of(self.plan_digest, self.cohort)
+        transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
         boxes = self._add_masks(values, request, transcript)
         if blinded and self.own_group_key:
@@ -166,11 +165,6 @@ class Party(ABC):
         """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
         del values, request, transcript
         return {}
-
-    def unmask(self, request: UnmaskRequest) -> tuple[Any, UnmaskReply]:
-        """Give the shares that take masks away, where sums are recovered."""
-        del request
-        raise _no_shares()
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Hold what neighbours signed of the survivors against what this client was told, where sums are recovered."""
@@ -216,11 +210,11 @@ class Party(ABC):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Split the state into progress, as JSON has it, and blobs, among them all secrets."""
-        progress = {name: getattr(self, name) for name in self._PROGRESS}
-        progress |= {"party": type(self).__name__, "phase": self.phase.value}
-        blobs: dict[str, bytes] = {name: getattr(self, name) for name in self._BYTES}
-        blobs |= {name: pack_keys(getattr(self, name)) for name in self._KEYS}
-        blobs["roster"] = b"" if self.announced is None else pack_keys(self.announced.members)
+        fields, roster = vars(self), self.announced
+        progress = _picked(fields, self._PROGRESS) | {"party": type(self).__name__, "phase": self.phase.value}
+        blobs = _picked(fields, self._BYTES) | {"roster": b"" if roster is None else roster.packed}
+        for name in self._KEYS:
+            blobs[name] = pack_keys(fields[name])
         return progress, blobs
 
     @classmethod
@@ -231,13 +225,11 @@ class Party(ABC):
     @classmethod
     def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
         """What `unpack` fills in."""
-        return {
-            **{name: progress[name] for name in cls._PROGRESS},
-            **{name: blobs[name] for name in cls._BYTES},
-            **{name: unpack_keys(blobs[name]) for name in cls._KEYS},
-            "phase": Phase(progress["phase"]),
-            "roster": unpack_roster(progress["attempt"], blobs["roster"]) if blobs["roster"] else None,
-        }
+        fields = _picked(progress, cls._PROGRESS) | _picked(blobs, cls._BYTES) | {"phase": Phase(progress["phase"])}
+        for name in cls._KEYS:
+            fields[name] = unpack_keys(blobs[name])
+        fields["roster"] = unpack_roster(progress["attempt"], blobs["roster"]) if blobs["roster"] else None
+        return fields
 
     def _require_admissible(self, request: SumRequest, first_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
@@ -323,8 +315,9 @@ class Party(ABC):
         return changed(self, group_keys=ordered, tag_key=derive_key(secret, "tag", self.run_id, roster.digest))
 
 
-def _no_shares() -> ProtocolError:
-    return ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+def _picked(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The entries of these names."""
+    return dict(zip(names, map(source.__getitem__, names), strict=True))
 
 
 def _blind_stream(

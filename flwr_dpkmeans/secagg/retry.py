@@ -97,8 +97,9 @@ class Retry(Party):
 
     def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
         """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
+        length, asked = len(values), request.asked
         for peer, key in self.pair_keys:
-            shared = mask(key, len(values), "mask", *request.asked, transcript)
+            shared = mask(key, length, "mask", *asked, transcript)
             if self.node_id < peer:
                 values += shared
             else:

@@ -19,9 +19,8 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
     pack_boxes,
-    pack_keys,
     unpack_boxes,
-    unpack_keys,
+    unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -63,11 +62,10 @@ __all__ = [
     "load_plan",
     "own_versions",
     "pack_boxes",
-    "pack_keys",
     "plan_digest",
     "stated_versions",
     "unpack_boxes",
-    "unpack_keys",
+    "unpack_roster",
 ]
 WAIT = "wait"
 

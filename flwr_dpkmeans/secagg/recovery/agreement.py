@@ -36,13 +36,7 @@ MOST_SLOTS = 256
 
 @dataclass(frozen=True)
 class Slots:
-    """Every aggregation that a run may have, and has keys for: one X25519 pair and one self-mask seed each.
-
-    Examples
-    --------
-    >>> Slots(0, 2, 2).place(1, 1)
-    3
-    """
+    """Every aggregation that a run may have, and has keys for: one X25519 pair and one self-mask seed each."""
 
     first_round: int
     last_round: int
