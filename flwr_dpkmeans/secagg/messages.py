@@ -81,9 +81,7 @@ class SumRequest(OfAttempt):
     release: Release | None = None
     """The noised sum of the round before; None in the first round and in a repeated one."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    """Group keys sealed for this client, with the message after the author's first reply of an attempt; where sums are
-    recovered, neighbours' key shares with the first request.
-    """
+    """Group keys sealed for this client, once an attempt; where sums are recovered, key shares, once a run."""
     state: bytes = field(default=b"", repr=False)
     """What the next statistic reads, where the server alone can compute it; the release is then empty."""
     credentials: Mapping[int, Credential] = field(default_factory=dict)
@@ -105,9 +103,7 @@ class SumReply(OfAttempt):
     tag: bytes = b""
     """Keyed tag of the client's state (empty in the first reply, when no key is shared yet)."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    """From a key author, in its first reply of an attempt: its group key, sealed for each other client. Where sums are
-    recovered: a ticket for each neighbour in the cohort; see `secagg.recovery.agreement`.
-    """
+    """Sealed group keys from a key author, once an attempt; where sums are recovered, a ticket for each neighbour."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +160,7 @@ class UnmaskReply(OfAttempt):
     """One share for each neighbour: of its self mask if it survived, of its pairwise key if it was dropped."""
 
     shares: Mapping[int, bytes] = field(repr=False)
-    """96 bytes for each neighbour in the attempt's cohort: the locked share, a ticket for the neighbour, and a padded
-    share of the key that opens the lock; see `secagg.recovery.agreement`.
-    """
+    """For each neighbour in the cohort: a locked share, a ticket, and a padded share of the key that opens the lock."""
     signature: bytes = b""
     """Of the survivors, by this client's identity, if it has one."""
 

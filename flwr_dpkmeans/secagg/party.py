@@ -51,10 +51,7 @@ _T = TypeVar("_T")
 
 
 def changed(state: _T, **fields: Any) -> _T:
-    """`dataclasses.replace`, in a third of its time, for what is replaced several times with every message.
-
-    Only for classes that have nothing but their fields.
-    """
+    """`dataclasses.replace` in a third of its time, for classes that have nothing but their fields."""
     return type(state)(**(vars(state) | fields))
 
 
@@ -155,15 +152,15 @@ class Party(ABC):
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
         transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
-        boxes = self._add_masks(values, request, transcript)
+        boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:
             values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, len(values))
         reply = SumReply(*asked, MaskedVector(values), self.tag(*asked, state_digest), boxes)
         return changed(self, phase=self._ANSWERED, transcript=transcript), reply
 
-    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
-        del values, request, transcript
+        del values, transcript
         return {}
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
@@ -183,10 +180,7 @@ class Party(ABC):
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
-        """Subtract the streams of the key authors in the sum from a release.
-
-        Raises `ProtocolError` if the round is blinded and the group keys of the release's attempt are not at hand.
-        """
+        """Subtract the streams of the key authors in the sum from a release."""
         values = release.values.copy()
         if blinded:
             keys = self._blinding_keys()
@@ -304,7 +298,7 @@ class Party(ABC):
         """Take in the boxes that came; there are none but where they are due."""
         if boxes:
             # Against keys of another attempt or run in the place of those that are in use.
-            raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
+            raise ProtocolError("sealed group keys came although none are due: they are replayed or of another run.")
         return self
 
     def _with_group_keys(self, opened: Mapping[int, bytes], roster: Roster) -> Self:

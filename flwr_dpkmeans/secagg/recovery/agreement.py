@@ -130,11 +130,10 @@ def combine(*parts: bytes) -> bytes:
 def unlock(
     holder: int, given: Mapping[int, Mapping[int, bytes]], coordinates: Mapping[int, int], threshold: int
 ) -> dict[int, bytes]:
-    """Read the shares that one client gave, with its neighbours' tickets.
+    """Read the shares that one client gave, with the tickets of its neighbours that gave some too, by `coordinates`.
 
-    `given` is what everybody that gave shares sent for each neighbour, `GIVEN_BYTES` long; `coordinates` are of those
-    neighbours of the holder that gave shares, of which `threshold` give the opening back. The share of each owner's key
-    is still padded with the owner's ticket if it survived; where tickets are wrong it is noise.
+    The share of each owner's key is still padded with the owner's ticket if it survived; where tickets are wrong it is
+    noise.
     """
     parts = {
         coordinate: combine(piece(given[holder][peer], 2), piece(given[peer][holder], 1))

@@ -155,8 +155,7 @@ class Recover(Party):
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
 
-        Shares that were given to a server that told others of different ones do not open anyway; the signatures are
-        evidence of what it said, and stop the run at once.
+        Shares given to a server that told others of different ones do not open anyway; signatures stop it at once.
         """
         if self.phase is not Phase.UNMASKED:
             return
@@ -272,9 +271,9 @@ class Recover(Party):
         }
         return changed(self, held=tuple(held))._with_group_keys(keys, self.sharers)
 
-    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add a mask of one's own and one with each neighbour, and return a ticket for each."""
-        asked, length = request.asked, len(values)
+        asked, length = (self.round_index, self.attempt), len(values)
         place, view = self.slots.place(*asked), cohort_view(asked, transcript)
         own_self, own_private = _own_seed(self, place)
         values += self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
@@ -318,10 +317,7 @@ class Recover(Party):
 
 
 def _own_seed(state: Recover, place: int) -> tuple[bytes, bytes]:
-    """Seed of the own self mask, and private key, for one aggregation.
-
-    Those that become known say nothing about the masters or each other.
-    """
+    """Own self mask's seed, and private key, of one aggregation; they say nothing about the masters or each other."""
     selves, privates = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
     bound = (state.run_id, state.node_id, place)
     return derive_key(selves, "self seed", *bound), derive_key(privates, "private key", *bound)
@@ -361,10 +357,7 @@ def _agreement_key(held: bytes) -> bytes:
 
 
 class RecoverSession(Session):
-    """The server's side of sums that are recovered; `due` is `SHARE` once, then `SUM` and `UNMASK` in turn.
-
-    Raises `CohortError` if too few agreed, `PlanError` if no neighbourhoods keep sums secret and recoverable.
-    """
+    """The server's side of sums that are recovered; `due` is `SHARE` once, then `SUM` and `UNMASK` in turn."""
 
     sharers: Roster
 
@@ -546,9 +539,7 @@ class RecoverSession(Session):
     def recover(self, plan_digest: bytes, *, blinded: bool) -> AggregateVector:
         """Take the survivors' self masks and the others' pairwise masks away: what is left is their exact sum.
 
-        The cohort of the next round is those that gave shares. If too few shares of some key came, or they do not give
-        the key that was committed to, `ProtocolError` says so, and `retry` follows; `LocalMisuseError` if `blinded` is
-        asked for in a run without key authors.
+        The cohort of the next round is those that gave shares. If they do not give some key, `ProtocolError` says so.
         """
         self._require_blinding(blinded=blinded)
         asked, alive = (self.round_index, self.attempt), set(self.survivors)
@@ -556,13 +547,20 @@ class RecoverSession(Session):
         total = self._total.copy()
         shares = self._unlock()
         for owner in self.roster.node_ids:
-            key = self._reconstruct(owner, shares)
-            committed = self._shared[owner]
+            key, shared = self._reconstruct(owner, shares), self._shared[owner]
             if owner in alive:
-                self._require_key(owner, digest("self mask", key) == piece(committed.commitments, place))
+                proof, committed = digest("self mask", key), shared.commitments
+            else:
+                proof, committed = public_key_of(key), shared.public_keys
+            if proof != piece(committed, place):
+                # Against one wrong share, which would turn the sum into noise that nobody notices.
+                raise ProtocolError(
+                    f"the shares of a key of node {owner} do not give the key that it committed to: somebody sent a "
+                    "wrong share, and another attempt is due."
+                )
+            if owner in alive:
                 total -= self_mask(key, self._run_id, owner, asked, transcript, self._length)
                 continue
-            self._require_key(owner, public_key_of(key) == piece(committed.public_keys, place))
             peers = [peer for peer in self.neighbours(owner) if peer in alive]
             publics = {peer: piece(self._shared[peer].public_keys, place) for peer in peers}
             for peer, pair in agree_pair_keys(key, publics, self._run_id, owner).items():
@@ -598,16 +596,6 @@ class RecoverSession(Session):
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but {self._graph.threshold} are "
                 "needed: another attempt is due."
-            )
-
-    @staticmethod
-    def _require_key(owner: int, is_right: bool) -> None:
-        """Raise if a key is not the one that its owner committed to."""
-        if not is_right:
-            # Against one wrong share, which would turn the sum into noise that nobody notices.
-            raise ProtocolError(
-                f"the shares of a key of node {owner} do not give the key that it committed to: somebody sent a wrong "
-                "share, and another attempt is due."
             )
 
     def retry(self) -> None:
