@@ -58,15 +58,26 @@ from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, e
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.signing import Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
-from flwr_dpkmeans.sums.columns import agreed_names
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.columns import (
+    agreed_names,
+    require_agreed_columns,
+    require_columns,
+    require_labels,
+    require_width,
+)
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    initial_state,
+    require_server_state,
+    require_successor,
+    require_widened,
+    with_columns,
+)
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.sums.schema import require_agreed_columns, require_columns, require_labels, require_width
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
-from flwr_dpkmeans.sums.verify import require_server_state, require_successor, require_widened, with_columns
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
 
 Array = NDArray[np.float64]

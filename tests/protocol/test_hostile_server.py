@@ -40,7 +40,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.dplloyd import Lloyd
+from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
 from flwr_dpkmeans.flower.mod import SecureAggregation
