@@ -290,7 +290,7 @@ class Party(ABC):
         context = self._box_context(purpose, author, self.node_id)
         secret = unseal(derive_key(pair_key, purpose, context), box, context)
         if len(secret) != length:
-            # Against an author that lets others use a key which is shorter than it should be, or read beyond it.
+            # Against an author whose keys or shares are cut short, so that others read them at wrong places.
             raise ProtocolError(f"node {author} sealed {len(secret)} bytes instead of {length}: restart the run.")
         return secret
 

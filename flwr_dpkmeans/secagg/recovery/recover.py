@@ -390,8 +390,6 @@ class RecoverSession(Session):
         """Nodes that hold one client's shares and mask with it."""
         return self.sharers.circle(node_id, self._graph.degree)
 
-    # What is asked.
-
     def request(self, node_id: int, release: Release | None, state: bytes) -> ShareRequest | SumRequest | UnmaskRequest:
         """What one client is asked."""
         if self.due is Stage.SHARE:
@@ -427,8 +425,6 @@ class RecoverSession(Session):
         """What a node's neighbours signed of the last survivors."""
         neighbours = self.neighbours(node_id)
         return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
-
-    # What comes in.
 
     def take(self, node_id: int, reply: Any) -> None:
         """Take in what was asked for."""
@@ -479,8 +475,6 @@ class RecoverSession(Session):
         """Whether a client sent so many bytes for each of its neighbours in the cohort, and for nobody else."""
         due = [peer for peer in self.neighbours(node_id) if peer in self.roster.keys]
         return sorted(parts) == due and all(len(part) == length for part in parts.values())
-
-    # What follows.
 
     def open_round(self, round_index: int, length: int) -> None:
         """See `Session.open_round`; too few that gave shares are a `CohortError`."""
