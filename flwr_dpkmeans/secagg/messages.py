@@ -6,7 +6,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import starmap
 from types import MappingProxyType
 
@@ -58,7 +58,7 @@ class OfAttempt:
     round_index: int
     attempt: int
 
-    @property
+    @cached_property
     def asked(self) -> tuple[int, int]:
         """Round and attempt."""
         return self.round_index, self.attempt
