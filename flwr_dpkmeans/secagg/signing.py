@@ -58,11 +58,9 @@ class Signer:
         """Sign the X25519 key under which a node takes part in one run with one plan."""
         return self._sign("keys", run_id, node_id, plan_digest, public_key)
 
-    def sign_survivors(
-        self, run_id: int, node_id: int, round_index: int, attempt: int, survivors_digest: bytes
-    ) -> bytes:
-        """Sign the set of survivors that a node was told of, for one round and attempt."""
-        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors_digest)
+    def sign_survivors(self, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes) -> bytes:
+        """Sign the digest of the survivors that a node was told of, for one round and attempt."""
+        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors)
 
     def _sign(self, purpose: str, *content: bytes | int) -> bytes:
         signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
@@ -77,16 +75,10 @@ def verify_keys(
 
 
 def verify_survivors(
-    identity: bytes,
-    signature: bytes,
-    run_id: int,
-    node_id: int,
-    round_index: int,
-    attempt: int,
-    survivors_digest: bytes,
+    identity: bytes, signature: bytes, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes
 ) -> bool:
     """Whether `Signer.sign_survivors` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors_digest)
+    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors)
 
 
 def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:

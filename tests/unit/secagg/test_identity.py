@@ -183,7 +183,7 @@ def test_keys_are_written_and_read() -> None:
 # -- signatures ---------------------------------------------------------------------------------------------------
 
 KEYS: dict[str, Any] = {"run_id": 7, "node_id": 2, "plan_digest": PLAN, "public_key": b"k" * 32}
-SURVIVORS: dict[str, Any] = {"run_id": 7, "node_id": 2, "round_index": 3, "attempt": 1, "survivors_digest": b"s" * 32}
+SURVIVORS: dict[str, Any] = {"run_id": 7, "node_id": 2, "round_index": 3, "attempt": 1, "survivors": b"s" * 32}
 
 
 @pytest.mark.parametrize("name", KEYS)
