@@ -149,6 +149,7 @@ class Party(ABC):
                 f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit the request first."
             )
         if blinded and not self.authored:
+            # Against a sum that the server reads although it knows the noise.
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
         transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
@@ -185,6 +186,7 @@ class Party(ABC):
         if blinded:
             keys = self._blinding_keys()
             if not keys or not self.transcript or release.attempt != self.attempt:
+                # Against noise that is taken for a result.
                 raise ProtocolError(
                     f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
                     "keys are not at hand: restart the run."
@@ -212,18 +214,14 @@ class Party(ABC):
         return progress, blobs
 
     @classmethod
-    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any]) -> Self:
-        """Undo `pack`."""
-        return cls(run_id=run_id, node_id=node_id, **cls._unpacked(progress, blobs))
-
-    @classmethod
-    def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
-        """What `unpack` fills in."""
-        fields = _picked(progress, cls._PROGRESS) | _picked(blobs, cls._BYTES) | {"phase": Phase(progress["phase"])}
+    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any) -> Self:
+        """Undo `pack`; `more` are fields that it does not know."""
+        fields = _picked(progress, cls._PROGRESS) | _picked(blobs, cls._BYTES)
         for name in cls._KEYS:
             fields[name] = unpack_keys(blobs[name])
-        fields["roster"] = unpack_roster(progress["attempt"], blobs["roster"]) if blobs["roster"] else None
-        return fields
+        if blobs["roster"] and "roster" not in more:
+            fields["roster"] = unpack_roster(progress["attempt"], blobs["roster"])
+        return cls(run_id=run_id, node_id=node_id, phase=Phase(progress["phase"]), **fields, **more)
 
     def _require_admissible(self, request: SumRequest, first_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
@@ -266,8 +264,6 @@ class Party(ABC):
     def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
         """Pair keys with `peers`: those that are known, and newly agreed ones for the rest."""
         missing = {peer: roster.keys[peer] for peer in peers if peer not in known and peer != self.node_id}
-        if not missing:
-            return dict(known)
         return {**known, **agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
 
     def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
@@ -414,6 +410,7 @@ class Session(ABC):
             raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
         values = reply.masked.values
         if values.shape != (self._length,) or values.dtype != np.uint64:
+            # Against words that NumPy would spread over others, or round.
             raise ProtocolError(
                 f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
                 "uint64: discarded."

@@ -57,6 +57,7 @@ class Retry(Party):
         """Check a new attempt's roster, agree on keys with its neighbours and become an author if named."""
         roster = request.roster
         if roster is None or roster.attempt != request.attempt:
+            # Against an old roster under a new attempt's number, and so masks of both.
             raise ProtocolError(f"attempt {request.attempt} was opened without its own roster: restart the run.")
         self._require_own_place(roster, request.attempt)
         if request.boxes:

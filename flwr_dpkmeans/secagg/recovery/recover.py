@@ -141,16 +141,20 @@ class Recover(Party):
         return progress, blobs
 
     @classmethod
-    def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
+    def unpack(
+        cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
+    ) -> Recover:
+        """See `Party.unpack`."""
         setup = unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
         cohort = unpack_nodes(blobs["cohort"])
-        return super()._unpacked(progress, {**blobs, "roster": b""}) | {
+        more |= {
             "slots": Slots(*progress["slots"]),
             "setup": setup,
             "roster": cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
             "survivors": unpack_nodes(blobs["survivors"]),
             "held": tuple(unpack_boxes(blobs["held"]).items()),
         }
+        return super().unpack(run_id, node_id, progress, blobs, **more)
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
@@ -163,11 +167,13 @@ class Recover(Party):
         for node, signature in confirmations.items():
             known = identities.get(node)
             if known is None or not verify_survivors(known, signature, self.run_id, node, *asked, told):
+                # Against a server that says two things, or repeats what was signed elsewhere.
                 raise IdentityError(
                     f"node {node} did not sign the survivors of round {self.round_index} that this client was told of: "
                     "the server shows clients different survivors, or relays signatures of another run; stop the run."
                 )
         if len(confirmations) < self.graph.threshold:
+            # Against one that keeps the signatures back which would show it.
             raise IdentityError(
                 f"{len(confirmations)} neighbours signed the survivors of round {self.round_index}, but "
                 f"{self.graph.threshold} are needed: give every node an 'identity', and check the server."
@@ -202,6 +208,7 @@ class Recover(Party):
         self._require_admissible(request, first_round)
         self.slots.place(*request.asked)
         if request.roster is not None:
+            # Against other neighbours than those that hold the shares.
             raise ProtocolError("a roster came although keys are shared already: use the same version everywhere.")
         entered = changed(self, roster=self._cohort(request))
         if self.phase is Phase.SHARED:
@@ -250,12 +257,13 @@ class Recover(Party):
         authors = [node for node in self.sharers.authors(self.max_silent) if self.authored and node in present]
         others = sorted(author for author in authors if author != self.node_id)
         if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
+            # Against shares that are missing once they are needed, and keys of somebody who is no author.
             raise ProtocolError(
                 f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
                 f"{len(givers)} and {len(others)} were due: restart the run."
             )
         if self.authored and len(authors) < LEAST_AUTHORS:
-            # Against one author that knows, or lets the server know, the only stream that hides the sum.
+            # Against a sum that one author's stream alone hides.
             raise ProtocolError(
                 f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
             )
@@ -299,6 +307,7 @@ class Recover(Party):
         self._require_members(survivors, self.cohort.keys, "survivors")
         authors = set(self.sharers.authors(self.max_silent)) & set(survivors)
         if self.authored and len(authors) < LEAST_AUTHORS:
+            # Against a sum that one author's stream alone hides.
             raise ProtocolError(
                 f"{len(authors)} key author(s) survived, but {LEAST_AUTHORS} are needed to hide the sum from the "
                 "server: start a new run."
@@ -438,6 +447,7 @@ class RecoverSession(Session):
     def receive_shares(self, node_id: int, reply: ShareReply) -> None:
         """Take one client's shared keys in; a malformed or second reply is a `ProtocolError`."""
         if node_id not in self.sharers.keys or node_id in self._shared or self.due is not Stage.SHARE:
+            # Against keys that are exchanged once others were sealed for them.
             raise ProtocolError(f"node {node_id} shared keys unasked or twice: discarded.")
         keys = KEY_BYTES * self._slots.number
         neighbours = self.neighbours(node_id)
@@ -462,6 +472,7 @@ class RecoverSession(Session):
         """Take one survivor's shares in; unasked, second or malformed ones are a `ProtocolError`."""
         is_due = self._open and node_id in self.survivors
         if not is_due or reply.asked != (self.round_index, self.attempt):
+            # Against shares of another aggregation, which open nothing in this one.
             raise ProtocolError(f"node {node_id} sent shares that are not awaited: late or replayed, and discarded.")
         if node_id in self._unmasked:
             raise ProtocolError(f"node {node_id} sent its shares twice: the second reply is discarded.")
@@ -522,6 +533,7 @@ class RecoverSession(Session):
         self._require_enough(self._tags, f"answered round {self.round_index}")
         survivors = tuple(sorted(self._tags))
         if self._authored and len(self._authors & set(survivors)) < LEAST_AUTHORS:
+            # Clients would refuse to open a sum that one author's stream alone hides.
             raise CohortError(
                 f"fewer than {LEAST_AUTHORS} key authors answered round {self.round_index}, so that the server could "
                 "read the sum: start a new run."
