@@ -264,6 +264,8 @@ class Party(ABC):
     def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
         """Pair keys with `peers`: those that are known, and newly agreed ones for the rest."""
         missing = {peer: roster.keys[peer] for peer in peers if peer not in known and peer != self.node_id}
+        if not missing:
+            return dict(known)
         return {**known, **agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
 
     def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
