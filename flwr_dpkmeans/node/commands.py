@@ -10,7 +10,6 @@ from typing import Literal
 
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity
-from flwr_dpkmeans.secagg.signing import format_identity
 
 _NO_TERMINAL = 1000
 
@@ -56,7 +55,7 @@ def identity(arguments: Sequence[str]) -> int:
         own.save(options.path)
     else:
         own = Identity.load(options.path)
-    print(format_identity(own.public_key))
+    print(own.public_key.hex())
     return 0
 
 

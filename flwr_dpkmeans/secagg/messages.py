@@ -6,7 +6,8 @@ import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import starmap
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ProtocolError
@@ -57,7 +58,7 @@ class OfAttempt:
     round_index: int
     attempt: int
 
-    @property
+    @cached_property
     def asked(self) -> tuple[int, int]:
         """Round and attempt."""
         return self.round_index, self.attempt
@@ -80,7 +81,7 @@ class SumRequest(OfAttempt):
     release: Release | None = None
     """The noised sum of the round before; None in the first round and in a repeated one."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    """Group keys sealed for this client, with the message after the author's first reply of an attempt."""
+    """Group keys sealed for this client, once an attempt; where sums are recovered, key shares, once a run."""
     state: bytes = field(default=b"", repr=False)
     """What the next statistic reads, where the server alone can compute it; the release is then empty."""
     credentials: Mapping[int, Credential] = field(default_factory=dict)
@@ -88,8 +89,7 @@ class SumRequest(OfAttempt):
     cohort: tuple[int, ...] = ()
     """Where sums are recovered: who is asked, ascending, instead of a roster."""
     group_boxes: Mapping[int, bytes] = field(default_factory=dict)
-    """Where sums are recovered: sealed group keys, with the first request; `boxes` then holds neighbours' key shares.
-    """
+    """Where sums are recovered: sealed group keys, with the first request."""
     confirmations: Mapping[int, bytes] = field(default_factory=dict)
     """Where sums are recovered and this client's neighbours have identities: which survivors each was told, signed."""
 
@@ -103,14 +103,12 @@ class SumReply(OfAttempt):
     tag: bytes = b""
     """Keyed tag of the client's state (empty in the first reply, when no key is shared yet)."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
-    """From a key author, in its first reply of an attempt: its group key, sealed for each other client. Where sums are
-    recovered: a ticket for each neighbour in the cohort; see `secagg.recovery.agreement`.
-    """
+    """Sealed group keys from a key author, once an attempt; where sums are recovered, a ticket for each neighbour."""
 
 
 @dataclass(frozen=True)
 class FinishRequest:
-    """The last noised sum; no vector is asked for any more."""
+    """The last noised sum; no vector is asked for any more. The rest is as in `SumRequest`."""
 
     release: Release
     boxes: Mapping[int, bytes] = field(default_factory=dict)
@@ -162,30 +160,24 @@ class UnmaskReply(OfAttempt):
     """One share for each neighbour: of its self mask if it survived, of its pairwise key if it was dropped."""
 
     shares: Mapping[int, bytes] = field(repr=False)
-    """96 bytes for each neighbour in the attempt's cohort: the locked share, a ticket for the neighbour, and a padded
-    share of the key that opens the lock; see `secagg.recovery.agreement`.
-    """
+    """For each neighbour in the cohort: a locked share, a ticket, and a padded share of the key that opens the lock."""
     signature: bytes = b""
     """Of the survivors, by this client's identity, if it has one."""
 
 
-Request = ShareRequest | SumRequest | UnmaskRequest | FinishRequest
-"""Whatever a server asks after the keys."""
-
-
 def pack_keys(keys: Iterable[tuple[int, bytes]]) -> bytes:
     """Node ids (8 bytes) and keys (32 bytes) end to end."""
-    return b"".join([_KEY.pack(*member) for member in keys])
+    return b"".join(starmap(_KEY.pack, keys))
 
 
 def unpack_keys(blob: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Undo `pack_keys`, for what this side packed itself."""
+    """Undo `pack_keys`."""
     return tuple(_KEY.iter_unpack(blob))
 
 
 @lru_cache(maxsize=64)
 def unpack_roster(attempt: int, blob: bytes) -> Roster:
-    """Read what `pack_keys` made of a roster's members; order and repetitions are checked by `Roster`."""
+    """Undo `Roster.packed`; order and repetitions are checked by `Roster`."""
     if len(blob) % _KEY.size:
         raise ProtocolError(
             f"a roster of {len(blob)} bytes is not a multiple of {_KEY.size}: check the server's version."

@@ -31,13 +31,9 @@ from flwr_dpkmeans.secagg.messages import (
     NO_ROUND,
     FinishRequest,
     Release,
-    ShareReply,
-    ShareRequest,
     Stage,
     SumReply,
     SumRequest,
-    UnmaskReply,
-    UnmaskRequest,
     pack_keys,
     unpack_keys,
     unpack_roster,
@@ -55,10 +51,7 @@ _T = TypeVar("_T")
 
 
 def changed(state: _T, **fields: Any) -> _T:
-    """`dataclasses.replace`, in a third of its time, for what is replaced several times with every message.
-
-    Only for classes that have nothing but their fields.
-    """
+    """`dataclasses.replace` in a third of its time, for classes that have nothing but their fields."""
     return type(state)(**(vars(state) | fields))
 
 
@@ -110,11 +103,12 @@ class Party(ABC):
     _BYTES: ClassVar[tuple[str, ...]] = ("private_key", "plan_digest", "own_group_key", "tag_key", "transcript")
     _KEYS: ClassVar[tuple[str, ...]] = ("group_keys",)
     _START: ClassVar[Phase] = Phase.KEYED
-    """In which the first vector is asked for, and the last attempt that may be the first."""
+    """In which the first vector is asked for."""
     _LAST_START: ClassVar[float] = float("inf")
+    """Last attempt in which it may be."""
     _ANSWERED: ClassVar[Phase] = Phase.SUMMING
     _COMPLETE: ClassVar[Phase] = Phase.SUMMING
-    """After a vector, and when the sum may be released."""
+    """After a vector, and when its sum may be released."""
 
     @property
     def cohort(self) -> Roster:
@@ -133,10 +127,12 @@ class Party(ABC):
         del last_round
         return changed(self, plan_digest=plan_digest)
 
-    def share(self, request: ShareRequest) -> tuple[Any, ShareReply]:
-        """Share the keys of all aggregations, where sums are recovered."""
+    def share(self, request: Any) -> tuple[Any, Any]:
+        """Share the keys of all aggregations or (`unmask`) what takes masks away, where sums are recovered."""
         del request
-        raise _no_shares()
+        raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+
+    unmask = share
 
     @abstractmethod
     def admit(self, request: SumRequest, first_round: int) -> Self:
@@ -153,24 +149,20 @@ class Party(ABC):
                 f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit the request first."
             )
         if blinded and not self.authored:
+            # Against a sum that the server reads although it knows the noise.
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
-        transcript = transcript_of(self.plan_digest, self.cohort)
+        transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
-        boxes = self._add_masks(values, request, transcript)
+        boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:
             values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, len(values))
         reply = SumReply(*asked, MaskedVector(values), self.tag(*asked, state_digest), boxes)
         return changed(self, phase=self._ANSWERED, transcript=transcript), reply
 
-    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
-        del values, request, transcript
+        del values, transcript
         return {}
-
-    def unmask(self, request: UnmaskRequest) -> tuple[Any, UnmaskReply]:
-        """Give the shares that take masks away, where sums are recovered."""
-        del request
-        raise _no_shares()
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Hold what neighbours signed of the survivors against what this client was told, where sums are recovered."""
@@ -189,14 +181,12 @@ class Party(ABC):
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
-        """Subtract the streams of the key authors in the sum from a release.
-
-        Raises `ProtocolError` if the round is blinded and the group keys of the release's attempt are not at hand.
-        """
+        """Subtract the streams of the key authors in the sum from a release."""
         values = release.values.copy()
         if blinded:
             keys = self._blinding_keys()
             if not keys or not self.transcript or release.attempt != self.attempt:
+                # Against noise that is taken for a result.
                 raise ProtocolError(
                     f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
                     "keys are not at hand: restart the run."
@@ -216,28 +206,22 @@ class Party(ABC):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Split the state into progress, as JSON has it, and blobs, among them all secrets."""
-        progress = {name: getattr(self, name) for name in self._PROGRESS}
-        progress |= {"party": type(self).__name__, "phase": self.phase.value}
-        blobs: dict[str, bytes] = {name: getattr(self, name) for name in self._BYTES}
-        blobs |= {name: pack_keys(getattr(self, name)) for name in self._KEYS}
-        blobs["roster"] = b"" if self.announced is None else pack_keys(self.announced.members)
+        fields, roster = vars(self), self.announced
+        progress = _picked(fields, self._PROGRESS) | {"party": type(self).__name__, "phase": self.phase.value}
+        blobs = _picked(fields, self._BYTES) | {"roster": b"" if roster is None else roster.packed}
+        for name in self._KEYS:
+            blobs[name] = pack_keys(fields[name])
         return progress, blobs
 
     @classmethod
-    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any]) -> Self:
-        """Undo `pack`."""
-        return cls(run_id=run_id, node_id=node_id, **cls._unpacked(progress, blobs))
-
-    @classmethod
-    def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
-        """What `unpack` fills in."""
-        return {
-            **{name: progress[name] for name in cls._PROGRESS},
-            **{name: blobs[name] for name in cls._BYTES},
-            **{name: unpack_keys(blobs[name]) for name in cls._KEYS},
-            "phase": Phase(progress["phase"]),
-            "roster": unpack_roster(progress["attempt"], blobs["roster"]) if blobs["roster"] else None,
-        }
+    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any) -> Self:
+        """Undo `pack`; `more` are fields that it does not know."""
+        fields = _picked(progress, cls._PROGRESS) | _picked(blobs, cls._BYTES)
+        for name in cls._KEYS:
+            fields[name] = unpack_keys(blobs[name])
+        if blobs["roster"] and "roster" not in more:
+            fields["roster"] = unpack_roster(progress["attempt"], blobs["roster"])
+        return cls(run_id=run_id, node_id=node_id, phase=Phase(progress["phase"]), **fields, **more)
 
     def _require_admissible(self, request: SumRequest, first_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
@@ -304,7 +288,7 @@ class Party(ABC):
         context = self._box_context(purpose, author, self.node_id)
         secret = unseal(derive_key(pair_key, purpose, context), box, context)
         if len(secret) != length:
-            # Against an author that lets others use a key which is shorter than it should be, or read beyond it.
+            # Against an author whose keys or shares are cut short, so that others read them at wrong places.
             raise ProtocolError(f"node {author} sealed {len(secret)} bytes instead of {length}: restart the run.")
         return secret
 
@@ -312,7 +296,7 @@ class Party(ABC):
         """Take in the boxes that came; there are none but where they are due."""
         if boxes:
             # Against keys of another attempt or run in the place of those that are in use.
-            raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
+            raise ProtocolError("sealed group keys came although none are due: they are replayed or of another run.")
         return self
 
     def _with_group_keys(self, opened: Mapping[int, bytes], roster: Roster) -> Self:
@@ -323,8 +307,9 @@ class Party(ABC):
         return changed(self, group_keys=ordered, tag_key=derive_key(secret, "tag", self.run_id, roster.digest))
 
 
-def _no_shares() -> ProtocolError:
-    return ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+def _picked(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The entries of these names."""
+    return dict(zip(names, map(source.__getitem__, names), strict=True))
 
 
 def _blind_stream(
@@ -427,6 +412,7 @@ class Session(ABC):
             raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
         values = reply.masked.values
         if values.shape != (self._length,) or values.dtype != np.uint64:
+            # Against words that NumPy would spread over others, or round.
             raise ProtocolError(
                 f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
                 "uint64: discarded."

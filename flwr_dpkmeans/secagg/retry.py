@@ -1,7 +1,7 @@
-"""Masked sums that are repeated without whoever fell silent: a client as pure transitions on a frozen state, a session.
+"""Masked sums that are repeated without whoever fell silent.
 
-Each pair of clients adds and subtracts one mask, so that masks cancel in the sum of all. The server collects, checks
-and adds up vectors that it cannot read; if one is missing, masks do not cancel, and a new attempt is asked for.
+Each pair of clients adds and subtracts one mask, so that masks cancel in the sum of all; if a vector is missing they do
+not, and a new attempt is asked for.
 
 ====================  ==========================  ==================================================
 state                 event                       next state
@@ -57,6 +57,7 @@ class Retry(Party):
         """Check a new attempt's roster, agree on keys with its neighbours and become an author if named."""
         roster = request.roster
         if roster is None or roster.attempt != request.attempt:
+            # Against an old roster under a new attempt's number, and so masks of both.
             raise ProtocolError(f"attempt {request.attempt} was opened without its own roster: restart the run.")
         self._require_own_place(roster, request.attempt)
         if request.boxes:
@@ -95,15 +96,16 @@ class Retry(Party):
         opened = {author: self._open(pairs[author], "box", author, box, KEY_BYTES) for author, box in boxes.items()}
         return self._with_group_keys(opened, cohort)
 
-    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
+        length, asked = len(values), (self.round_index, self.attempt)
         for peer, key in self.pair_keys:
-            shared = mask(key, len(values), "mask", *request.asked, transcript)
+            shared = mask(key, length, "mask", *asked, transcript)
             if self.node_id < peer:
                 values += shared
             else:
                 values -= shared
-        if request.roster is None or not self.own_group_key:
+        if self.group_keys or not self.own_group_key:
             return {}
         peers = [peer for peer in self.cohort.node_ids if peer != self.node_id]
         pairs = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
@@ -144,13 +146,10 @@ class RetrySession(Session):
         return frozenset(self.roster.authors(self._max_silent) if self._authored else ())
 
     def retry(self) -> None:
-        """Open a new attempt of the same round with those that answered.
-
-        Raises `CohortError` if too few answered or the plan's retries are used up, `LocalMisuseError` if nobody is
-        missing: clients refuse a roster that did not shrink.
-        """
+        """Open a new attempt of the same round with those that answered, if they are enough (else `CohortError`)."""
         missing = self.missing()
         if self._open and not missing:
+            # Clients would refuse a roster that did not shrink.
             raise LocalMisuseError(f"every client answered round {self.round_index}: aggregate it instead of retrying.")
         left = len(self.roster.members) - len(missing)
         if left < self._least:
@@ -170,12 +169,7 @@ class RetrySession(Session):
         self._reset()
 
     def aggregate(self, *, blinded: bool) -> AggregateVector:
-        """Add up the vectors of the open round, once everybody answered.
-
-        The pairwise masks cancel in the sum; `blinded` says whether the key authors' streams are still in it. Raises
-        `CohortError` if a reply is missing, `DisagreementError` if the clients' tags differ, `LocalMisuseError` if
-        `blinded` is asked for in a run without key authors.
-        """
+        """The sum of the open round, once everybody answered; `blinded`: the authors' streams are still in it."""
         self._require_blinding(blinded=blinded)
         missing = self.missing()
         if missing:

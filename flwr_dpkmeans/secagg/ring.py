@@ -41,16 +41,7 @@ class AggregateVector:
 
 
 def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> FixedPointVector:
-    """Put grid values into the ring, exactly.
-
-    Raises `LocalMisuseError` if a value is not finite, lies between two grid points or is outside float64's exact
-    integers.
-
-    Examples
-    --------
-    >>> encode(np.array([1.0, -0.5])).values.view(np.int64).tolist()
-    [65536, -32768]
-    """
+    """Put grid values into the ring, exactly."""
     scaled = np.ravel(values) * float(2**fraction_bits)
     integers = np.rint(scaled)
     if not bool(np.all(np.abs(scaled) <= 2.0**53)):
@@ -67,26 +58,13 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
 
 
 def decode(values: Ring, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
-    """Read signed grid values from the ring.
-
-    Examples
-    --------
-    >>> decode(encode(np.array([1.0, -0.5])).values).tolist()
-    [1.0, -0.5]
-    """
+    """Read signed grid values from the ring."""
     signed: NDArray[np.float64] = values.view(np.int64).astype(np.float64)
     return signed / float(2**fraction_bits)
 
 
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
-    """Refuse a round whose sum plus 12 noise scales could leave the ring.
-
-    Raises `PlanError` if ``(largest_sum + 12 * noise_scale) * 2**fraction_bits`` reaches 2^63.
-
-    Examples
-    --------
-    >>> require_no_wrap(1e9, 1e3, "counts")
-    """
+    """Refuse a round whose sum plus 12 noise scales could leave the ring, by a `PlanError`."""
     reach = (largest_sum + 12.0 * noise_scale) * float(2**fraction_bits)
     if not reach < HALF_RING:
         raise PlanError(

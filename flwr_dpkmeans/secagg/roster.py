@@ -21,16 +21,7 @@ ALL_PAIRS_UP_TO = 32
 
 @dataclass(frozen=True)
 class Roster:
-    """The clients of one attempt.
-
-    Raises `ProtocolError` if the order is wrong, a node stands in it twice, a key is malformed, or it has fewer than
-    two members.
-
-    Examples
-    --------
-    >>> Roster.of(0, {5: bytes(32), 2: b"k" * 32}).node_ids
-    (2, 5)
-    """
+    """The clients of one attempt."""
 
     attempt: int
     """0 for the first attempt of a run, one more after each dropout."""
@@ -42,12 +33,14 @@ class Roster:
         if len(ids) < 2:
             raise ProtocolError(f"a roster has {len(ids)} member(s), but masks need at least 2: start more clients.")
         if any(a >= b for a, b in pairwise(ids)) or self.attempt < 0:
+            # Against one client that counts twice, or one set of clients with two digests.
             raise ProtocolError("a roster lists its nodes out of order or twice: stop the run and check the server.")
         if not 0 <= ids[0] <= ids[-1] < 2**64:
             raise ProtocolError("a roster has a node id outside 0 to 2^64 - 1: stop the run and check the server.")
         if any(len(key) != KEY_BYTES for _, key in self.members):
             raise ProtocolError(f"a roster has a public key that is not {KEY_BYTES} bytes long: check the server.")
         if len({key for _, key in self.members}) != len(ids):
+            # Against a server whose key stands for several clients: it would know all masks between them.
             raise ProtocolError("a roster announces one public key for two nodes: stop the run and check the server.")
 
     @classmethod
@@ -71,10 +64,14 @@ class Roster:
         return tuple(node_id for node_id, _ in self.members)
 
     @cached_property
+    def packed(self) -> bytes:
+        """Node ids (8 bytes, little endian) and public keys (32 bytes) end to end."""
+        return b"".join([node_id.to_bytes(8, "little") + key for node_id, key in self.members])
+
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 over attempt, node ids and public keys."""
-        joined = b"".join(_id_bytes(node_id) + key for node_id, key in self.members)
-        return digest("roster", self.attempt, joined)
+        return digest("roster", self.attempt, self.packed)
 
     @cached_property
     def hashed_order(self) -> tuple[int, ...]:
@@ -82,40 +79,27 @@ class Roster:
         return _hashed_order(self.digest, self.node_ids)
 
     def authors(self, max_silent: int) -> tuple[int, ...]:
-        """Return the key authors: the first ``max(2, max_silent + 2)`` nodes of the hashed order."""
+        """The key authors: the first ``max(2, max_silent + 2)`` nodes of the hashed order."""
         return self.hashed_order[: max(2, max_silent + 2)]
 
     def neighbours(self, node_id: int, max_silent: int) -> tuple[int, ...]:
-        """Return the nodes with which `node_id` shares masks.
+        """The nodes with which `node_id` shares masks.
 
         Up to `ALL_PAIRS_UP_TO` members: everybody. Above: a Harary graph, the circulant graph in which every node
         of the hashed circle is joined to its ``c/2`` nearest on either side, ``c`` the least even number above
         `max_silent`. Its vertex connectivity is ``c`` (Harary 1962), so removing `max_silent` nodes leaves it
         connected, and no proper part of the remaining nodes' sum can be read.
-
-        Examples
-        --------
-        >>> roster = Roster.of(0, {i: i.to_bytes(32, "little") for i in range(100)})
-        >>> len(roster.neighbours(7, max_silent=3))
-        4
         """
         everybody = len(self.members) - 1
         connectivity = (max_silent + 2) // 2 * 2
         return self.circle(node_id, everybody if everybody < ALL_PAIRS_UP_TO else connectivity)
 
     def circle(self, node_id: int, degree: int) -> tuple[int, ...]:
-        """Return the `degree` (even) nearest nodes on the hashed circle, in ascending order, or everybody else.
-
-        Examples
-        --------
-        >>> Roster.of(0, {i: i.to_bytes(32, "little") for i in range(4)}).circle(2, 3)
-        (0, 1, 3)
-        """
+        """The `degree` (even) nearest nodes on the hashed circle, in ascending order, or everybody else."""
         size = len(self.members)
         if degree >= size - 1:
-            return tuple(other for other in self.node_ids if other != node_id)
-        position = self._positions[node_id]
-        order = self.hashed_order
+            return tuple([other for other in self.node_ids if other != node_id])
+        position, order = self._positions[node_id], self.hashed_order
         near = (step for distance in range(1, degree // 2 + 1) for step in (distance, -distance))
         return tuple(sorted(order[(position + step) % size] for step in near))
 
@@ -128,19 +112,10 @@ class Roster:
 @lru_cache(maxsize=8)
 def _hashed_order(roster_digest: bytes, node_ids: tuple[int, ...]) -> tuple[int, ...]:
     """Order of a roster; kept for the few rosters in use, since all clients of one process need the same."""
-    return tuple(sorted(node_ids, key=lambda i: hashlib.sha256(roster_digest + _id_bytes(i)).digest()))
-
-
-def transcript_of(plan_digest: bytes, roster: Roster) -> bytes:
-    """Digest of what all parties that mask with each other must agree on: the plan and the roster."""
-    return _transcript(plan_digest, roster.digest)
+    return tuple(sorted(node_ids, key=lambda i: hashlib.sha256(roster_digest + i.to_bytes(8, "little")).digest()))
 
 
 @lru_cache(maxsize=8)
-def _transcript(plan_digest: bytes, roster_digest: bytes) -> bytes:
+def transcript_of(plan_digest: bytes, roster_digest: bytes) -> bytes:
+    """Digest of what all parties that mask with each other must agree on: the plan and the roster."""
     return digest("transcript", plan_digest, roster_digest)
-
-
-def _id_bytes(node_id: int) -> bytes:
-    """Eight bytes, little endian."""
-    return node_id.to_bytes(8, "little")

@@ -39,17 +39,7 @@ _SHOWN_DIGITS = 16
 
 @dataclass(frozen=True)
 class Signer:
-    """A party's long-term key pair.
-
-    Examples
-    --------
-    >>> identity = Signer.generate()
-    >>> signature = identity.sign_keys(1, 2, bytes(32), b"k" * 32)
-    >>> verify_keys(identity.public_key, signature, 1, 2, bytes(32), b"k" * 32)
-    True
-    >>> verify_keys(identity.public_key, signature, 1, 3, bytes(32), b"k" * 32)
-    False
-    """
+    """A party's long-term key pair."""
 
     private_key: bytes = field(repr=False)
     """Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``."""
@@ -68,11 +58,9 @@ class Signer:
         """Sign the X25519 key under which a node takes part in one run with one plan."""
         return self._sign("keys", run_id, node_id, plan_digest, public_key)
 
-    def sign_survivors(
-        self, run_id: int, node_id: int, round_index: int, attempt: int, survivors_digest: bytes
-    ) -> bytes:
-        """Sign the set of survivors that a node was told of, for one round and attempt."""
-        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors_digest)
+    def sign_survivors(self, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes) -> bytes:
+        """Sign the digest of the survivors that a node was told of, for one round and attempt."""
+        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors)
 
     def _sign(self, purpose: str, *content: bytes | int) -> bytes:
         signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
@@ -87,16 +75,10 @@ def verify_keys(
 
 
 def verify_survivors(
-    identity: bytes,
-    signature: bytes,
-    run_id: int,
-    node_id: int,
-    round_index: int,
-    attempt: int,
-    survivors_digest: bytes,
+    identity: bytes, signature: bytes, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes
 ) -> bool:
     """Whether `Signer.sign_survivors` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors_digest)
+    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors)
 
 
 def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:
@@ -109,19 +91,8 @@ def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | i
     return True
 
 
-def format_identity(public_key: bytes) -> str:
-    """Write a public key as policies hold it: 64 hexadecimal digits.
-
-    Examples
-    --------
-    >>> parse_identity(format_identity(bytes(32))) == bytes(32)
-    True
-    """
-    return public_key.hex()
-
-
 def parse_identity(text: str) -> bytes:
-    """Undo `format_identity`; anything but 64 hexadecimal digits is a `ConfigurationError`."""
+    """Read a public key as policies hold it: 64 hexadecimal digits, or `ConfigurationError`."""
     try:
         key = bytes.fromhex(text) if len(text) == _DIGITS else b""
     except ValueError:
@@ -141,9 +112,7 @@ class Credential:
     identity: bytes
     """Ed25519 public key."""
     plan_digest: bytes
-    """As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a wrong
-    one.
-    """
+    """As signed, or as the server claims: it only serves to tell a signature for another plan from a wrong one."""
     signature: bytes
 
     def __post_init__(self) -> None:
@@ -170,19 +139,6 @@ def require_pinned(
 
     `plan_digest` is of the plan that this client agreed to; nobody else may use `own_identity`, pinned or not; `pinned`
     are public keys with names for the sentences. The `IdentityError` names the first node that is not as it should be.
-
-    Examples
-    --------
-    >>> alice, bob = Signer.generate(), Signer.generate()
-    >>> roster = Roster.of(0, {2: b"a" * 32, 3: b"b" * 32})
-    >>> signed = Credential(bob.public_key, bytes(32), bob.sign_keys(1, 3, bytes(32), b"b" * 32))
-    >>> here = {"run_id": 1, "node_id": 2, "plan_digest": bytes(32), "own_identity": alice.public_key}
-    >>> require_pinned(roster, {3: signed}, **here, pinned={bob.public_key: "ward-7"})
-    1
-    >>> require_pinned(roster, {}, **here, pinned={bob.public_key: "ward-7"})
-    Traceback (most recent call last):
-    flwr_dpkmeans.errors.IdentityError: node 3 signed nothing, but this client's policy pins identities: give that \
-node an 'identity' and pin it, or leave the node out.
     """
     holders = {own_identity: node_id}
     for node, key in roster.members:
@@ -239,8 +195,6 @@ def require_known_peers(
 
     This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
     roster against its own pins as well (`require_pinned`).
-
-    The `IdentityError` names the first node that refuses, and whom.
     """
     own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
     for node, known in marks.items():

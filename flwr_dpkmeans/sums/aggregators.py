@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.recovery.session import RecoverSession
+from flwr_dpkmeans.secagg.recovery.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.retry import Plain, PlainSession, Retry, RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.signing import Credential

@@ -36,7 +36,6 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskRequest,
     pack_boxes,
     pack_credentials,
-    pack_keys,
     pack_marks,
     pack_nodes,
     unpack_boxes,
@@ -363,7 +362,7 @@ def _write_release(request: SumRequest | FinishRequest, header: dict[str, Any], 
 def _write_sum_request(request: SumRequest, header: dict[str, Any], fields: dict[str, Any]) -> Ring | None:
     header |= {"round": request.round_index, "attempt": request.attempt}
     if request.roster is not None:
-        fields["roster"] = pack_keys(request.roster.members)
+        fields["roster"] = request.roster.packed
     if request.credentials:
         fields["credentials"] = pack_credentials(request.credentials)
     if request.cohort:
@@ -400,7 +399,7 @@ def _read_finish_request(packet: Packet) -> FinishRequest:
 
 def _write_share_request(request: ShareRequest, header: dict[str, Any], fields: dict[str, Any]) -> None:
     del header
-    fields["roster"] = pack_keys(request.roster.members)
+    fields["roster"] = request.roster.packed
     if request.credentials:
         fields["credentials"] = pack_credentials(request.credentials)
 

@@ -17,7 +17,6 @@ from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.secagg.signing import format_identity
 from simulations.flower_commands import NodeConfig
 
 DATA_ENDINGS = (".csv", ".npy", ".npz", ".parquet")
@@ -201,7 +200,7 @@ def _pins(sites: Sequence[Site]) -> str:
     for site in sites:
         identity = Identity.generate()
         identity.save(site.identity)
-        lines.append(f'{site.folder.name} = "{format_identity(identity.public_key)}"')
+        lines.append(f'{site.folder.name} = "{identity.public_key.hex()}"')
     return "\n".join(lines) + "\n"
 
 

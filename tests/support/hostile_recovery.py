@@ -10,7 +10,6 @@ import numpy as np
 from flwr_dpkmeans.secagg.keys import agree_pair_keys
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest, UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery import recover as state
 from flwr_dpkmeans.secagg.recovery.agreement import cohort_of, combine, lock, piece, survivors_view
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
@@ -78,7 +77,7 @@ class HostileServer:
 
     @property
     def threshold(self) -> int:
-        return state.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
+        return client.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
 
     @property
     def _any(self) -> Recover:
@@ -89,7 +88,7 @@ class HostileServer:
 
     def transcript(self, node: int) -> bytes:
         """What a client masks under, by the cohort that it was told."""
-        return transcript_of(PLAN, cohort_of(self.federation.session.sharers, self.asked[1], self.told[node]))
+        return transcript_of(PLAN, cohort_of(self.federation.session.sharers, self.asked[1], self.told[node]).digest)
 
     def opened(self) -> dict[int, dict[int, bytes]]:
         """Shares by holder and owner, of those whose locks open with the tickets of whoever was told the same."""

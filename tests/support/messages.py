@@ -19,9 +19,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
     pack_boxes,
-    pack_keys,
     unpack_boxes,
-    unpack_keys,
     unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
@@ -64,11 +62,9 @@ __all__ = [
     "load_plan",
     "own_versions",
     "pack_boxes",
-    "pack_keys",
     "plan_digest",
     "stated_versions",
     "unpack_boxes",
-    "unpack_keys",
     "unpack_roster",
 ]
 WAIT = "wait"

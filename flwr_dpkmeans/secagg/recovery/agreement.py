@@ -36,13 +36,7 @@ MOST_SLOTS = 256
 
 @dataclass(frozen=True)
 class Slots:
-    """Every aggregation that a run may have, and has keys for: one X25519 pair and one self-mask seed each.
-
-    Examples
-    --------
-    >>> Slots(0, 2, 2).place(1, 1)
-    3
-    """
+    """Every aggregation that a run may have, and has keys for: one X25519 pair and one self-mask seed each."""
 
     first_round: int
     last_round: int
@@ -136,11 +130,10 @@ def combine(*parts: bytes) -> bytes:
 def unlock(
     holder: int, given: Mapping[int, Mapping[int, bytes]], coordinates: Mapping[int, int], threshold: int
 ) -> dict[int, bytes]:
-    """Read the shares that one client gave, with its neighbours' tickets.
+    """Read the shares that one client gave, with the tickets of its neighbours that gave some too, by `coordinates`.
 
-    `given` is what everybody that gave shares sent for each neighbour, `GIVEN_BYTES` long; `coordinates` are of those
-    neighbours of the holder that gave shares, of which `threshold` give the opening back. The share of each owner's key
-    is still padded with the owner's ticket if it survived; where tickets are wrong it is noise.
+    The share of each owner's key is still padded with the owner's ticket if it survived; where tickets are wrong it is
+    noise.
     """
     parts = {
         coordinate: combine(piece(given[holder][peer], 2), piece(given[peer][holder], 1))

@@ -75,17 +75,7 @@ class RecoveryGraph:
 
 @lru_cache(maxsize=64)
 def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
-    """Choose the smallest neighbourhoods that keep the promises above, where t = `max_silent` collude or fall silent.
-
-    Raises `PlanError` if no neighbourhood of at most 255 can keep them.
-
-    Examples
-    --------
-    >>> recovery_graph(20, 2)
-    RecoveryGraph(degree=19, threshold=11, certain=True)
-    >>> recovery_graph(1000, 125).degree < 160
-    True
-    """
+    """Choose the smallest neighbourhoods that keep these promises where t = `max_silent` collude or fall silent."""
     if n_clients < SMALLEST_COHORT:
         raise PlanError(
             f"{n_clients} clients take part, but dropout='recover' needs at least {SMALLEST_COHORT}: choose "

@@ -1,4 +1,4 @@
-"""The client's side of recoverable sums, as pure transitions on a frozen state.
+"""Sums that are recovered from dropouts: a client as pure transitions on a frozen state, a session.
 
 ======================  ==================================  =====================================================
 state                   event                               next state
@@ -21,16 +21,21 @@ What it gives is locked, and opens only where others were told the same; see `re
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from flwr_dpkmeans.errors import IdentityError, ProtocolError
+from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_keys, derive_key, digest, public_key_of
 from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
     ShareReply,
     ShareRequest,
+    Silence,
+    Stage,
+    SumReply,
     SumRequest,
     UnmaskReply,
     UnmaskRequest,
@@ -40,8 +45,9 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_nodes,
     unpack_roster,
 )
-from flwr_dpkmeans.secagg.party import Keys, Party, Phase, changed
+from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
 from flwr_dpkmeans.secagg.recovery.agreement import (
+    GIVEN_BYTES,
     LEAST_AUTHORS,
     Slots,
     cohort_of,
@@ -55,12 +61,16 @@ from flwr_dpkmeans.secagg.recovery.agreement import (
     survivors_digest,
     survivors_view,
     ticket,
+    unlock,
 )
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.recovery.shamir import reconstruct, share
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 from flwr_dpkmeans.secagg.signing import verify_survivors
+
+_BOX_OVERHEAD = 28
+"""Nonce and authentication tag of a box."""
 
 
 @dataclass(frozen=True)
@@ -131,22 +141,25 @@ class Recover(Party):
         return progress, blobs
 
     @classmethod
-    def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
+    def unpack(
+        cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
+    ) -> Recover:
+        """See `Party.unpack`."""
         setup = unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
         cohort = unpack_nodes(blobs["cohort"])
-        return super()._unpacked(progress, {**blobs, "roster": b""}) | {
+        more |= {
             "slots": Slots(*progress["slots"]),
             "setup": setup,
             "roster": cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
             "survivors": unpack_nodes(blobs["survivors"]),
             "held": tuple(unpack_boxes(blobs["held"]).items()),
         }
+        return super().unpack(run_id, node_id, progress, blobs, **more)
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
 
-        Shares that were given to a server that told others of different ones do not open anyway; the signatures are
-        evidence of what it said, and stop the run at once.
+        Shares given to a server that told others of different ones do not open anyway; signatures stop it at once.
         """
         if self.phase is not Phase.UNMASKED:
             return
@@ -154,21 +167,20 @@ class Recover(Party):
         for node, signature in confirmations.items():
             known = identities.get(node)
             if known is None or not verify_survivors(known, signature, self.run_id, node, *asked, told):
+                # Against a server that says two things, or repeats what was signed elsewhere.
                 raise IdentityError(
                     f"node {node} did not sign the survivors of round {self.round_index} that this client was told of: "
                     "the server shows clients different survivors, or relays signatures of another run; stop the run."
                 )
         if len(confirmations) < self.graph.threshold:
+            # Against one that keeps the signatures back which would show it.
             raise IdentityError(
                 f"{len(confirmations)} neighbours signed the survivors of round {self.round_index}, but "
                 f"{self.graph.threshold} are needed: give every node an 'identity', and check the server."
             )
 
     def share(self, request: ShareRequest) -> tuple[Recover, ShareReply]:
-        """Make the keys of all aggregations and share them among the neighbours.
-
-        Raises `ProtocolError` if it was asked for before, or the roster lacks this client or is too small.
-        """
+        """Make the keys of all aggregations and share them among the neighbours."""
         roster = request.roster
         if self.phase is not Phase.KEYED:
             # Against shares of one key among two neighbourhoods, which together have more than the threshold.
@@ -196,6 +208,7 @@ class Recover(Party):
         self._require_admissible(request, first_round)
         self.slots.place(*request.asked)
         if request.roster is not None:
+            # Against other neighbours than those that hold the shares.
             raise ProtocolError("a roster came although keys are shared already: use the same version everywhere.")
         entered = changed(self, roster=self._cohort(request))
         if self.phase is Phase.SHARED:
@@ -244,12 +257,13 @@ class Recover(Party):
         authors = [node for node in self.sharers.authors(self.max_silent) if self.authored and node in present]
         others = sorted(author for author in authors if author != self.node_id)
         if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
+            # Against shares that are missing once they are needed, and keys of somebody who is no author.
             raise ProtocolError(
                 f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
                 f"{len(givers)} and {len(others)} were due: restart the run."
             )
         if self.authored and len(authors) < LEAST_AUTHORS:
-            # Against one author that knows, or lets the server know, the only stream that hides the sum.
+            # Against a sum that one author's stream alone hides.
             raise ProtocolError(
                 f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
             )
@@ -265,9 +279,9 @@ class Recover(Party):
         }
         return changed(self, held=tuple(held))._with_group_keys(keys, self.sharers)
 
-    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add a mask of one's own and one with each neighbour, and return a ticket for each."""
-        asked, length = request.asked, len(values)
+        asked, length = (self.round_index, self.attempt), len(values)
         place, view = self.slots.place(*asked), cohort_view(asked, transcript)
         own_self, own_private = _own_seed(self, place)
         values += self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
@@ -280,11 +294,7 @@ class Recover(Party):
         return {peer: ticket(_agreement_key(held[peer]), self.node_id, peer, view) for peer in peers}
 
     def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
-        """Give one share for each neighbour, of what its fate asks for.
-
-        Raises `ProtocolError` if it is not due, or the survivors are too few, not of the cohort, or without this
-        client.
-        """
+        """Give one share for each neighbour, of what its fate asks for."""
         asked = request.asked
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):
             # Against shares of both keys of one neighbour, which was called a survivor once and gone the other time.
@@ -297,6 +307,7 @@ class Recover(Party):
         self._require_members(survivors, self.cohort.keys, "survivors")
         authors = set(self.sharers.authors(self.max_silent)) & set(survivors)
         if self.authored and len(authors) < LEAST_AUTHORS:
+            # Against a sum that one author's stream alone hides.
             raise ProtocolError(
                 f"{len(authors)} key author(s) survived, but {LEAST_AUTHORS} are needed to hide the sum from the "
                 "server: start a new run."
@@ -315,10 +326,7 @@ class Recover(Party):
 
 
 def _own_seed(state: Recover, place: int) -> tuple[bytes, bytes]:
-    """Seed of the own self mask, and private key, for one aggregation.
-
-    Those that become known say nothing about the masters or each other.
-    """
+    """Own self mask's seed, and private key, of one aggregation; they say nothing about the masters or each other."""
     selves, privates = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
     bound = (state.run_id, state.node_id, place)
     return derive_key(selves, "self seed", *bound), derive_key(privates, "private key", *bound)
@@ -355,3 +363,271 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
 def _agreement_key(held: bytes) -> bytes:
     """Key of the tickets that are exchanged with a neighbour; it stands behind what came in its box."""
     return held[-KEY_BYTES:]
+
+
+class RecoverSession(Session):
+    """The server's side of sums that are recovered; `due` is `SHARE` once, then `SUM` and `UNMASK` in turn."""
+
+    sharers: Roster
+
+    def __init__(self, run_id: int, roster: Roster, slots: Slots, *, min_cohort: int, **limits: Any) -> None:
+        n_sharers, max_silent = len(roster.members), limits["max_silent"]
+        self._graph = recovery_graph(n_sharers, max_silent)
+        super().__init__(roster, least=least_survivors(n_sharers, max_silent, min_cohort), **limits)
+        self.sharers = roster
+        self.due = Stage.SHARE
+        self.survivors: tuple[int, ...] = ()
+        """Those whose vectors are in the sum; empty while vectors are still awaited."""
+        self._run_id = run_id
+        self._slots = slots
+        self._authors = frozenset(roster.authors(max_silent) if self._authored else ())
+        self._shared: dict[int, ShareReply] = {}
+        self._unmasked: dict[int, UnmaskReply] = {}
+        self._signatures: dict[int, bytes] = {}
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Who is asked next."""
+        return self.survivors if self.due is Stage.UNMASK else self.roster.node_ids
+
+    @property
+    def n_summed(self) -> int:
+        """Clients in the sum."""
+        return len(self.survivors)
+
+    def neighbours(self, node_id: int) -> tuple[int, ...]:
+        """Nodes that hold one client's shares and mask with it."""
+        return self.sharers.circle(node_id, self._graph.degree)
+
+    def request(self, node_id: int, release: Release | None, state: bytes) -> ShareRequest | SumRequest | UnmaskRequest:
+        """What one client is asked."""
+        if self.due is Stage.SHARE:
+            return ShareRequest(self.sharers, self._credentials)
+        if self.due is Stage.UNMASK:
+            return UnmaskRequest(self.round_index, self.attempt, self.survivors)
+        boxes, group_boxes = self.take_boxes(node_id)
+        return SumRequest(
+            self.round_index,
+            self.attempt,
+            release=release,
+            boxes=boxes,
+            state=state,
+            cohort=self.roster.node_ids,
+            group_boxes=group_boxes,
+            confirmations={} if release is None else self._confirmations(node_id),
+        )
+
+    def take_boxes(self, node_id: int) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Shares and group keys sealed for one node, from those that are still there; due with its first request."""
+        if not self._first:
+            return {}, {}
+        there = self.roster.keys
+        boxes = {peer: self._shared[peer].boxes[node_id] for peer in self.neighbours(node_id) if peer in there}
+        authors = sorted(author for author in self._authors if author in there and author != node_id)
+        return boxes, {author: self._shared[author].group_boxes[node_id] for author in authors}
+
+    def finish_request(self, node_id: int, release: Release, state: bytes) -> FinishRequest:
+        """The last message to one client."""
+        return FinishRequest(release, {}, state, self._confirmations(node_id))
+
+    def _confirmations(self, node_id: int) -> dict[int, bytes]:
+        """What a node's neighbours signed of the last survivors."""
+        neighbours = self.neighbours(node_id)
+        return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
+
+    def take(self, node_id: int, reply: Any) -> None:
+        """Take in what was asked for."""
+        if self.due is Stage.SHARE:
+            self.receive_shares(node_id, reply)
+        elif self.due is Stage.UNMASK:
+            self.receive_unmask(node_id, reply)
+        else:
+            self.receive(node_id, reply)
+
+    def receive_shares(self, node_id: int, reply: ShareReply) -> None:
+        """Take one client's shared keys in; a malformed or second reply is a `ProtocolError`."""
+        if node_id not in self.sharers.keys or node_id in self._shared or self.due is not Stage.SHARE:
+            # Against keys that are exchanged once others were sealed for them.
+            raise ProtocolError(f"node {node_id} shared keys unasked or twice: discarded.")
+        keys = KEY_BYTES * self._slots.number
+        neighbours = self.neighbours(node_id)
+        others = [peer for peer in self.sharers.node_ids if peer != node_id] if node_id in self._authors else []
+        fits = len(reply.public_keys) == len(reply.commitments) == keys
+        fits = fits and sorted(reply.boxes) == list(neighbours) and sorted(reply.group_boxes) == others
+        fits = fits and all(len(box) == 3 * keys + _BOX_OVERHEAD for box in reply.boxes.values())
+        fits = fits and all(len(box) == KEY_BYTES + _BOX_OVERHEAD for box in reply.group_boxes.values())
+        if not fits:
+            # Against a client whose keys cannot be given back once it is gone.
+            raise ProtocolError(
+                f"node {node_id} shared {len(reply.boxes)} boxes for {len(neighbours)} neighbours, or keys of the "
+                "wrong length: discarded."
+            )
+        self._shared[node_id] = reply
+
+    def _require_parts(self, node_id: int, reply: SumReply) -> None:
+        if len(reply.tag) != TAG_BYTES or not self._fits(node_id, reply.boxes, KEY_BYTES):
+            raise ProtocolError(f"node {node_id} sent a malformed tag, or other tickets than are due: discarded.")
+
+    def receive_unmask(self, node_id: int, reply: UnmaskReply) -> None:
+        """Take one survivor's shares in; unasked, second or malformed ones are a `ProtocolError`."""
+        is_due = self._open and node_id in self.survivors
+        if not is_due or reply.asked != (self.round_index, self.attempt):
+            # Against shares of another aggregation, which open nothing in this one.
+            raise ProtocolError(f"node {node_id} sent shares that are not awaited: late or replayed, and discarded.")
+        if node_id in self._unmasked:
+            raise ProtocolError(f"node {node_id} sent its shares twice: the second reply is discarded.")
+        if not self._fits(node_id, reply.shares, GIVEN_BYTES):
+            raise ProtocolError(
+                f"node {node_id} sent {len(reply.shares)} shares, of which some are malformed or not due: discarded."
+            )
+        self._unmasked[node_id] = reply
+
+    def _fits(self, node_id: int, parts: Mapping[int, bytes], length: int) -> bool:
+        """Whether a client sent so many bytes for each of its neighbours in the cohort, and for nobody else."""
+        due = [peer for peer in self.neighbours(node_id) if peer in self.roster.keys]
+        return sorted(parts) == due and all(len(part) == length for part in parts.values())
+
+    def open_round(self, round_index: int, length: int) -> None:
+        """See `Session.open_round`; too few that gave shares are a `CohortError`."""
+        self.require_cohort()
+        super().open_round(round_index, length)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._unmasked, self.survivors = {}, ()
+
+    def missing(self) -> tuple[int, ...]:
+        """Nodes that have not answered what is being asked for."""
+        answered: dict[Stage, Container[int]] = {
+            Stage.SHARE: self._shared,
+            Stage.SUM: self._tags,
+            Stage.UNMASK: self._unmasked,
+        }
+        return tuple([node for node in self.asked if node not in answered[self.due]])
+
+    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
+        """Go on with what came: to vectors, to the shares that unmask their sum, to the sum, or to a new attempt."""
+        missing = self.missing()
+        if self.due is Stage.SHARE:
+            self.close_shares()
+            return None, Silence(missing, "shared no keys")
+        if self.due is Stage.SUM:
+            self.close_vectors()
+            return None, Silence(missing, "sent no vector")
+        try:
+            aggregate = self.recover(plan_digest, blinded=blinded)
+        except ProtocolError as error:
+            self.retry()
+            return None, Silence(missing, None, str(error))
+        self._signatures = {node: reply.signature for node, reply in self._unmasked.items() if reply.signature}
+        return aggregate, Silence(missing, "gave no shares")
+
+    def close_shares(self) -> None:
+        """Go on with those that shared keys; too few of them are a `CohortError`."""
+        self._require_enough(self._shared, "shared their keys")
+        self.due = Stage.SUM
+        self.roster = cohort_of(self.sharers, 0, tuple(sorted(self._shared)))
+
+    def close_vectors(self) -> None:
+        """Name those whose vectors arrived the survivors; too few of them are a `CohortError`."""
+        self._require_enough(self._tags, f"answered round {self.round_index}")
+        survivors = tuple(sorted(self._tags))
+        if self._authored and len(self._authors & set(survivors)) < LEAST_AUTHORS:
+            # Clients would refuse to open a sum that one author's stream alone hides.
+            raise CohortError(
+                f"fewer than {LEAST_AUTHORS} key authors answered round {self.round_index}, so that the server could "
+                "read the sum: start a new run."
+            )
+        require_equal_tags(self._tags, self.round_index)
+        self.survivors, self.due = survivors, Stage.UNMASK
+        self._first = False
+
+    def recover(self, plan_digest: bytes, *, blinded: bool) -> AggregateVector:
+        """Take the survivors' self masks and the others' pairwise masks away: what is left is their exact sum.
+
+        The cohort of the next round is those that gave shares. If they do not give some key, `ProtocolError` says so.
+        """
+        self._require_blinding(blinded=blinded)
+        asked, alive = (self.round_index, self.attempt), set(self.survivors)
+        place, transcript = self._slots.place(*asked), transcript_of(plan_digest, self.roster.digest)
+        total = self._total.copy()
+        shares = self._unlock()
+        for owner in self.roster.node_ids:
+            key, shared = self._reconstruct(owner, shares), self._shared[owner]
+            if owner in alive:
+                proof, committed = digest("self mask", key), shared.commitments
+            else:
+                proof, committed = public_key_of(key), shared.public_keys
+            if proof != piece(committed, place):
+                # Against one wrong share, which would turn the sum into noise that nobody notices.
+                raise ProtocolError(
+                    f"the shares of a key of node {owner} do not give the key that it committed to: somebody sent a "
+                    "wrong share, and another attempt is due."
+                )
+            if owner in alive:
+                total -= self_mask(key, self._run_id, owner, asked, transcript, self._length)
+                continue
+            peers = [peer for peer in self.neighbours(owner) if peer in alive]
+            publics = {peer: piece(self._shared[peer].public_keys, place) for peer in peers}
+            for peer, pair in agree_pair_keys(key, publics, self._run_id, owner).items():
+                total -= pair_mask(pair, peer, owner, asked, transcript, self._length)
+        self._open = False
+        self.roster = cohort_of(self.sharers, self.attempt, tuple(sorted(self._unmasked)))
+        return AggregateVector(total, blinded)
+
+    def _unlock(self) -> dict[int, dict[int, bytes]]:
+        """Shares by holder and owner."""
+        given = {holder: reply.shares for holder, reply in self._unmasked.items()}
+        shares = {}
+        for holder in given:
+            coordinates = {peer: place for place, peer in enumerate(self.neighbours(holder), start=1) if peer in given}
+            self._require_threshold(len(coordinates), holder)
+            shares[holder] = unlock(holder, given, coordinates, self._graph.threshold)
+        return shares
+
+    def _reconstruct(self, owner: int, shares: Mapping[int, Mapping[int, bytes]]) -> bytes:
+        """One client's key from its neighbours' shares: of the self mask or of the pairwise key."""
+        tickets = self._sealed[owner] if owner in self.survivors else {}
+        given = {
+            coordinate: combine(shares[holder][owner], tickets.get(holder, b""))
+            for coordinate, holder in enumerate(self.neighbours(owner), start=1)
+            if holder in shares
+        }
+        self._require_threshold(len(given), owner)
+        return reconstruct(dict(list(given.items())[: self._graph.threshold]))
+
+    def _require_threshold(self, n_shares: int, owner: int) -> None:
+        """Raise if too few neighbours of a client gave shares."""
+        if n_shares < self._graph.threshold:
+            raise ProtocolError(
+                f"{n_shares} neighbours of node {owner} gave a share of its key, but {self._graph.threshold} are "
+                "needed: another attempt is due."
+            )
+
+    def retry(self) -> None:
+        """Open a new attempt of the same round with those that are still there; if that cannot be, `CohortError`."""
+        answered = self._unmasked if self.due is Stage.UNMASK else self._tags
+        self._require_enough(answered, f"answered round {self.round_index}")
+        if len(answered) >= len(self.roster.members) or self.attempt >= self._max_retries:
+            raise CohortError(
+                f"the sum of round {self.round_index}, attempt {self.attempt} cannot be recovered from the shares that "
+                f"came, and another attempt needs a smaller cohort and one of the plan's {self._max_retries} retries: "
+                "start a new run, or raise max_retries."
+            )
+        self.roster = cohort_of(self.sharers, self.attempt + 1, tuple(sorted(answered)))
+        self._first = False
+        self._reset()
+
+    def require_cohort(self) -> None:
+        """Raise `CohortError` if too few gave shares for another round."""
+        self._require_enough(self.roster.node_ids, f"unmasked round {self.round_index}")
+
+    def _require_enough(self, nodes: Iterable[int], what: str) -> None:
+        """Raise `CohortError` if too few are left."""
+        left = len(set(nodes))
+        if left < self._least:
+            gone = sorted(set(self.sharers.node_ids) - set(nodes))
+            raise CohortError(
+                f"{left} of {len(self.sharers.members)} clients {what}, but at least {self._least} are needed "
+                f"(missing: nodes {gone[:20]}): look at their logs and start a new run, or raise max_silent."
+            )

@@ -28,14 +28,7 @@ def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
     Each byte is the constant term of its own polynomial of degree ``threshold - 1``, whose other coefficients come
     from the operating system's entropy (Shamir 1979).
 
-    Share number i belongs to coordinate i + 1 and is as long as the secret. Numbers out of their ranges raise a
-    `LocalMisuseError`.
-
-    Examples
-    --------
-    >>> shares = share(b"secret", 5, 3)
-    >>> reconstruct({1: shares[0], 3: shares[2], 5: shares[4]})
-    b'secret'
+    Share number i belongs to coordinate i + 1 and is as long as the secret.
     """
     if not 1 <= threshold <= n_holders <= MOST_HOLDERS:
         raise LocalMisuseError(
@@ -55,13 +48,7 @@ def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
 def reconstruct(shares: Mapping[int, bytes]) -> bytes:
     """Interpolate the secret from shares by coordinate; the threshold's number of them is right, more are as well.
 
-    With too few shares or a wrong one this is not the secret. Raises `ProtocolError` if there is none, a coordinate is
-    out of 1 to 255, or lengths differ.
-
-    Examples
-    --------
-    >>> reconstruct({7: b"one holder"})
-    b'one holder'
+    With too few shares or a wrong one this is not the secret.
     """
     if not shares or not all(1 <= x <= MOST_HOLDERS for x in shares) or len({len(s) for s in shares.values()}) != 1:
         raise ProtocolError("shares of a key are missing, of different lengths or of unknown holders: restart the run.")
@@ -72,13 +59,7 @@ def reconstruct(shares: Mapping[int, bytes]) -> bytes:
 
 
 def lagrange_weights(coordinates: Sequence[int]) -> Bytes:
-    """Weights with which shares at these coordinates add up to the value at 0.
-
-    Examples
-    --------
-    >>> lagrange_weights([1]).tolist()
-    [1]
-    """
+    """Weights with which shares at these coordinates add up to the value at 0."""
     x = np.asarray(coordinates, dtype=np.int64)
     exponents, logarithms = _powers()
     # In a field of characteristic 2 minus is plus, so the weight is the product over the others of x_j / (x_j + x_i).

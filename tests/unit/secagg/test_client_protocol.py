@@ -277,8 +277,10 @@ def test_blinding_that_cannot_be_is_refused() -> None:
     admitted = federation.states[3].admit(request, FIRST_ROUND)
     with pytest.raises(ProtocolError, match="no key authors"):
         admitted.answer(request, FixedPointVector(ring(1, 2)), blinded=True, state_digest=b"")
-    with pytest.raises(ProtocolError, match="group keys are not at hand"):
-        admitted.unblind(Release(1, 0, NOISE), blinded=True)
+    answered, _ = admitted.answer(request, FixedPointVector(ring(1, 2)), blinded=False, state_digest=b"")
+    for state in (admitted, answered):
+        with pytest.raises(ProtocolError, match="group keys are not at hand"):
+            state.unblind(Release(1, 0, NOISE), blinded=True)
     authored = Federation(NODES)
     authored.run_round(1, plain_vectors(), NOISE)
     authored.read_release()

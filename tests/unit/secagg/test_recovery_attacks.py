@@ -15,15 +15,12 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.secagg.keys import derive_key
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery import recover as state
-from flwr_dpkmeans.secagg.recovery import session as server
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
 
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
     """Every run has these neighbourhoods."""
-    for module in (state, server):
-        monkeypatch.setattr(module, "recovery_graph", lambda n_clients, max_silent: graph)
+    monkeypatch.setattr(client, "recovery_graph", lambda n_clients, max_silent: graph)
 
 
 def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,10 +197,9 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
 @pytest.mark.parametrize("weakened", [True, False])
 def test_the_late_vector_of_a_dropped_client_stays_unreadable(monkeypatch: pytest.MonkeyPatch, weakened: bool) -> None:
     if weakened:
-        for module in (client, server):
-            monkeypatch.setattr(
-                module, "self_mask", lambda seed, run, node, asked, script, length: np.zeros(length, dtype=np.uint64)
-            )
+        monkeypatch.setattr(
+            client, "self_mask", lambda seed, run, node, asked, script, length: np.zeros(length, dtype=np.uint64)
+        )
         keys = HostileServer.keys
         monkeypatch.setattr(HostileServer, "keys", lambda self: (dict.fromkeys(self.sent, b""), keys(self)[1]))
     federation = RecoveryFederation.make(10, max_silent=2)
@@ -238,7 +234,7 @@ def stripped(hostile: HostileServer) -> list[int]:
         for peer in hostile.neighbours(node):
             mine, other = (node, peer) if node in privates else (peer, node)
             if peer in hostile.told[node] and mine in privates:
-                public = server.piece(hostile.federation.shared[other].public_keys, place)
+                public = client.piece(hostile.federation.shared[other].public_keys, place)
                 pair = client.agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
                 values -= client.pair_mask(pair, node, peer, hostile.asked, transcript, 1)
         found.append(int(values[0]))

@@ -18,7 +18,6 @@ from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery import recover as state_module
 from flwr_dpkmeans.secagg.recovery.agreement import Slots, combine, least_survivors, lock, survivors_view
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
@@ -525,7 +524,7 @@ def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = made(12, max_silent=3, authored=True)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(state_module, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
+    monkeypatch.setattr(client, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])

@@ -13,7 +13,7 @@ from support.recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
 from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, UnmaskReply
 from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.session import RecoverSession
+from flwr_dpkmeans.secagg.recovery.recover import RecoverSession
 from flwr_dpkmeans.secagg.ring import MaskedVector
 
 
