@@ -13,15 +13,14 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 
 Floats = NDArray[np.float64]
