@@ -58,7 +58,7 @@ PUBLIC = {
     ("kmeans/eigen.py", "_leading_range"): "the start of a range finder on a noisy matrix",
     ("kmeans/weighted.py", "weighted_kmeans"): "restarts of k-means on the server's points",
     ("planner/simulate.py", "draw_mixture"): "data of a simulation",
-    ("sums/draft.py", "_known"): "removes the seed",
+    ("sums/task.py", "Run.unseeded"): "removes the seed",
     ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
     ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
