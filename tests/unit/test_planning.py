@@ -714,10 +714,11 @@ def test_every_tampered_number_is_refused(name: str) -> None:
     ]
     if name != "preliminary":
         assert len([path for path, _ in numbers if path[0] == "rounds"]) >= 7
-    for path, value in numbers:
+    for place, (path, value) in enumerate(numbers):
         larger = value + 1 if isinstance(value, int) else value * 1.001 + (1e-3 if value == 0.0 else 0.0)
         smaller = value - 1 if isinstance(value, int) else value * 0.999 - (1e-3 if value == 0.0 else 0.0)
-        for other in (larger, smaller):
+        # Of the first plan's numbers both, of the others' by turns: what refuses is one comparison of two drafts.
+        for other in (larger, smaller) if name == next(iter(PLANS)) else ((larger, smaller)[place % 2],):
             assert is_refused(changed(document, path, other)), f"{path}: {value} -> {other} was accepted"
 
 

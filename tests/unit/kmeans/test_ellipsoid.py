@@ -137,9 +137,7 @@ def data_covariance(generator: np.random.Generator, d: int, n_directions: int) -
     return found
 
 
-@pytest.mark.parametrize("d", [2, 8, 9, 40])
-@pytest.mark.parametrize("noise", [1e-4, 0.02, 0.5])
-@pytest.mark.parametrize("n_directions", [1, 2])
+@pytest.mark.parametrize(("d", "noise", "n_directions"), pairs([2, 8, 9, 40], [1e-4, 0.02, 0.5], [1, 2]))
 def test_last_digits_of_the_noise_change_no_bit(d: int, noise: float, n_directions: int) -> None:
     """The noise's scale comes from a numerical search, which another machine ends a few last digits away."""
     generator = np.random.default_rng(100 * d + n_directions)
