@@ -559,7 +559,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> generator = np.random.default_rng(0)
     >>> labels = [generator.integers(0, 2, 500) for _ in range(3)]
     >>> parts = [generator.normal(2.0 * own[:, None] - 1.0, 0.5, (500, 2)) for own in labels]
-    >>> model = FederatedNaiveBayes(2, epsilon=2.0, bounds=(-4, 4)).fit(parts, labels)
+    >>> model = FederatedNaiveBayes(2, epsilon=8.0, bounds=(-4, 4)).fit(parts, labels)
     >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
     (True, True)
     """

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 # Before NumPy is imported: threads of small matrices wait for each other, and two processes share two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -13,6 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 
 from flwr_dpkmeans.log import Place, placed
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.writer import RunResult
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = "federations" if item.get_closest_marker("ray") else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whole runs whose pictures nobody looks at: each is another text instead, which takes no 0.3 s to draw."""
+
+    def told(result: RunResult) -> bytes:
+        return b"\x89PNG " + result.centroids.tobytes() + repr(result.report.provenance).encode()
+
+    monkeypatch.setattr("flwr_dpkmeans.results.picture.draw_summary", told)

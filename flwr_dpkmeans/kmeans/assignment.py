@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,14 @@ _GRID = 2.0**16
 _SCORE_RESOLUTION = 2.0**-33
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class AssignedBlock:
     """Consecutive points with their labels and the scores ``x . c - |c|^2 / 2`` of their nearest centroids."""
 
     start: int
-    points: FloatArray
-    labels: LabelArray
-    scores: FloatArray
+    points: FloatArray = field(repr=False)
+    labels: LabelArray = field(repr=False)
+    scores: FloatArray = field(repr=False)
 
     def squared_distances(self) -> FloatArray:
         """Return |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it."""

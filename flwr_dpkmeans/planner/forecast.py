@@ -24,7 +24,7 @@ from flwr_dpkmeans.planner.simulate import (
     expected_points,
     simulated_size,
 )
-from flwr_dpkmeans.privacy.release import PrivacyUnit, vector_length
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
@@ -152,7 +152,7 @@ class Deployment:
 def deployment_of(plan: Plan) -> Deployment:
     """Count what a final plan's run sends."""
     planned_rounds = [plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)]
-    vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
+    vectors = [_BYTES_PER_ENTRY * planned.length for planned in planned_rounds]
     trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as many as it receives.
     boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)

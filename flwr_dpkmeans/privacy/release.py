@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -146,17 +146,20 @@ class Block:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
             return LaplaceRelease(self.name, self.noise_multiplier)
-        std = self.noise_scale * 2.0**fraction_bits
-        return _gaussian_release(self.name, self.noise_multiplier, std, self.size, n_shares)
+        known = self._events.get((fraction_bits, n_shares))
+        if known is None:
+            std = self.noise_scale * 2.0**fraction_bits
+            closeness = discrete_gaussian_closeness(std, self.size)
+            if n_shares > 1:
+                sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+                closeness = closeness.widened(sum_log_ratio)
+            known = self._events[fraction_bits, n_shares] = GaussianRelease(self.name, self.noise_multiplier, closeness)
+        return known
 
-
-@lru_cache(maxsize=1024)
-def _gaussian_release(name: str, multiplier: float, std: float, size: int, n_shares: int) -> GaussianRelease:
-    """Remembered: server and clients describe the same releases, for plan, price and report. `std` is in grid steps."""
-    closeness = discrete_gaussian_closeness(std, size)
-    if n_shares > 1:
-        closeness = closeness.widened(discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, size))
-    return GaussianRelease(name, multiplier, closeness)
+    @cached_property
+    def _events(self) -> dict[tuple[int, int], GaussianRelease]:
+        """What this array's release was described as so far: plan, price and report ask again and again."""
+        return {}
 
 
 def require_reasons(blocks: Sequence[Block]) -> None:

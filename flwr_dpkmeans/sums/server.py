@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
-from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, signed_identities
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
@@ -148,7 +148,7 @@ class Server:
     def requests(self) -> Iterator[tuple[int, Request]]:
         """Whom to ask what; nothing once the run is over."""
         if self._to_open is not None:
-            self.session.open_round(self._to_open, vector_length(self.plan.round_at(self._to_open).blocks))
+            self.session.open_round(self._to_open, self.plan.round_at(self._to_open).length)
             self._to_open = None
         if self._due is Stage.SUM:
             self._begin_attempt()

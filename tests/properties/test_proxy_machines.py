@@ -20,21 +20,20 @@ from flwr_dpkmeans.privacy.release import as_released
 
 matrix = np.random.default_rng(0).normal(size=(30, 30))
 print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))
-for d, k, n, epsilon in ((30, 5, 50, 0.1), (9, 4, 20_000, 2.0)):
-    for seed in range(2):
-        config = parse_config(
-            n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", trust="central", n_examples=n,
-            epsilon=epsilon, delta=1e-6, n_init=2,
-        )
-        plan = draft_plan(config, run_id=1, n_clients=5, seed=seed, n_features=d)
-        generator = np.random.default_rng(seed)
-        state = build_algorithm(plan).initial_state(seed)
-        for step in build_algorithm(plan).rounds:
-            scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
-            # Whole grid steps that do not depend on the last digits of the scale.
-            steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
-            state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
-            print(d, seed, step.name, state.digest().hex())
+for d, k, n, epsilon, seed in ((30, 5, 50, 0.1, 0), (9, 4, 20_000, 2.0, 1)):
+    config = parse_config(
+        n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", trust="central", n_examples=n,
+        epsilon=epsilon, delta=1e-6, n_init=2,
+    )
+    plan = draft_plan(config, run_id=1, n_clients=5, seed=seed, n_features=d)
+    generator = np.random.default_rng(seed)
+    state = build_algorithm(plan).initial_state(seed)
+    for step in build_algorithm(plan).rounds:
+        scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
+        # Whole grid steps that do not depend on the last digits of the scale.
+        steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
+        state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
+        print(d, step.name, state.digest().hex())
 """
 MACHINES = {
     "own": {"OPENBLAS_NUM_THREADS": "2"},
@@ -43,19 +42,19 @@ MACHINES = {
 }
 
 
-def lines_on(machine: dict[str, str]) -> list[str]:
+def started_on(machine: dict[str, str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **machine}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def test_all_machines_go_through_the_same_states() -> None:
-    found = {name: lines_on(machine) for name, machine in MACHINES.items()}
+    started = {name: started_on(machine) for name, machine in MACHINES.items()}
+    found = {name: process.communicate()[0].splitlines() for name, process in started.items()}
+    assert {process.returncode for process in started.values()} == {0}
     if found["old"][0] == found["new"][0]:
         pytest.skip("this processor's libraries have one kind of kernels only")
     expected = found["own"][1:]
-    assert len(expected) >= 30
+    assert len(expected) >= 15
     for name, lines in found.items():
         assert lines[1:] == expected, name

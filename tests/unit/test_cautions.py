@@ -155,6 +155,7 @@ def run_in_process(
     return strategy, result, clients
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     inside, outside = uniform_parts(300, n_clients=2)[0], uniform_parts(300, scale=3.0)[0]
     strategy, result, clients = run_in_process(tmp_path, [inside, outside], trust="distributed", epsilon=5.0)
@@ -169,6 +170,7 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog
 # -- who is told --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("trust", "server_knows"), [("oblivious", False), ("central", True), ("distributed", True)])
 def test_the_server_hears_of_released_sums_only_where_it_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, trust: str, server_knows: bool

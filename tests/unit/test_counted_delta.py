@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from support.cases import pairs
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -52,9 +53,7 @@ def gdp(plan: Plan, *indices: int) -> float:
 # -- the plan -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", TABLES)
-@pytest.mark.parametrize("algorithm", COUNTING)
-@pytest.mark.parametrize("private_bounds", [False, True])
+@pytest.mark.parametrize(("n", "algorithm", "private_bounds"), pairs(TABLES, COUNTING, [False, True]))
 def test_a_table_of_any_size_runs_with_a_delta_below_one_over_n(algorithm: str, n: int, private_bounds: bool) -> None:
     first = first_plan(algorithm=algorithm, private_bounds=private_bounds)
     final = counted(first, n)

@@ -657,7 +657,7 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
 @pytest.mark.parametrize(
     ("trust", "unit", "kind", "rate"),
     [
-        *itertools.product(TRUST_MODELS, UNITS, ["gaussian"], [1.0]),
+        *itertools.product(TRUST_MODELS, ["record"], ["gaussian"], [1.0]),
         ("central", "record", "paper", 1.0),
         ("oblivious", "client", "paper", 1.0),
         *itertools.product(TRUST_MODELS, ["client"], ["gaussian"], [0.6]),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.cases import pairs
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -89,18 +90,17 @@ def stranger_iterations(estimate: float, max_iter: int | None) -> int:
     return max_iter if max_iter is not None else min(7, max(2, math.floor(estimate)))
 
 
-CASES = list(
-    itertools.product((150, 1797, 48842), (1, 2, 64), (1, 3, 15), (0.1, 1.0, 3.0), (None, 1, 4), ("step", "constant"))
-)
+SHAPES = pairs([150, 1797, 48842], [1, 2, 64], [1, 3, 15])
+SETTINGS = list(itertools.product((0.1, 1.0, 3.0), (None, 1, 4), ("step", "constant")))
 
 
-@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+@pytest.mark.parametrize(("n", "d", "k"), SHAPES)
 def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
     delta = 1.0 / (n * math.log(n))
     beta = 2.0 * math.sqrt(d)
     eta = 0.8 * beta / (2.0 * k ** (1.0 / d))
     root = 1.0 + math.sqrt(4.0 * d)
-    for _, _, _, epsilon, max_iter, schedule in (case for case in CASES if case[:3] == (n, d, k)):
+    for epsilon, max_iter, schedule in SETTINGS:
 
         def t_of(sigma: float, max_iter: int | None = max_iter) -> int:
             return stranger_iterations(0.004 * 4.0 * n**2 / (k**3 * eta**2 * sigma**2 * root**2), max_iter)
@@ -133,7 +133,7 @@ def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> N
         assert 0.999999 * epsilon <= plan.epsilon <= epsilon
 
 
-@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+@pytest.mark.parametrize(("n", "d", "k"), SHAPES)
 def test_glloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
     delta = 1.0 / (n * math.log(n))
     root = 2.0 * RHO + math.sqrt(d)
@@ -164,7 +164,7 @@ def test_glloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None
         assert 0.999999 * epsilon <= plan.epsilon <= epsilon
 
 
-@pytest.mark.parametrize(("n", "d", "k"), sorted({case[:3] for case in CASES}))
+@pytest.mark.parametrize(("n", "d", "k"), SHAPES)
 def test_sulloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
     for epsilon, max_iter in itertools.product((0.1, 1.0, 3.0), (None, 3)):
         part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
@@ -241,14 +241,20 @@ def continuous(plan: Plan) -> float:
     return compose_epsilon([replace(event, closeness=SAME) for event in gaussians], plan.delta)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 20.0])
-@pytest.mark.parametrize(("d", "k"), [(1, 2), (100, 10), (819, 100)])
-@pytest.mark.parametrize("trust", ["central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "feddp_kmeans"])
+@pytest.mark.parametrize(
+    ("algorithm", "trust", "shape", "epsilon"),
+    pairs(
+        ["proxy_lloyd", "fastlloyd", "feddp_kmeans"],
+        ["central", "distributed"],
+        [(1, 2), (100, 10), (819, 100)],
+        [0.01, 1.0, 8.0, 20.0],
+    ),
+)
 def test_discrete_noise_is_affordable_at_every_epsilon(
-    algorithm: str, trust: str, d: int, k: int, epsilon: float
+    algorithm: str, trust: str, shape: tuple[int, int], epsilon: float
 ) -> None:
     """Also with a retry, and for the hundreds of thousands of entries of an outer product."""
+    d, k = shape
     server = ServerFacts(200, (0.0,) * d, 0.4 * math.sqrt(d), 0.5) if algorithm == "feddp_kmeans" else None
     values = config(algorithm=algorithm, trust=trust, n_clusters=k, epsilon=epsilon, delta=1e-6, n_examples=50_000)
     plan = draft_plan(values, run_id=9, n_clients=20, seed=7, n_features=d, server=server)
@@ -357,9 +363,10 @@ def test_without_noise_everything_is_charged(values: dict[str, Any], n_examples:
 # -- the private count --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"])
-@pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize(
+    ("algorithm", "share", "epsilon"),
+    pairs(["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"], [0.001, 0.02, 0.3], [0.1, 1.0, 5.0]),
+)
 def test_count_and_rounds_together_stay_within_the_budget(algorithm: str, share: float, epsilon: float) -> None:
     plan = plan_of(n_examples=None, counted=5000, algorithm=algorithm, count_share=share, epsilon=epsilon)
     assert plan.count is not None
@@ -707,10 +714,11 @@ def test_every_tampered_number_is_refused(name: str) -> None:
     ]
     if name != "preliminary":
         assert len([path for path, _ in numbers if path[0] == "rounds"]) >= 7
-    for path, value in numbers:
+    for place, (path, value) in enumerate(numbers):
         larger = value + 1 if isinstance(value, int) else value * 1.001 + (1e-3 if value == 0.0 else 0.0)
         smaller = value - 1 if isinstance(value, int) else value * 0.999 - (1e-3 if value == 0.0 else 0.0)
-        for other in (larger, smaller):
+        # Of the first plan's numbers both, of the others' by turns: what refuses is one comparison of two drafts.
+        for other in (larger, smaller) if name == next(iter(PLANS)) else ((larger, smaller)[place % 2],):
             assert is_refused(changed(document, path, other)), f"{path}: {value} -> {other} was accepted"
 
 

@@ -55,7 +55,6 @@ RESULTS = {
     "two features": result_of(4, 2, feature_names=("length", "width")),
     "one feature, negative counts": result_of(3, 1, feature_names=("length",), counts=np.array([-5.0, -1.0, 0.0])),
     "one feature without a name, nothing moved": result_of(3, 1, movements=(0.0, 0.0, 0.0)),
-    "one cluster": result_of(1, 2),
     "one cluster in five dimensions": result_of(1, 5),
     "one cluster as a blank image": result_of(1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)),
     "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
@@ -110,7 +109,7 @@ def words_in(result: RunResult) -> frozenset[str]:
     return frozenset(seen)
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", sorted({*RESULTS} - {"counted"}))  # as "two features", in the picture
 def test_picture_of_every_kind_of_run(name: str) -> None:
     words = words_of(name)
     assert not {"none", "None", "nan", "inf"} & {word.strip().lower() for text in words for word in text.split()}

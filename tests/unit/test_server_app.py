@@ -749,6 +749,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
@@ -763,6 +764,7 @@ def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
         assert len(np.load(folder / "centroids.npz")["centroids"]) == k
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, log: list[str]) -> None:
     root = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
     parties = ("server", "client-2")
@@ -824,6 +826,7 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert f"k = {k} was chosen, of at most 12" in log
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
     start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
     tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.cases import pairs
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state
@@ -182,10 +183,9 @@ def test_every_array_has_sensitivity_one_and_the_outer_product_its_rounding() ->
             assert block.entry_bound >= 1.0
 
 
-@pytest.mark.parametrize("d", [1, 2, 8, 9, 30])
-@pytest.mark.parametrize("k", [1, 3, 40])
-@pytest.mark.parametrize("n", [50, 3000, 100_000])
-@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+@pytest.mark.parametrize(
+    ("d", "k", "n", "epsilon"), pairs([1, 2, 8, 9, 30], [1, 3, 40], [50, 3000, 100_000], [0.1, 3.0])
+)
 def test_at_most_nine_rounds(d: int, k: int, n: int, epsilon: float) -> None:
     plan = plan_of(d, k, n, epsilon)
     assert 7 <= len(plan.rounds) <= 9

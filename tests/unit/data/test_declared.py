@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.cases import pairs
 
 from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -45,11 +46,9 @@ def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
     return path
 
 
-@pytest.mark.parametrize("cells", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("place", [0, 1, 3])
-@pytest.mark.parametrize("header", [True, False])
-def test_one_row_changes_nothing_but_itself(tmp_path: Path, cells: str, place: int, header: bool) -> None:
-    lines = [*ROWS[:place], cells, *ROWS[place:]]
+@pytest.mark.parametrize(("what", "place", "header"), pairs(HOSTILE, [0, 1, 3], [True, False]))
+def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: int, header: bool) -> None:
+    lines = [*ROWS[:place], HOSTILE[what], *ROWS[place:]]
     schema = SCHEMA if header else Schema(("age", "kind", "height"), "kind", header=False)
     loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
     assert loaded.points.tolist() == NUMBERS

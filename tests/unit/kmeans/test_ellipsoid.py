@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.cases import pairs
 
 from flwr_dpkmeans.kmeans import proxies as module
 from flwr_dpkmeans.kmeans.proxies import axis_variance, ellipsoid_of, shrunk_centre
@@ -110,14 +110,14 @@ def test_a_constant_column_and_a_perfect_correlation_are_no_trouble(d: int) -> N
 SIZES = [0.0, 1e-6, 1.0, 1e9]
 VARIANCES = [1e-4, 0.2, 1.0, 2.0**-24 / 60]
 # In many dimensions each size and each variance once.
-RELEASED = [*itertools.product([1, 2, 9], SIZES, VARIANCES), *zip([8, 60, 60, 60], SIZES, VARIANCES, strict=True)]
+RELEASED = [*pairs([1, 2, 9], SIZES, VARIANCES), *zip([8, 60, 60, 60], SIZES, VARIANCES, strict=True)]
 RELEASED += [(140, 0.0, 0.2), (140, 1e9, 0.2)]
 
 
 @pytest.mark.parametrize(("d", "size", "variance"), RELEASED)
 def test_whatever_was_released_gives_an_ellipsoid(d: int, size: float, variance: float) -> None:
     generator = np.random.default_rng(d)
-    for noise in (1e-12, 1e-3, 1e6):
+    for noise in (1e-12, 1e-3, 1e6) if d < 60 else (1e-3,):
         matrix = symmetric_noise(generator, d, size)
         found = ellipsoid_of(matrix, noise, variance)
         assert found.variances.shape == (d,)
@@ -137,9 +137,7 @@ def data_covariance(generator: np.random.Generator, d: int, n_directions: int) -
     return found
 
 
-@pytest.mark.parametrize("d", [2, 8, 9, 40])
-@pytest.mark.parametrize("noise", [1e-4, 0.02, 0.5])
-@pytest.mark.parametrize("n_directions", [1, 2])
+@pytest.mark.parametrize(("d", "noise", "n_directions"), pairs([2, 8, 9, 40], [1e-4, 0.02, 0.5], [1, 2]))
 def test_last_digits_of_the_noise_change_no_bit(d: int, noise: float, n_directions: int) -> None:
     """The noise's scale comes from a numerical search, which another machine ends a few last digits away."""
     generator = np.random.default_rng(100 * d + n_directions)

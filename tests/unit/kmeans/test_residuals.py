@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -48,10 +49,10 @@ def test_residuals_within_the_radius_are_parts_of_it_and_longer_ones_have_length
     assert (np.abs(found) <= np.array([[0.5, 0.0], [0.0, 1.0], [0.6, 0.8], [0.6, 0.8], [0.0, 0.0]])).all()
 
 
-@pytest.mark.parametrize(
-    "radius", [-1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf, math.nan]
-)
-@pytest.mark.parametrize("d", [1, 2, 8, 100])
+RADII = [-1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf, math.nan]
+
+
+@pytest.mark.parametrize(("d", "radius"), [*zip(itertools.cycle([1, 2, 8, 100]), RADII), (2, 0.3), (100, 0.3)])
 def test_no_residual_is_longer_than_one_whatever_the_radius_is(d: int, radius: float) -> None:
     generator = np.random.default_rng(d)
     rows = [np.ones(d), -2.0 * np.ones(d), np.zeros(d), np.full(d, STEP), np.eye(d)[0], np.full(d, 1e200)]

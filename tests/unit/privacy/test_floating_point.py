@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, AggregateVector, encode
-from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.plan import takes_part
 from flwr_dpkmeans.sums.trust import Central, Shares
 
 Doubles = NDArray[np.float64]
@@ -309,7 +310,7 @@ def test_a_coin_falls_no_more_often_than_is_priced(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("flwr_dpkmeans.sums.plan.secrets.randbelow", lambda n: Number() if n == 2**53 else None)
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
-        config = type("Config", (), {"client_sampling_rate": rate, "noise": samplers.NoiseKind.SECURE})
-        plan: Any = type("SampledPlan", (), {"settings": config, "seed": 1, "discovers": Plan.discovers})
+        config = SimpleNamespace(client_sampling_rate=rate, noise=samplers.NoiseKind.SECURE)
+        plan: Any = SimpleNamespace(settings=config, seed=1, rate_of={1: rate, 2: rate}.__getitem__)
         assert takes_part(plan, 2, 1, 0)
         assert 0 <= Fraction(rate) - Fraction(thresholds[-1], 2**53) < Fraction(1, 2**53)
