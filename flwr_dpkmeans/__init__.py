@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
-    from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.client_app import client_app as client_app
     from flwr_dpkmeans.flower.engines import federate as federate
+    from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
     from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
@@ -70,7 +70,7 @@ __version__ = "0.1.0"
 # Flower and scikit-learn take a second to import, so names are looked up when they are first used.
 _HOMES = {
     "FederatedKMeans": "flwr_dpkmeans.estimator",
-    "KMeansClient": "flwr_dpkmeans.flower.client",
+    "KMeansClient": "flwr_dpkmeans.flower.kmeans_client",
     "client_app": "flwr_dpkmeans.flower.client_app",
     "secure_aggregation_mod": "flwr_dpkmeans.flower.mod",
     "FastLloyd": "flwr_dpkmeans.flower.strategy",

@@ -16,7 +16,7 @@ from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.node import is_simulation, result_folder
 from flwr_dpkmeans.options import AUTO
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.tables import frame_columns
 from flwr_dpkmeans.flower.app_data import load_client
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inner import run_numpy_client
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation, secure_aggregation_mod
 from flwr_dpkmeans.flower.node import output_folder
 from flwr_dpkmeans.log import placed_logger

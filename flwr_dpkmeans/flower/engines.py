@@ -23,9 +23,9 @@ from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_priva
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.update import round_to_grid

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.client import KMeansClient, Task
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.client import Memory

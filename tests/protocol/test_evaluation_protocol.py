@@ -31,9 +31,9 @@ from support.states import with_extras
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import app_data
 from flwr_dpkmeans.flower.app_data import load_client
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
