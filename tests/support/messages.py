@@ -12,7 +12,6 @@ from flwr_dpkmeans.flower.records import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, a
 from flwr_dpkmeans.flower.records import packet_of as packet_of
 from flwr_dpkmeans.secagg.messages import Release, ShareRequest, Stage, SumReply, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.packing import MAX_BOXES, pack_boxes, pack_roster, unpack_boxes, unpack_roster
-from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
@@ -32,6 +31,8 @@ from flwr_dpkmeans.sums.wire import (
     load_plan,
     own_versions,
     plan_digest,
+    read_reply,
+    read_request,
     stated_versions,
 )
 
@@ -79,8 +80,7 @@ def stage_of(content: RecordDict) -> Stage | None:
     """Phase of a message; None if it is not of this protocol."""
     if RECORD not in content:
         return None
-    stage: Stage = wire._member(Stage, packet_of(content).header.get("stage"), "stage")
-    return stage
+    return packet_of(content).stage
 
 
 def header_of(content: RecordDict) -> Mapping[str, Any]:
@@ -88,47 +88,48 @@ def header_of(content: RecordDict) -> Mapping[str, Any]:
 
 
 def version_fields() -> dict[str, int | str]:
-    return wire._version_fields()
+    return dict(vars(own_versions()))
 
 
 def plan_blob(content: RecordDict) -> bytes | None:
-    return packet_of(content).blob("plan", b"") or None
+    packet = packet_of(content)
+    return (packet.blob("plan") or None) if "plan" in packet.fields else None
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return wire._read_sum_request(packet_of(content))
+    return read_request(packet_of(content), Stage.SUM)
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return wire._read_share_request(packet_of(content))
+    return read_request(packet_of(content), Stage.SHARE)
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return wire._read_unmask_request(packet_of(content))
+    return read_request(packet_of(content), Stage.UNMASK)
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return wire._read_finish_request(packet_of(content))
+    return read_request(packet_of(content), Stage.FINISH)
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return wire._read_keys(packet_of(content))
+    return read_reply(packet_of(content), Stage.KEYS)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return wire._read_sum(packet_of(content))
+    return read_reply(packet_of(content), Stage.SUM)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return wire._read_shares(packet_of(content))
+    return read_reply(packet_of(content), Stage.SHARE)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return wire._read_unmask(packet_of(content))
+    return read_reply(packet_of(content), Stage.UNMASK)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return wire._read_finish(packet_of(content))
+    return read_reply(packet_of(content), Stage.FINISH)
 
 
 def parse_request(content: RecordDict) -> Request:
