@@ -109,10 +109,10 @@ class Packet:
     @property
     def stage(self) -> Stage:
         """The phase that a request belongs to."""
-        stage = _STAGES.get(str(self.header.get("stage")))
-        if stage is None:
+        value = self.header.get("stage")
+        if not isinstance(value, str) or value not in _STAGES:
             raise ProtocolError("field 'stage' has an unknown value: message discarded.")
-        return stage
+        return _STAGES[value]
 
     def integers(self, names: Iterable[str]) -> list[int]:
         """Integers of the header."""
@@ -135,12 +135,12 @@ class Packet:
     @property
     def failure(self) -> Failure | None:
         """What is wrong on the client's side; None if all is well."""
-        status = _STATUSES.get(str(self.header.get("status")))
-        if status is None:
+        value = self.header.get("status")
+        if not isinstance(value, str) or value not in _STATUSES:
             raise ProtocolError("field 'status' has an unknown value: message discarded.")
-        if status is Status.OK:
+        if value == Status.OK.value:
             return None
-        return Failure(status, _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
+        return Failure(_STATUSES[value], _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
