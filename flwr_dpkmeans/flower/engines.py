@@ -176,12 +176,12 @@ def play_directly(
     config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout is Dropout.RECOVER:
+    if config.dropout not in (None, Dropout.undisturbed()):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.RETRY)
+    config = config.changed(dropout=Dropout.undisturbed())
     held = None if server_points is None else hold_points(config, server_points)
     started, seed = utc_now(), config.random_state if config.random_state is not None else secrets.randbits(62)
     plan = draft_plan(

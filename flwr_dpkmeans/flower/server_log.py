@@ -16,7 +16,7 @@ from flwr_dpkmeans.flower.records import n_bytes
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import Plan, trips_per_aggregation
+from flwr_dpkmeans.sums.plan import Plan
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -54,7 +54,7 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
     if not plan.is_final:
         return None
     rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
-    return rounds * trips_per_aggregation(plan) + 1
+    return rounds * plan.aggregator.trips + 1
 
 
 def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:

@@ -137,9 +137,9 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         planned = plan.round_at(index)
-        # Shares of all clients together have the variance of so many of one.
-        shared = trust_model(planned.trust).shared_noise
-        share = plan.shares.factor * math.sqrt(plan.n_clients) if shared else 1.0
+        # All noises together have the variance of so many of one.
+        trust = trust_model(planned.trust)
+        share = trust.drawn_factor(plan.shares) * math.sqrt(trust.drawn_noises(plan.shares))
         noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
         total = _total(step, parts, state.view(step.reads), plan.fraction_bits)
         released = as_released(total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits)

@@ -368,7 +368,7 @@ class Client:
         noise = make_noise_source(plan, "client", guard.stream, *asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
         self.unmasked_vector = vector.values
-        party, reply = memory.protocol.answer(request, vector, blinded=trust.blinded, state_digest=memory.digest())
+        party, reply = trust.mask(memory.protocol, request, vector, memory.digest())
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
@@ -603,7 +603,7 @@ def _readable(memory: Memory, release: Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return memory.protocol.unblind(release, blinded=trust_model(planned.trust).blinded)
+    return trust_model(planned.trust).unblind(memory.protocol, release)
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:

@@ -21,21 +21,18 @@ from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import require_no_wrap
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
+from flwr_dpkmeans.sums.aggregators import AGGREGATORS
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
 
 UNDECLARED_DELTA = 1e-6
-_SPARSE_MAX_SILENT = 20
-_RECOVERED_PART = 8
 
 
 def resolve_max_silent(config: Run, n_clients: int) -> int:
@@ -48,9 +45,7 @@ def resolve_max_silent(config: Run, n_clients: int) -> int:
                 "silent or collude: lower max_silent or start more clients."
             )
         return settings.max_silent
-    if settings.dropout_of(n_clients) is Dropout.RECOVER:
-        return max(1, n_clients // _RECOVERED_PART)
-    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
+    return AGGREGATORS[settings.dropout_of(n_clients).value].usual_max_silent(n_clients)
 
 
 def resolve_delta(config: Run, n_clients: int) -> float:
@@ -444,10 +439,7 @@ _TOLERANCE = 1e-9
 def check_plan(plan: Plan) -> None:
     """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
     settings = plan.settings
-    if plan.dropout is Dropout.RECOVER:
-        # Both refuse numbers that sums cannot be recovered with.
-        recovery_graph(plan.n_clients, plan.max_silent)
-        _ = plan.slots
+    plan.aggregator.check(plan)
     if plan.seed < 0:
         raise PlanError(
             f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."

@@ -280,7 +280,7 @@ class _Run:
         if state is not None and not steers:
             shown = state.view(build_algorithm(plan).rounds[index - 1].reads)
         release = Release(index, step.attempt, done.broadcast)
-        released = memory.protocol.unblind(release, blinded=trust_model(plan.round_at(index).trust).blinded).values
+        released = trust_model(plan.round_at(index).trust).unblind(memory.protocol, release).values
         parts = (done.sent, done.received, done.aggregate, done.broadcast, released)
         self._watch(Seen(plan, index, step.attempt, shown, *parts))
 

@@ -25,10 +25,9 @@ from flwr_dpkmeans.privacy.events import (
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import least_survivors
 from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.sums.aggregators import AGGREGATORS, Aggregator
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import Shares, trust_model
@@ -36,6 +35,8 @@ from flwr_dpkmeans.sums.trust import Shares, trust_model
 PLAN_VERSION = 7
 COUNT = "count"
 """Name of the released number of rows."""
+FIRST_OWN_ROUND = 1
+"""Index of the first round that is the task's own; those before it find out what the plan still lacks."""
 MAX_CLIENTS = 2**20
 """Clients of one run."""
 SECONDS_PER_ROUND_TRIP = 6.0
@@ -196,6 +197,11 @@ class Plan:
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
+    def aggregator(self) -> Aggregator:
+        """What is done differently for that."""
+        return AGGREGATORS[self.dropout.value]
+
+    @cached_property
     def slots(self) -> Slots:
         """The aggregations that keys are shared for, where sums are recovered.
 
@@ -225,17 +231,12 @@ class Plan:
 
         Where sums are recovered, all may be lost beyond the fewest whose sum can be opened.
         """
-        if self.dropout is Dropout.RETRY:
-            return Shares(n_clients, self.max_silent)
-        n_sharers = self.n_clients if n_sharers is None else n_sharers
-        least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
-        least = min(least, recovery_graph(n_sharers, self.max_silent).fewest_open(n_sharers, self.max_silent))
-        return Shares(n_clients, self.max_silent, max(0, n_clients - least))
+        return self.aggregator.shares(self, n_clients, n_sharers)
 
     @staticmethod
     def discovers(index: int) -> bool:
         """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
-        return index <= 0
+        return index < FIRST_OWN_ROUND
 
     def round_at(self, index: int) -> PlannedRound:
         """Return the round with this index; those up to 0 are preliminary."""
@@ -343,13 +344,8 @@ def round_trips(plan: Plan) -> int:
     Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
     until it is, and one for the last release.
     """
-    shares = int(plan.dropout is Dropout.RECOVER)
-    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
-
-
-def trips_per_aggregation(plan: Plan) -> int:
-    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
-    return 2 if plan.dropout is Dropout.RECOVER else 1
+    n_aggregations = plan.last_round - plan.first_round + 1
+    return plan.aggregator.trips * n_aggregations + 2 + plan.aggregator.trips_before
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:

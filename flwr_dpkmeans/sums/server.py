@@ -289,8 +289,9 @@ class Server:
                 session.take(node, answer.opened(stage, node))
             except ProtocolError as error:
                 logger.warning("%s", error)
-        blinded = stage is not Stage.SHARE and trust_model(self.plan.round_at(session.round_index).trust).blinded
-        aggregate, silence = session.close(self._plan_in_force, blinded=blinded)
+        shares_keys = stage is Stage.SHARE
+        planned_trust = self.plan.settings.trust if shares_keys else self.plan.round_at(session.round_index).trust
+        aggregate, silence = trust_model(planned_trust).collect(session, self._plan_in_force)
         if silence is not None:
             self._log_silence(silence)
         self._due = session.due
@@ -419,7 +420,7 @@ class Server:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and trust_model(plan.config.trust).server_reads and self._clusters is None:
+        if plan.is_final and trust_model(plan.settings.trust).server_has_result() and self._clusters is None:
             self._clusters = initial_state(plan, self._own_points)
 
     def _state_for(self, index: int | None) -> bytes:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Protocol
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
 from flwr_dpkmeans.privacy.noise import NoiseSource
@@ -20,6 +21,8 @@ from flwr_dpkmeans.privacy.release import (
     release,
     theorem,
 )
+from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
+from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.sums.task import Registry
 
@@ -73,6 +76,13 @@ class Broadcast:
 
     values: Ring = field(repr=False)
     released: ReleasedSum | None = field(repr=False)
+
+
+class Aggregation(Protocol):
+    """The server's side of the aggregation that goes on."""
+
+    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
+        """Go on with what came: to the sum, or to what must be asked for before."""
 
 
 class TrustModel(ABC):
@@ -144,13 +154,39 @@ class TrustModel(ABC):
         """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""
         return not (self.shared_noise and noise is NoiseShape.LAPLACE)
 
+    def hides_sums(self) -> bool:
+        """Whether some clients author keys that hide the sums from the server."""
+        return self.blinded
+
+    def mask(
+        self, party: Party, request: SumRequest, vector: FixedPointVector, state_digest: bytes
+    ) -> tuple[Party, SumReply]:
+        """Client half, at the end: mask the vector; a key author of a hidden sum adds its stream."""
+        return party.answer(request, vector, blinded=self.blinded, state_digest=state_digest)
+
+    def collect(self, session: Aggregation, plan_digest: bytes) -> tuple[AggregateVector | None, Silence | None]:
+        """Server half, at the beginning: what came of the vectors, hidden or not."""
+        return session.close(plan_digest, blinded=self.blinded)
+
+    def unblind(self, party: Party, release: Release) -> AggregateVector:
+        """Client half of the next message: take off a release what hid it from the server."""
+        return party.unblind(release, blinded=self.blinded)
+
+    def drawn_noises(self, shares: Shares) -> int:
+        """How many noises are drawn for one sum."""
+        return shares.n_clients if self.shared_noise else 1
+
+    def server_has_result(self) -> bool:
+        """Whether the server goes from release to release as the clients do."""
+        return self.server_reads
+
     def publishes(self) -> bool:
         """Whether what follows from a release may be public: everybody learns it, and nobody knows its noise."""
         return self.shared_noise
 
     def clients_need_points(self) -> bool:
         """Whether clients must see the server's own points: where it cannot read sums, they go on by themselves."""
-        return not self.server_reads
+        return not self.server_has_result()
 
     def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report; see `privacy.release.theorem`."""
