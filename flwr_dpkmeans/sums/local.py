@@ -168,8 +168,8 @@ class _OpenGuard:
     def _pass(self, *_: Any) -> None:
         """Nothing to decide or to write down."""
 
-    require_in_time = require_approved = require_allowed = require_new_run = require_names = _pass
-    require_fresh = require_same_history = charge = note_shares = asked = shared = unmasked = finished = _pass
+    require_in_time = require_approved = require_new_run = require_names = require_same_history = _pass
+    require_open = charge = give_shares = shared = finished = _pass
 
 
 class _Rows:
