@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from functools import cached_property, lru_cache, partial
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import client_log
@@ -108,22 +108,18 @@ class NodeGuard:
     def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy as it is now, and against what other runs have cost until now."""
         past = self.settings.ledger.past(self.data_id, plan.settings.unit.value, excluding_run=self.entry_run)
-        self._admit(plan)(past)
+        self._admit(plan, cost_of(plan), past)
         return past
 
-    def _admit(self, plan: Plan) -> Callable[[Past], None]:
-        """What holds a plan against the policy, besides what other runs have cost."""
-        policy, epsilon = self.settings.policy, cost_of(plan)
+    def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
+        """Hold a plan of some cost against the policy, beside what other runs have cost."""
+        policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
-
-        def admit(past: Past) -> None:
-            try:
-                policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
-            except BudgetError as error:
-                # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-                raise RefusalError(str(error)) from error
-
-        return admit
+        try:
+            policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
+        except BudgetError as error:
+            # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+            raise RefusalError(str(error)) from error
 
     def require_new_run(self) -> None:
         """Refuse a run whose releases could not be charged, or that has been charged before."""
@@ -166,14 +162,12 @@ class NodeGuard:
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this client's ledger already: the "
                 "request is a replay and stays unanswered."
             )
-        self._require_same_history(memory, entries)
+        self.require_same_history(memory, entries)
         self.require_allowed(memory.plan)
 
-    def require_same_history(self, memory: Memory) -> None:
+    def require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]] | None = None) -> None:
         """Refuse to go on where ledger and memory know different releases of the run: one of them is an older copy."""
-        self._require_same_history(memory, self.settings.ledger.attempts(self.entry_run))
-
-    def _require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]]) -> None:
+        entries = self.settings.ledger.attempts(self.entry_run) if entries is None else entries
         charged, remembered = {entry for entry in entries if entry[1] < SHARES_GIVEN}, set(memory.attempts)
         if not charged >= remembered:
             raise ProtocolError(
@@ -194,7 +188,7 @@ class NodeGuard:
         """
         planned = memory.plan.round_at(index)
         entry = self._entry(memory, index, attempt, planned.name)
-        self.settings.ledger.charge(entry, self._admit(memory.plan))
+        self.settings.ledger.charge(entry, partial(self._admit, memory.plan, entry.epsilon))
         client_log.given(planned, self.settings, entry, n_clients)
 
     def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:

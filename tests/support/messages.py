@@ -203,9 +203,9 @@ class ServerRun(Server):
 
     def finish_messages(self) -> list[Message]:
         """The last messages, also where they are not due."""
-        due, self._due = self._due, Stage.FINISH
+        due, self.due = self.due, Stage.FINISH
         messages = [message_of(node, request) for node, request in self._requests()]
-        self._due = due
+        self.due = due
         return messages
 
     def take_finish(self, replies: Iterable[Message]) -> tuple[int, ...]:
