@@ -29,10 +29,9 @@ from flwr_dpkmeans.planner.simulate import (
 from flwr_dpkmeans.privacy.release import PrivacyUnit, vector_length
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
 from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.sums.cautions import plan_cautions
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
-from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.statement import plan_cautions
 from flwr_dpkmeans.sums.wire import dump_plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
@@ -156,7 +155,7 @@ def deployment_of(plan: Plan) -> Deployment:
     vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
     trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as many as it receives.
-    boxed = any(trust_model(planned.trust).hides_sums() for planned in plan.rounds)
+    boxed = any(planned.model.hides_sums() for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
     down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.plain import Plain, PlainSession
-from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
+from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES, least_survivors
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import Recover, least_survivors
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.session import RecoverSession
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Plain, PlainSession, Retry, RetrySession
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
-from flwr_dpkmeans.sums.trust import Shares, trust_model
+from flwr_dpkmeans.secagg.signing import Credential
+from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
@@ -39,9 +38,7 @@ class Aggregator(ABC):
     """One way to add up."""
 
     trips: int
-    """Round trips of one aggregation."""
-    trips_before: int
-    """Round trips between the keys and the first aggregation."""
+    """Round trips of one aggregation, and of the keys."""
 
     @abstractmethod
     def party(self, plan: Plan, *start: Any) -> Party:
@@ -76,7 +73,7 @@ class Aggregator(ABC):
 class Repeated(Aggregator):
     """A sum is asked for again without those that fell silent."""
 
-    trips, trips_before = 1, 0
+    trips = 1
 
     def party(self, plan: Plan, *start: Any) -> Party:
         """See `Aggregator`."""
@@ -110,7 +107,7 @@ class Unmasked(Repeated):
 class Recovered(Aggregator):
     """The masks of those that fell silent are taken away by key shares."""
 
-    trips, trips_before = 2, 1
+    trips = 2
 
     def party(self, plan: Plan, *start: Any) -> Party:
         """See `Aggregator`."""
@@ -138,16 +135,18 @@ class Recovered(Aggregator):
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
         """See `Aggregator`."""
-        graph = recovery_graph(plan.n_clients, plan.max_silent)
-        chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
-        tried = " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline."
-        fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
-        lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
+        graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
+        if not graph.certain:
+            chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
+            fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+            cut = (
+                " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. "
+                f"A server that tells clients different survivors may open a sum of {fewest} that do not collude."
+            )
         return (
             f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients "
             f"collude with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
-            f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} "
-            f"[C6].{tried + lied if chance else ''}",
+            f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}",
         )
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
@@ -167,7 +166,7 @@ _UNMASKED = Unmasked()
 
 def party_of(plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes) -> Party:
     """A client at the start of a run."""
-    authored = trust_model(plan.settings.trust).hides_sums()
+    authored = plan.model.hides_sums()
     kind = plan.aggregator if plan.settings.masking else _UNMASKED
     return kind.party(plan, plan.run_id, node_id, private_key, min_cohort, plan.max_silent, authored, plan_digest)
 
@@ -181,6 +180,6 @@ def session_of(agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[in
         min_cohort=plan.min_cohort,
         max_retries=plan.settings.max_retries,
         max_silent=plan.max_silent,
-        authored=trust_model(plan.settings.trust).hides_sums(),
+        authored=plan.model.hides_sums(),
         credentials=credentials,
     )

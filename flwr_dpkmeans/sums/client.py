@@ -39,7 +39,6 @@ from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from flwr_dpkmeans.secagg.credentials import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
@@ -51,23 +50,34 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
     UnmaskRequest,
+    pack_keys,
+    unpack_keys,
 )
-from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.secagg.signing import Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
-from flwr_dpkmeans.sums.columns import agreed_names
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.columns import (
+    agreed_names,
+    require_agreed_columns,
+    require_columns,
+    require_labels,
+    require_width,
+)
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    initial_state,
+    require_server_state,
+    require_successor,
+    require_widened,
+    with_columns,
+)
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.schema import require_agreed_columns, require_columns, require_labels, require_width
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import trust_model
-from flwr_dpkmeans.sums.verify import require_server_state, require_successor, require_widened, with_columns
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
 
 Array = NDArray[np.float64]
@@ -116,7 +126,7 @@ class Memory:
             progress[name] = getattr(self, name)
         progress["run_id"], progress["agreed_digest"] = self.protocol.run_id, self.agreed_digest.hex()
         progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
-        blobs |= {"plan": self.plan_blob, "identities": pack_boxes(dict(self.identities))}
+        blobs |= {"plan": self.plan_blob, "identities": pack_keys(self.identities)}
         if self.clusters is not None:
             blobs["clusters"] = pack_state(self.clusters)
         return {"progress": json.dumps(progress), **blobs}
@@ -139,7 +149,7 @@ class Memory:
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
             found=Found(n_examples, (tuple(box[0]), tuple(box[1])) if box else None, tuple(unclear)),
-            identities=tuple(sorted(unpack_boxes(bytes(stored["identities"])).items())),
+            identities=unpack_keys(stored["identities"]),
             **plain,
         )
 
@@ -344,7 +354,7 @@ class Client:
         """The sending half of `_sum`."""
         guard, plan, asked = self._guard, memory.plan, (request.round_index, request.attempt)
         planned, party = plan.round_at(request.round_index), memory.protocol
-        trust = trust_model(planned.trust)
+        trust = planned.model
         announced = party.announced or party.cohort
         shares = plan.shares_of(len(party.cohort.members), len(announced.members))
         noise = make_noise_source(plan, "client", guard.stream, *asked)
@@ -577,13 +587,13 @@ def _readable(memory: Memory, release: Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return trust_model(planned.trust).unblind(memory.protocol, release)
+    return planned.model.unblind(memory.protocol, release)
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
     """Accept what was unblinded as what the plan says it is."""
     planned = plan.round_at(index)
-    return trust_model(planned.trust).read(readable, planned.blocks, plan.fraction_bits)
+    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
 
 
 def _advance(memory: Memory, release: Release) -> State:
@@ -601,10 +611,10 @@ class _Step:
 
     plan: Plan
     index: int
-    digest: bytes
-    values: bytes
-    clusters: State = field(compare=False)
-    readable: AggregateVector = field(compare=False)
+    digest: bytes = field(repr=False)
+    values: bytes = field(repr=False)
+    clusters: State = field(compare=False, repr=False)
+    readable: AggregateVector = field(compare=False, repr=False)
 
 
 @lru_cache(maxsize=4)

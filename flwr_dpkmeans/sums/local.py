@@ -21,12 +21,11 @@ from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.server import Server
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Found, Result
-from flwr_dpkmeans.sums.trust import Broadcast, trust_model
+from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 
 Array = NDArray[np.float64]
@@ -265,5 +264,5 @@ def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) 
     if before.clusters is not None and not plan.discovers(index):
         shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    released = trust_model(plan.round_at(index).trust).unblind(after.protocol, release).values
+    released = plan.round_at(index).model.unblind(after.protocol, release).values
     return Seen(plan, index, step.attempt, shown, released=released, **passed)

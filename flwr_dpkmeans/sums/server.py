@@ -34,19 +34,18 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, Versi
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.release import ReleasedSum, vector_length
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, signed_identities
-from flwr_dpkmeans.secagg.credentials import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
-from flwr_dpkmeans.secagg.retry import require_equal_tags
+from flwr_dpkmeans.secagg.party import require_equal_tags
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import Credential, fingerprints, require_known_peers
 from flwr_dpkmeans.sums.aggregators import Session, session_of
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan
+from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
-from flwr_dpkmeans.sums.state import State, pack_state
+from flwr_dpkmeans.sums.round import State, pack_state
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast, trust_model
-from flwr_dpkmeans.sums.verify import require_plausible
+from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -279,9 +278,9 @@ class Server:
                 session.take(node, reply)
             except ProtocolError as error:
                 logger.warning("%s", error)
-        shares_keys = stage is Stage.SHARE
-        planned_trust = self.plan.settings.trust if shares_keys else self.plan.round_at(session.round_index).trust
-        aggregate, silence = trust_model(planned_trust).collect(session, self._plan_in_force)
+        # Keys are shared before any round.
+        model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
+        aggregate, silence = model.collect(session, self._plan_in_force)
         if silence is not None:
             self._log_silence(silence)
         self.due = session.due
@@ -340,7 +339,7 @@ class Server:
 
     def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
         """What the trust model makes of a sum."""
-        return trust_model(planned.trust).broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+        return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
 
     @property
     def _last_release(self) -> Release:
@@ -408,7 +407,7 @@ class Server:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and trust_model(plan.settings.trust).server_has_result() and self.clusters is None:
+        if plan.is_final and plan.model.server_has_result() and self.clusters is None:
             self.clusters = initial_state(plan, self._own_points)
 
     def _state_for(self, index: int | None) -> bytes:

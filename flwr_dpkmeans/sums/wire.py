@@ -22,7 +22,6 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
@@ -35,13 +34,11 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
     UnmaskRequest,
-)
-from flwr_dpkmeans.secagg.packing import (
     pack_boxes,
     pack_credentials,
+    pack_keys,
     pack_marks,
     pack_nodes,
-    pack_roster,
     unpack_boxes,
     unpack_credentials,
     unpack_marks,
@@ -49,7 +46,7 @@ from flwr_dpkmeans.secagg.packing import (
     unpack_roster,
 )
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
-from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES
+from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.sums import plan as plan_format
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
@@ -410,7 +407,7 @@ _REPLIES: Mapping[Stage, _Form] = MappingProxyType(
 )
 _WRITERS: Mapping[str, Callable[[Any], bytes]] = MappingProxyType(
     {
-        "roster": pack_roster,
+        "roster": lambda roster: pack_keys(roster.members),
         "credentials": pack_credentials,
         "marks": pack_marks,
         **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), pack_boxes),
