@@ -141,9 +141,22 @@ class Packet:
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
+        form = _REPLIES[stage]
         if stage is Stage.KEYS:
             require_same_versions(stated_versions(self.header), sender=f"node {node}", receiver="the server")
-        return read_reply(self, stage)
+            return _checked_keys(_read(form, self, columns=self.header.get("columns", "")))
+        reply = _read(form, self)
+        if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
+            raise ProtocolError(
+                f"a client signed the survivors with {len(reply.signature)} bytes instead of {SIGNATURE_BYTES}: reply "
+                "discarded."
+            )
+        if stage is Stage.FINISH and self.vector is not None:
+            # A late reply to a request for a vector has a tag as well, of an older state.
+            raise ProtocolError(
+                "a client's reply carries a vector although none was asked for: it is late, and discarded."
+            )
+        return reply
 
     @property
     def wait(self) -> float | None:
@@ -170,13 +183,7 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Versions:
-    """What one side speaks.
-
-    Examples
-    --------
-    >>> str(Versions(1, 5, "0.1.0"))
-    'protocol 1 and plan format 5 (flwr-dpkmeans 0.1.0)'
-    """
+    """What one side speaks."""
 
     protocol: int
     """Of masked aggregation: keys, masks, tags and signatures."""
@@ -197,15 +204,7 @@ def own_versions() -> Versions:
 
 
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
-    """The versions that a header states; None if it does not, or not in a readable way.
-
-    Examples
-    --------
-    >>> stated_versions({"protocol": 2, "plan_format": 7, "package": "0.3.0"})
-    Versions(protocol=2, plan_format=7, package='0.3.0')
-    >>> stated_versions({"protocol": "2"}) is None
-    True
-    """
+    """The versions that a header states; None if it does not, or not in a readable way."""
     package: Any = header.get("package")
     numbers: list[Any] = [header.get("protocol"), header.get("plan_format")]
     if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST for n in numbers):
@@ -365,6 +364,7 @@ class _Form:
     """What is wrong where the vector lacks; empty where it may."""
 
 
+_RELEASED = ("release_round", "release_attempt")
 _PLACE: Mapping[str, str] = MappingProxyType({"round": "round_index", "attempt": "attempt"})
 _REQUESTS: Mapping[Stage, _Form] = MappingProxyType(
     {
@@ -436,23 +436,25 @@ def _write(form: _Form | None, message: Any, header: dict[str, Any], fields: dic
                 fields[name] = value if isinstance(value, bytes) else _WRITERS[name](value)
         carried = getattr(message, form.vector) if form.vector else None
         if isinstance(carried, Release):
-            header |= {"release_round": carried.round_index, "release_attempt": carried.attempt}
+            header |= zip(_RELEASED, carried.asked, strict=True)
         vector = None if carried is None else carried.values
     return Packet({"header": json.dumps(header), **fields}, vector)
 
 
 def _read(form: _Form, packet: Packet, **also: Any) -> Any:
     """Undo `_write`; `also` is what stands elsewhere in the packet."""
-    values = also | dict(zip(form.integers.values(), packet.integers(form.integers), strict=True))
+    has_release = form.vector == "release" and packet.vector is not None
+    integers = packet.integers((*form.integers, *_RELEASED) if has_release else form.integers)
+    values = also | dict(zip(form.integers.values(), integers, strict=False))
     for name in form.required + form.optional:
         if name in form.required or name in packet.fields:
-            values[name] = _unpacked(name, packet.blob(name), values)
+            blob = packet.blob(name)
+            values[name] = _unpacked(name, blob, values) if name in _WRITERS else blob
     if packet.vector is None:
         if form.without:
             raise ProtocolError(form.without)
-    elif form.vector == "release":
-        index, attempt = packet.integers(("release_round", "release_attempt"))
-        values["release"] = Release(index, attempt, packet.vector)
+    elif has_release:
+        values["release"] = Release(integers[-2], integers[-1], packet.vector)
     elif form.vector:
         values[form.vector] = MaskedVector(packet.vector)
     return form.kind(**values)
@@ -464,7 +466,7 @@ def _unpacked(name: str, blob: bytes, before: Mapping[str, Any]) -> Any:
         return unpack_roster(before.get("attempt", 0), blob)
     if name == "credentials":
         return unpack_credentials(blob, len(before["roster"].members) if "roster" in before else 0)
-    return _READERS[name](blob) if name in _READERS else blob
+    return _READERS[name](blob)
 
 
 def encode_request(request: Request) -> Packet:
@@ -483,15 +485,11 @@ def encode_request(request: Request) -> Packet:
 def decode_request(packet: Packet) -> Request:
     """Undo `encode_request`."""
     stage, header = packet.stage, packet.header
-    keys = stage is Stage.KEYS
-    body, versions = (None, stated_versions(header)) if keys else (read_request(packet, stage), None)
+    form = _REQUESTS.get(stage)
     plan = packet.blob("plan") if "plan" in packet.fields else b""
+    versions = stated_versions(header) if form is None else None
+    body = None if form is None else _read(form, packet)
     return Request(stage, body, plan or None, header.get("run"), packet.wait, versions)
-
-
-def read_request(packet: Packet, stage: Stage) -> Any:
-    """What one client is asked, in a stage after the keys."""
-    return _read(_REQUESTS[stage], packet)
 
 
 def encode_reply(stage: Stage, reply: Any) -> Packet:
@@ -508,23 +506,6 @@ def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
     told = _text(failure.sentence, LONGEST_SENTENCE)
     return _write(None, None, {"status": failure.status.value, "code": failure.code, "sentence": told}, {})
-
-
-def read_reply(packet: Packet, stage: Stage) -> Any:
-    """What a client answered, in a stage of the protocol."""
-    form = _REPLIES[stage]
-    if stage is Stage.KEYS:
-        return _checked_keys(_read(form, packet, columns=packet.header.get("columns", "")))
-    reply = _read(form, packet)
-    if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
-        raise ProtocolError(
-            f"a client signed the survivors with {len(reply.signature)} bytes instead of {SIGNATURE_BYTES}: reply "
-            "discarded."
-        )
-    if stage is Stage.FINISH and packet.vector is not None:
-        # A late reply to a request for a vector has a tag as well, of an older state.
-        raise ProtocolError("a client's reply carries a vector although none was asked for: it is late, and discarded.")
-    return reply
 
 
 def _checked_keys(reply: KeysReply) -> KeysReply:

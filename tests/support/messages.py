@@ -24,6 +24,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_keys,
     unpack_roster,
 )
+from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
@@ -43,8 +44,6 @@ from flwr_dpkmeans.sums.wire import (
     load_plan,
     own_versions,
     plan_digest,
-    read_reply,
-    read_request,
     stated_versions,
 )
 
@@ -110,39 +109,39 @@ def plan_blob(content: RecordDict) -> bytes | None:
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return read_request(packet_of(content), Stage.SUM)
+    return wire._read(wire._REQUESTS[Stage.SUM], packet_of(content))
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return read_request(packet_of(content), Stage.SHARE)
+    return wire._read(wire._REQUESTS[Stage.SHARE], packet_of(content))
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return read_request(packet_of(content), Stage.UNMASK)
+    return wire._read(wire._REQUESTS[Stage.UNMASK], packet_of(content))
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return read_request(packet_of(content), Stage.FINISH)
+    return wire._read(wire._REQUESTS[Stage.FINISH], packet_of(content))
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return read_reply(packet_of(content), Stage.KEYS)
+    return packet_of(content).opened(Stage.KEYS, 0)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return read_reply(packet_of(content), Stage.SUM)
+    return packet_of(content).opened(Stage.SUM, 0)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return read_reply(packet_of(content), Stage.SHARE)
+    return packet_of(content).opened(Stage.SHARE, 0)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return read_reply(packet_of(content), Stage.UNMASK)
+    return packet_of(content).opened(Stage.UNMASK, 0)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return read_reply(packet_of(content), Stage.FINISH)
+    return packet_of(content).opened(Stage.FINISH, 0)
 
 
 def parse_request(content: RecordDict) -> Request:
