@@ -154,7 +154,8 @@ class NodeGuard:
     def require_open(self, memory: Memory, request: SumRequest) -> None:
         """Refuse what stands in the ledger, a run that it knows differently, and a plan that is no longer allowed."""
         client_log.asked(memory.plan, request, memory.n_recognised)
-        entries, index, attempt = self.settings.ledger.attempts(self.entry_run), request.round_index, request.attempt
+        entries = self.settings.ledger.attempts(self.entry_run)
+        index, attempt = request.asked
         if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this client's ledger already: the "

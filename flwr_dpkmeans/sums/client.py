@@ -312,7 +312,7 @@ class Client:
     def _sum(self, request: Request) -> tuple[Memory, SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
         memory, asked = self._remembered, request.body
-        now_at(asked.round_index, asked.attempt)
+        now_at(*asked.asked)
         _require_planned(memory.plan, asked)
         news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
         if asked.roster is not None and not memory.cohort:
@@ -352,7 +352,7 @@ class Client:
 
     def _contribute(self, memory: Memory, request: SumRequest, wait: float | None) -> tuple[Memory, SumReply]:
         """The sending half of `_sum`."""
-        guard, plan, asked = self._guard, memory.plan, (request.round_index, request.attempt)
+        guard, plan, asked = self._guard, memory.plan, request.asked
         planned, party = plan.round_at(request.round_index), memory.protocol
         trust = planned.model
         announced = party.announced or party.cohort
@@ -387,12 +387,12 @@ class Client:
     def _unmask(self, request: Request) -> tuple[Memory, UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client was told of."""
         memory, asked, guard = self._remembered, request.body, self._guard
-        now_at(asked.round_index, asked.attempt)
+        now_at(*asked.asked)
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
             # Neighbours hold it against what they were told, so that a server that says two things is found out.
             told = survivors_digest(asked.survivors)
-            signed = (party.run_id, party.node_id, asked.round_index, asked.attempt, told)
+            signed = (party.run_id, party.node_id, *asked.asked, told)
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger remembers.
         guard.give_shares(memory, asked)
@@ -402,7 +402,7 @@ class Client:
         """Take the last release in, hand the result on and tag the state."""
         memory, asked = self._remembered, request.body
         index = asked.release.round_index
-        now_at(index, asked.release.attempt)
+        now_at(*asked.release.asked)
         self._require_confirmed(memory, asked.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(asked))
         if index != memory.plan.last_round:

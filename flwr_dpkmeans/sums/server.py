@@ -156,16 +156,19 @@ class Server:
         if stage is None:
             return
         session, index = self.session, self.session.round_index
-        first = stage is not Stage.SUM or not self._is_repeated
-        state = self._state_for(index) if stage is Stage.SUM and first else b""
-        plan, release = (self._new_plan, self._release) if stage is Stage.SUM and first else (None, None)
-        run_id = self.plan.run_id if stage in (Stage.SUM, Stage.FINISH) else None
+        if stage is Stage.FINISH:
+            assert self._release is not None
+            release, state = self._release, self._state_for(None)
+            for node in self.asked:
+                yield node, Request(stage, session.finish_request(node, release, state), run_id=self.plan.run_id)
+            return
+        # What was released, and what follows from it, travels with the next round's first request.
+        has_news = stage is Stage.SUM and not self._is_repeated
+        plan, news = (self._new_plan, self._release) if has_news else (None, None)
+        state = self._state_for(index) if has_news else b""
+        run_id = self.plan.run_id if stage is Stage.SUM else None
         for node in self.asked:
-            if stage is Stage.FINISH:
-                body: Any = session.finish_request(node, self._last_release, self._state_for(None))
-            else:
-                body = session.request(node, release, state)
-            yield node, Request(stage, body, plan=plan, run_id=run_id)
+            yield node, Request(stage, session.request(node, news, state), plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was before."""
@@ -340,12 +343,6 @@ class Server:
     def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
         """What the trust model makes of a sum."""
         return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
-
-    @property
-    def _last_release(self) -> Release:
-        if self._release is None:
-            raise ProtocolError("no round has been completed, so there is nothing to finish.")
-        return self._release
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Check that all clients ended with the same state, and note whose result is confirmed."""
