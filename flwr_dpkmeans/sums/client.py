@@ -138,8 +138,8 @@ class Memory:
         if progress["run_id"] != run_id:
             return None
         clusters, plan_blob = bytes(stored.get("clusters", b"")), bytes(stored["plan"])
-        # Numbers of a box are written as they are; JSON has no tuples.
         n_examples, box, unclear = progress["found"]
+        lower, upper = (tuple(map(float, side)) for side in box or ((), ()))
         plain = {name: progress[name] for name in _PLAIN}
         plain |= {"attempts": tuple(map(tuple, progress["attempts"])), "cohort": tuple(progress["cohort"])}
         return cls(
@@ -148,7 +148,7 @@ class Memory:
             load_plan(plan_blob),
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
-            found=Found(n_examples, (tuple(box[0]), tuple(box[1])) if box else None, tuple(unclear)),
+            found=Found(n_examples, (lower, upper) if box else None, tuple(unclear)),
             identities=unpack_keys(stored["identities"]),
             **plain,
         )
