@@ -139,7 +139,8 @@ class Memory:
             return None
         clusters, plan_blob = bytes(stored.get("clusters", b"")), bytes(stored["plan"])
         n_examples, box, unclear = progress["found"]
-        lower, upper = (tuple(map(float, side)) for side in box or ((), ()))
+        lower, upper = box or ((), ())
+        found = (tuple(map(float, lower)), tuple(map(float, upper))) if box else None
         plain = {name: progress[name] for name in _PLAIN}
         plain |= {"attempts": tuple(map(tuple, progress["attempts"])), "cohort": tuple(progress["cohort"])}
         return cls(
@@ -148,7 +149,7 @@ class Memory:
             load_plan(plan_blob),
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
-            found=Found(n_examples, (lower, upper) if box else None, tuple(unclear)),
+            found=Found(n_examples, found, tuple(unclear)),
             identities=unpack_keys(stored["identities"]),
             **plain,
         )
