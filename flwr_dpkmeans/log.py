@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -84,7 +84,8 @@ def placed(place: Place) -> Iterator[None]:
 
 def now_at(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
-    _place.set(replace(_place.get(), round=round_index, attempt=attempt))
+    place = _place.get()
+    _place.set(Place(place.run, place.node, round_index, attempt))
 
 
 class _PlaceFilter(logging.Filter):

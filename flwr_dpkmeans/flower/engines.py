@@ -21,9 +21,9 @@ from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_boun
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.log import placed_logger
@@ -112,12 +112,12 @@ def play_directly(
     config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout is Dropout.RECOVER:
+    if config.dropout not in (None, Dropout.undisturbed()):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.RETRY)
+    config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
