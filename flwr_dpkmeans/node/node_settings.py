@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.node.ledger import Ledger
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import ClientPolicy, read_toml
 from flwr_dpkmeans.secagg.signing import Signer
 
 _LONGEST_FILE = 10_000
@@ -207,13 +206,9 @@ class NodeOptions(BaseModel):
     def from_toml(cls, path: Path) -> NodeOptions:
         """Read NODE.toml; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
         try:
-            return cls.model_validate(tomllib.loads(path.read_text()))
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read ({error.strerror or error}): correct its path.") from error
+            return cls.model_validate(read_toml(path, str(path)))
         except ValidationError as error:
             raise ConfigurationError(f"{path}: {_sentence(dict(error.errors()[0]))}") from error
-        except ValueError as error:
-            raise ConfigurationError(f"{path} is not valid TOML ({error}): correct it.") from error
 
     @property
     def node_config(self) -> Mapping[str, str | bool]:
