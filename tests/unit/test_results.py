@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import struct
@@ -149,6 +150,49 @@ def test_movements_stand_at_the_rounds_that_moved_something(
     monkeypatch.setattr(FigureCanvasAgg, "print_png", looking)
     draw_summary(RESULTS[name])
     assert rounds in drawn
+
+
+def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
+    """The report of a run whose first two rounds found the bounds."""
+    first = report_of(3, 2, private_bounds=True, n_examples=None).releases
+    assert {line.round_name for line in first} == {"count and magnitudes", "ranges"}
+    return replace(report, releases=(*first, *report.releases))
+
+
+CROWDED = {
+    "private bounds": result_of(4, 2, report=with_private_bounds(report_of(4, 2))),
+    "k = 20, d = 60": result_of(20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))),
+    "many rounds, many of them twice": result_of(
+        100, 3, report=report_of(3, 2, [(i, j) for i in range(1, 121) for j in (2 * i, 2 * i + 1)], max_iter=120)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_no_two_labels_of_ticks_or_counts_overlap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    rows: dict[str, list[Any]] = {}
+    original = FigureCanvasAgg.print_png
+
+    def measuring(self: Any, *args: Any) -> None:
+        original(self, *args)
+        for i, axes in enumerate(self.figure.axes):
+            shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
+            rows[f"ticks {i}"] = [label.get_window_extent() for label in shown]
+            rows[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
+
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", measuring)
+    draw_summary(CROWDED[name])
+    assert sum(len(boxes) > 2 for boxes in rows.values()) == 4  # ticks of three axes, and the counts beside one
+    for boxes in rows.values():
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
+
+
+def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
+    words = words_in(CROWDED["private bounds"])
+    assert {"-1", "0", "round (-1: count and magnitudes, 0: ranges; ' marks a repeated attempt)"} <= words
+    assert "round (' marks a repeated attempt)" in words_of("two features")
 
 
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
