@@ -7,30 +7,26 @@ from dataclasses import MISSING, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE, has_exact_centroids
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, has_exact_centroids, is_cost_curve
-from flwr_dpkmeans.algorithms.measure import (
-    admits_evaluation,
-    evaluation_blocks,
-    evaluation_round,
-    result_extras,
-)
+from flwr_dpkmeans.algorithms.measure import admits_evaluation, evaluation_blocks, evaluation_round, result_extras
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.kmeans.assignment import is_on_grid
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
+from flwr_dpkmeans.sums.task import Known, Task
 from flwr_dpkmeans.sums.trust import TrustModel
 
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
 MOST_CELLS = 100_000
 """Clusters times classes: every client matches the two and writes the table down."""
+MAX_ITERATIONS = 7
+"""Of an estimated number of iterations."""
 _MOST_RESTARTS = 10**8
 _MOST_SAMPLED_ROUNDS = 50
 _COUNTS = ("counts", "indicators")
@@ -62,29 +58,13 @@ class KMeansTask(Task):
 
     # -- what is released besides -------------------------------------------------------------------------------
 
-    def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
-        """A private count and histograms of the columns' ranges; see `discovery`."""
-        return preliminary_rounds(config, delta=delta, n_features=n_features)
-
-    def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
-        """One client's count and histograms."""
-        return preliminary_statistic(plan, index, points, found)
-
-    def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-        """N and the box, from noisy count and histograms."""
-        return take_preliminary(plan, index, released, found)
-
-    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
-        """Refuse a box that no histogram can have led to."""
-        require_box(config, box, n_features)
-
-    def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
-        """Cost, clipped rows, and clusters by label."""
-        return evaluation_blocks(config, multiplier)
-
-    def evaluation_round(self, known: Known) -> PrivateSum:
-        """Measure the centroids that the algorithm ended with."""
-        return evaluation_round(known)
+    preliminary = staticmethod(preliminary_rounds)
+    preliminary_statistic = staticmethod(preliminary_statistic)
+    take_preliminary = staticmethod(take_preliminary)
+    require_box = staticmethod(require_box)
+    evaluation = staticmethod(evaluation_blocks)
+    evaluation_round = staticmethod(evaluation_round)
+    result_arrays = staticmethod(result_extras)
 
     # -- what is refused ----------------------------------------------------------------------------------------
 
@@ -109,7 +89,7 @@ class KMeansTask(Task):
             )
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse numbers of rounds and choices of k that do not exist, with the nearest that does."""
+        """Refuse numbers of rounds that do not exist, choices of k that are not public, noise without shares."""
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
             raise ConfigurationError("max_iter is 0, but it must be an integer of at least 1: give 5.")
@@ -118,9 +98,6 @@ class KMeansTask(Task):
                 f"max_iter is {rounds}, but with client_sampling_rate below 1 at most {_MOST_SAMPLED_ROUNDS} "
                 "Lloyd rounds can be priced in reasonable time: give fewer."
             )
-
-    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse a choice of k where the number would not be public, and noise that cannot be split into shares."""
         paper = getattr(self.options, "noise_kind", None) is NoiseFamily.PAPER
         if paper and not trust.can_add(NoiseShape.LAPLACE) and self.trust == "distributed":
             other = "" if self.choose_n_clusters else ", or trust='central'"
@@ -128,7 +105,7 @@ class KMeansTask(Task):
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
+        if self.choose_n_clusters and not (trust.shared_noise and self.chooses):
             raise ConfigurationError(
                 f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
                 "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "
@@ -156,10 +133,6 @@ class KMeansTask(Task):
                 f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
             )
 
-    def result_arrays(self, config: Run) -> tuple[str, ...]:
-        """The cost curve if k was chosen, and an evaluation's arrays."""
-        return result_extras(config)
-
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state has centroids of the plan's shape that are exact, and beside them just what is read."""
         if not {"centroids", "counts"} <= set(state.arrays) or state.centroids.ndim != 2:
@@ -174,10 +147,14 @@ class KMeansTask(Task):
             # The result comes with the cost curve where the run chose the number of clusters.
             known = set(result_extras(plan.config))
             fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
-            fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], self.n_clusters))
+            fits = fits and (COST_CURVE not in state.extras or self._is_cost_curve(state.extras[COST_CURVE]))
             unmeasured = plan.settings.evaluation is Evaluation.NONE
             fits = fits and (unmeasured or admits_evaluation(plan.config, state))
         return fits and has_exact_centroids(state)
+
+    def _is_cost_curve(self, array: Array) -> bool:
+        """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
+        return array.shape == (self.n_clusters,) and is_on_grid(array)
 
     # -- what is told -------------------------------------------------------------------------------------------
 

@@ -32,10 +32,10 @@ from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.sums.cautions import plan_cautions
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.settings import Dropout
+from flwr_dpkmeans.sums.statement import plan_cautions
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import dump_plan
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.neighbours import check_sensitivity as check_sensitivity
     from flwr_dpkmeans.sums.round import Algorithm as Algorithm
     from flwr_dpkmeans.sums.round import PrivateSum as PrivateSum
+    from flwr_dpkmeans.sums.round import State as State
     from flwr_dpkmeans.sums.settings import Options as Options
     from flwr_dpkmeans.sums.settings import Settings as Settings
-    from flwr_dpkmeans.sums.state import State as State
     from flwr_dpkmeans.sums.task import Known as Known
     from flwr_dpkmeans.sums.task import Result as Result
     from flwr_dpkmeans.sums.task import Task as Task
@@ -49,7 +49,7 @@ _HOMES = {
     **dict.fromkeys(("Options", "Settings"), "flwr_dpkmeans.sums.settings"),
     **dict.fromkeys(("Known", "Result", "Task", "register"), "flwr_dpkmeans.sums.task"),
     **dict.fromkeys(("Broadcast", "Shares", "TrustModel", "register_trust"), "flwr_dpkmeans.sums.trust"),
-    "State": "flwr_dpkmeans.sums.state",
+    "State": "flwr_dpkmeans.sums.round",
     "check_sensitivity": "flwr_dpkmeans.sums.neighbours",
 }
 

@@ -1,34 +1,35 @@
-"""From a configuration to the public plan, priced before any data are touched; and what no plan may contain.
+"""From a configuration to the public plan, priced before any data are touched; and how what arrives is checked.
 
-The server drafts the plan and sends it; each client drafts it again (`flwr_dpkmeans.sums.verify`) and refuses one whose
-numbers do not follow from the configuration inside.
+The server drafts the plan and sends it; each client drafts it again (`verify_plan`) and refuses one whose numbers do
+not follow from the configuration inside. A server holds sums against public bounds (`require_plausible`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+import re
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, told_apart
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.ring import require_no_wrap
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, price_or_infinity
-from flwr_dpkmeans.sums.round import Algorithm, PrivateSum
+from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound, PublicPoints, price_or_infinity
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
@@ -121,7 +122,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or not trust_model(settings.trust).clients_need_points()):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -150,11 +151,10 @@ def draft_plan(
     plan = _with_preliminary_rounds(plan)
     task.require_box(config, box, known)
     if known is not None:
-        # Checked against the width as soon as it is known.
-        replace(settings, n_features=known)
+        settings.require_width(known)
         counted = plan.n_examples is not None or not task.counts(settings.unit)
         if counted and (box is not None or not settings.private_bounds):
-            plan = replace(plan, rounds=_planned_rounds(build_algorithm(plan), settings.trust))
+            plan = _with_own_rounds(plan)
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
@@ -181,17 +181,14 @@ def worst_case(plan: Plan) -> float:
         return plan.epsilon_worst_case
     if plan.count is None and plan.n_features is not None:
         # Private bounds: no price depends on what they are found to be.
-        return replace(plan, rounds=_planned_rounds(build_algorithm(plan), config.settings.trust)).epsilon_worst_case
+        return _with_own_rounds(plan).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever minds is told before the count.
         return math.inf
-    return (
-        most
-        if config.settings.max_epsilon is None
-        else max(config.settings.epsilon, min(most, config.settings.max_epsilon))
-    )
+    limit = config.settings.max_epsilon
+    return most if limit is None else max(config.settings.epsilon, min(most, limit))
 
 
 def _whole_repeated(plan: Plan) -> float:
@@ -245,7 +242,6 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only: choose unit={units}, or the "
             f"algorithm {others[0]!r} for {settings.unit.value!r}."
         )
-    task.require_supported(settings, trust)
     if settings.client_sampling_rate < 1.0 and settings.n_examples is None and task.counts(settings.unit):
         # What follows from a count has no price over samples that holds for all its outcomes.
         raise ConfigurationError(
@@ -258,7 +254,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
             "cost: leave bounds out."
         )
-    task.require_choice(settings, trust)
+    task.require_supported(settings, trust)
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
@@ -295,17 +291,15 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    trust = trust_model(plan.settings.trust)
     evaluation = _evaluation(plan)
-    n_shares = trust.counted_shares(plan.shares)
+    n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
-        # The rounds do not depend on the seed, so runs that differ in nothing else share them.
-        config=replace(plan.config, settings=replace(plan.settings, random_state=None)),
+        config=plan.config.unseeded,
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
@@ -313,7 +307,7 @@ def _known(plan: Plan) -> Known:
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=trust.released_factor(plan.shares),
+        noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
@@ -398,9 +392,16 @@ def _counted_delta(plan: Plan) -> float:
     return delta
 
 
-def _planned_rounds(algorithm: Algorithm, trust: str) -> tuple[PlannedRound, ...]:
-    """The algorithm's rounds without their functions."""
-    return tuple(PlannedRound(r.name, trust, r.blocks, r.radius) for r in algorithm.rounds)
+def _with_own_rounds(plan: Plan) -> Plan:
+    """The final plan: with the algorithm's rounds, without their functions."""
+    return replace(plan, rounds=_planned(_known(plan)))
+
+
+@lru_cache(maxsize=64)
+def _planned(known: Known) -> tuple[PlannedRound, ...]:
+    """Equal values share the rounds of their plans, and what is computed from these."""
+    trust = known.settings.trust
+    return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in _built(known).rounds])
 
 
 @lru_cache(maxsize=64)
@@ -421,7 +422,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            final = replace(final, rounds=_planned_rounds(build_algorithm(final), config.settings.trust))
+            final = _with_own_rounds(final)
             check_plan(final)
             continued.append(final)
         except LocalMisuseError as error:
@@ -442,8 +443,9 @@ _TOLERANCE = 1e-9
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse vectors that are too long, sums that could wrap, and noise that cannot be added."""
+    """Refuse a delta that is too large, numbers that sums cannot be recovered with, and rounds that cannot be run."""
     settings = plan.settings
+    plan.model.require_stated(plan.shares)
     if plan.dropout is Dropout.RECOVER:
         # Both refuse numbers that sums cannot be recovered with.
         recovery_graph(plan.n_clients, plan.max_silent)
@@ -469,40 +471,37 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
-    check_stated(plan)
-    for planned in (*plan.preliminary, *plan.rounds):
-        trust = trust_model(planned.trust)
-        trust.check(planned.blocks)
-        share, released = trust.drawn_factor(plan.shares), trust.released_factor(plan.shares)
-        if planned.length > MAX_VECTOR_LENGTH:
-            raise PlanError(
-                f"round {planned.name!r} has {planned.length} entries, but at most {MAX_VECTOR_LENGTH} "
-                "can be aggregated: use fewer clusters or features."
-            )
-        for block in planned.blocks:
-            # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
-            per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
-            largest = block.entry_bound * per_client * plan.n_clients
-            require_no_wrap(largest, block.standard_deviation * released, block.name, plan.fraction_bits)
-            # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
-            if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
-                raise PlanError(
-                    f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
-                    f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {settings.epsilon:g})."
-                )
+    for planned in plan.unlike_rounds:
+        _check_round(plan, planned)
 
 
-def check_stated(plan: Plan) -> None:
-    """Refuse a plan that could not be reported: after the run the report must say why each release is private."""
-    trust_model(plan.settings.trust).require_stated(plan.shares)
-    for planned in (*plan.preliminary, *plan.rounds):
-        if len({block.name for block in planned.blocks}) < len(planned.blocks):
+def _check_round(plan: Plan, planned: PlannedRound) -> None:
+    """Refuse a round that is too long, cannot be reported, or whose sums could wrap or noise cannot be added."""
+    if planned.length > MAX_VECTOR_LENGTH:
+        raise PlanError(
+            f"round {planned.name!r} has {planned.length} entries, but at most {MAX_VECTOR_LENGTH} "
+            "can be aggregated: use fewer clusters or features."
+        )
+    if len({block.name for block in planned.blocks}) < len(planned.blocks):
+        raise PlanError(
+            f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
+            "give them names of their own."
+        )
+    planned.model.check(planned.blocks)
+    share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
+    # After the run the report must say why each release is private.
+    require_reasons(planned.blocks)
+    for block in planned.blocks:
+        # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
+        per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+        largest = block.entry_bound * per_client * plan.n_clients
+        require_no_wrap(largest, block.standard_deviation * released, block.name, plan.fraction_bits)
+        # Discrete noise of less than a grid step is no longer close to a continuous one [M3].
+        if block.noise is not NoiseShape.NONE and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0:
             raise PlanError(
-                f"round {planned.name!r} releases two arrays of one name, but only the last of them could be read: "
-                "give them names of their own."
+                f"the noise on {block.name!r} would be {block.noise_scale * share:.3g}, but the grid has steps of "
+                f"{2.0**-plan.fraction_bits:.3g}: lower epsilon (it is {plan.settings.epsilon:g})."
             )
-        for block in planned.blocks:
-            block.sensitivity.require_reason(block.name)
 
 
 def check_budget(plan: Plan, charged: float) -> None:
@@ -530,3 +529,171 @@ def check_budget(plan: Plan, charged: float) -> None:
             f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before the rows were counted: declare "
             "n_examples, or lower max_retries."
         )
+
+
+def verify_plan(plan: Plan) -> None:
+    """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
+
+    Differences in the last digits (another machine's pow) are accepted; the plan's own numbers are then used by
+    everybody.
+    """
+    if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
+        raise ProtocolError(
+            f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
+            f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
+        )
+    # It is printed, and compared with own digests: nothing but a digest may come this way.
+    if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
+        raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
+    if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
+        # Neither declared nor released, so reports would not say that delta was held against it.
+        raise ProtocolError(
+            f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
+            "server."
+        )
+    if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
+        raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
+    # Without the points clients would stand still after a release that the server cannot read.
+    if plan.server_advances and not plan.model.server_reads:
+        raise ProtocolError(
+            f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
+            "themselves and need them: stop the run and check the server."
+        )
+    # Before anything is computed from the points: a hostile plan must not cost hours of work.
+    plan.task.require_bearable(plan)
+    if plan.public_points is not None:
+        table = plan.public_points.table()
+        if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
+            raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+    own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
+    differing = {name for name in _unlike_fields(own, plan) if not _agree(getattr(own, name), getattr(plan, name))}
+    if not differing:
+        return
+    lengths = [(len(one.preliminary), len(one.rounds)) for one in (own, plan)]
+    if differing - {"preliminary", "rounds"} or lengths[0] != lengths[1]:
+        raise ProtocolError("the plan does not follow from its own configuration: stop the run and check the server.")
+    # A server that announces less noise, or a smaller sensitivity, than it uses would make reports and ledgers lie.
+    pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
+    name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
+    raise ProtocolError(
+        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run and "
+        "check the server."
+    )
+
+
+def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
+    """Names of the fields in which two plans differ."""
+    return {one.name for one in fields(plan) if getattr(plan, one.name) != getattr(other, one.name)}
+
+
+def _agree(mine: Any, theirs: Any) -> bool:
+    """Whether two values agree up to the last digits of their numbers, in which another machine's pow may differ."""
+    if mine == theirs:
+        return True
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, tuple):
+        return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
+    if is_dataclass(mine):
+        return all(_agree(getattr(mine, one.name), getattr(theirs, one.name)) for one in fields(mine))
+    return (
+        isinstance(mine, float) and isinstance(theirs, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
+    )
+
+
+def require_successor(plan: Plan, final: Plan) -> None:
+    """Check that a final plan continues the preliminary one that was agreed on."""
+    changed = _unlike_fields(plan, final)
+    if changed & {"server", "public_points"}:
+        raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
+    # A count may lower delta, by the rule that each client follows itself when it verifies the final plan.
+    allowed = {"n_examples", "n_features", "box", "rounds", "delta"}
+    if not final.is_final or final.delta > plan.delta or changed - allowed:
+        raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+
+
+def with_columns(plan: Plan, other: Plan) -> Plan:
+    """The plan with the columns that another one says are agreed on, if it does not say any itself."""
+    return plan if plan.columns_digest else replace(plan, columns_digest=other.columns_digest)
+
+
+def require_widened(plan: Plan, wider: Plan) -> None:
+    """Check that a plan only adds the tables' width and columns, and what follows from it, to a preliminary one."""
+    adds = plan.n_features is None or (bool(wider.columns_digest) and plan.n_features == wider.n_features)
+    adds = adds and wider.n_features is not None
+    changed = _unlike_fields(with_columns(plan, wider), wider)
+    same = [one.name for one in plan.preliminary] == [one.name for one in wider.preliminary]
+    if not adds or not same or plan.is_final or wider.is_final or changed - {"n_examples", "n_features", "preliminary"}:
+        raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
+
+
+def require_server_state(plan: Plan, index: int, state: State) -> None:
+    """Check a state that the server sent for one round; index T + 1 is the result.
+
+    The task knows what its states are, and each round checks what its statistic reads (`PrivateSum.admits`); nothing
+    else is taken, so that a server cannot tell clients more than the round needs.
+    """
+    step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
+    if not plan.task.admits(plan, step, state):
+        raise ProtocolError(f"the server's state for round {index} does not fit the plan: stop the run.")
+
+
+_GAUSSIAN_ROOM = 12.0
+_LAPLACE_ROOM = 40.0
+"""Noise of more scales than these has a probability below 1e-17 in one entry."""
+_DECLARED_ROOM = 2.0
+"""A declared number of rows may be rounded or old, but not by more than this factor."""
+
+
+def require_plausible(
+    plan: Plan, index: int, released: ReleasedSum, n_clients: int, n_sharers: int | None = None
+) -> None:
+    """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the plan's bounds cannot add up to.
+
+    Under masks nobody sees one client's vector, and a client can add anything modulo 2^64. The sum, where the server
+    reads it, is held against public bounds only, with room for its noise: post-processing of the release that stops no
+    honest run, so that stopping tells nothing beyond the release, and the sentence names array and bound, not the
+    entry. Where only clients read the sum nobody may do this: a server that shifts a sum it cannot read would learn
+    from a refusal whether the sum passes a bound.
+
+    `n_clients` is how many clients' vectors are in it; `n_sharers` how many shared keys before, where sums are
+    recovered (None: all of the plan).
+    """
+    planned = plan.round_at(index)
+    rows = _most_rows(plan, index, n_clients)
+    for block in planned.blocks:
+        units = rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
+        room = _room(plan, planned, block, n_clients, n_sharers)
+        most = block.entry_bound * units + room
+        least = 0.0 - room if block.sensitivity.nonnegative else -most
+        values = released[block.name]
+        outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
+        if outside:
+            raise ProtocolError(
+                f"{outside} of {values.size} entries of {block.name!r} in round {index} lie outside {least:.6g} to "
+                f"{most:.6g}, which no data within the plan's bounds add up to: a client sent a wrong vector, or "
+                "n_examples is declared too small; nothing was sent on."
+            )
+
+
+def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
+    """Rows that this many clients can have: by declaration or count if there is one, and in any case by their limit."""
+    limit = float(MAX_ROWS_PER_CLIENT * n_clients)
+    if plan.settings.n_examples is not None:
+        return min(limit, _DECLARED_ROOM * plan.settings.n_examples)
+    counting = plan.count
+    if plan.n_examples is None or counting is None or plan.discovers(index):
+        return limit
+    # The count itself was noisy.
+    block = next(block for block in counting.blocks if block.name == COUNT)
+    return min(limit, _DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)))
+
+
+def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sharers: int | None = None) -> float:
+    """How far noise can move an entry."""
+    if block.noise is NoiseShape.NONE:
+        return 0.0
+    scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
+    # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
+    shares = plan.shares_of(n_clients, n_sharers)
+    return scales * block.noise_scale * planned.model.released_factor(shares)

@@ -21,9 +21,8 @@ from flwr_dpkmeans.secagg.signing import Signer
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.server import Server
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.trust import Broadcast, trust_model

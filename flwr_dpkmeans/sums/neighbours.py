@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
-from flwr_dpkmeans.sums.state import Array
+from flwr_dpkmeans.sums.round import Array
 
 _STEPS = 2**16
 _SIZES = (0, 1, 4, 40)

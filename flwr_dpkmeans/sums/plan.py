@@ -6,9 +6,10 @@ import base64
 import hashlib
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +26,14 @@ from flwr_dpkmeans.privacy.events import (
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
+from flwr_dpkmeans.secagg.recovery.agreement import Slots, least_survivors
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import least_survivors
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import Shares, trust_model
+from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
 
+ItemT = TypeVar("ItemT")
 PLAN_VERSION = 7
 COUNT = "count"
 """Name of the released number of rows."""
@@ -95,6 +96,22 @@ class PlannedRound:
     def length(self) -> int:
         """Number of entries of its vector."""
         return vector_length(self.blocks)
+
+    @cached_property
+    def model(self) -> TrustModel:
+        """Its trust model."""
+        return trust_model(self.trust)
+
+
+class _ByIndex(dict[int, ItemT]):
+    """What a plan has for each of its rounds; another index is a `ProtocolError`."""
+
+    def __missing__(self, index: int) -> ItemT:
+        raise ProtocolError(f"the plan has rounds {min(self, default=1)} to {max(self, default=0)}, but not {index}.")
+
+
+described = lru_cache(maxsize=256)(round_events)
+"""Remembered, since the rounds of a plan, and all parties' drafts of it, release the same arrays."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +177,11 @@ class Plan:
         return self.config.task
 
     @cached_property
+    def model(self) -> TrustModel:
+        """Trust model of the task's own rounds."""
+        return trust_model(self.settings.trust)
+
+    @cached_property
     def is_final(self) -> bool:
         """Whether all rounds stand in the plan."""
         return bool(self.rounds)
@@ -213,7 +235,7 @@ class Plan:
         Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
         """
         least = max(self.settings.min_clients, self.max_silent + 2)
-        return trust_model(self.settings.trust).smallest_cohort(least, self.n_clients, self.max_silent)
+        return self.model.smallest_cohort(least, self.n_clients, self.max_silent)
 
     @cached_property
     def shares(self) -> Shares:
@@ -237,32 +259,33 @@ class Plan:
         """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
         return index <= 0
 
-    def round_at(self, index: int) -> PlannedRound:
-        """Return the round with this index; those up to 0 are preliminary."""
-        try:
-            return self._by_index[index]
-        except KeyError:
-            raise self._no_round(index) from None
+    @cached_property
+    def round_at(self) -> Callable[[int], PlannedRound]:
+        """``round_at(index)``: the round with this index, or a `ProtocolError`; those up to 0 are preliminary."""
+        return _ByIndex(enumerate(self.all_rounds, start=self.first_round)).__getitem__
 
     @cached_property
-    def _by_index(self) -> dict[int, PlannedRound]:
-        """All rounds."""
-        return dict(enumerate((*self.preliminary, *self.rounds), start=self.first_round))
+    def all_rounds(self) -> tuple[PlannedRound, ...]:
+        """Preliminary rounds and the task's own, in order."""
+        return (*self.preliminary, *self.rounds)
 
-    def _no_round(self, index: int) -> ProtocolError:
-        return ProtocolError(f"the plan has rounds {self.first_round} to {self.last_round}, but not {index}.")
+    @cached_property
+    def unlike_rounds(self) -> tuple[PlannedRound, ...]:
+        """The first of each kind of round: what holds for its arrays holds for all others that release the same."""
+        first: dict[object, PlannedRound] = {}
+        for planned in self.all_rounds:
+            first.setdefault((planned.trust, planned.blocks), planned)
+        return tuple(first.values())
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
-        return block.standard_deviation * trust_model(planned.trust).released_factor(self.shares)
+        return block.standard_deviation * planned.model.released_factor(self.shares)
 
     def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         if indices is None:
             return self._events_once
         by_round = self._events_by_round
-        if not by_round.keys() >= set(indices):
-            raise self._no_round(next(index for index in indices if index not in by_round))
         events = tuple([event for index in indices for event in by_round[index]])
         # The number of rounds may follow from the count.
         return events if self.count is None else with_joint_pure_release(events)
@@ -275,14 +298,17 @@ class Plan:
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
         """Events of every round, by index in order."""
-        return {index: self._round_events(index) for index in range(self.first_round, self.last_round + 1)}
+        indices = range(self.first_round, self.last_round + 1)
+        return _ByIndex([(index, self._round_events(index)) for index in indices])
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
         planned = self.round_at(index)
-        n_shares = trust_model(planned.trust).counted_shares(self.shares)
-        # Everybody takes part in the releases that steer the plan.
-        rate = 1.0 if self.discovers(index) else self.settings.client_sampling_rate
-        return round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+        n_shares = planned.model.counted_shares(self.shares)
+        return described(planned.blocks, self.fraction_bits, n_shares, self.rate_of(index))
+
+    def rate_of(self, index: int) -> float:
+        """Probability with which a client takes part; everybody does in the releases that steer the plan."""
+        return 1.0 if self.discovers(index) else self.settings.client_sampling_rate
 
     @cached_property
     def is_private(self) -> bool:
@@ -338,13 +364,11 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips of a run without dropouts: one for each aggregation, one for the keys, one for the last release.
+    """Round trips of a run without dropouts: those of each aggregation, as many for the keys, one for the last release.
 
-    Recovered sums take two for each aggregation, and one more for the key shares. Of a plan that is not final: those
-    until it is, and one for the last release.
+    Of a plan that is not final: those until it is, and one for the last release.
     """
-    shares = int(plan.dropout is Dropout.RECOVER)
-    return trips_per_aggregation(plan) * (plan.last_round - plan.first_round + 1) + 2 + shares
+    return trips_per_aggregation(plan) * (1 + len(plan.all_rounds)) + 1
 
 
 def trips_per_aggregation(plan: Plan) -> int:
@@ -356,8 +380,7 @@ def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
     """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
     if plan.settings.noise is NoiseKind.SECURE:
         return noise_source(NoiseKind.SECURE)
-    seed = hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8]
-    return noise_source(plan.settings.noise, int.from_bytes(seed, "little"))
+    return noise_source(plan.settings.noise, _stream(plan, *purpose))
 
 
 def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
@@ -366,12 +389,17 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
     sends masked zeros, noise shares included, when it does not take part.
     """
-    rate = plan.settings.client_sampling_rate
-    if rate >= 1.0 or plan.discovers(round_index):
+    rate = plan.rate_of(round_index)
+    if rate >= 1.0:
         return True
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)
     if plan.settings.noise is NoiseKind.SECURE:
         return secrets.randbelow(2**53) < threshold
-    seed = hashlib.sha256(repr((plan.seed, "coin", node_id, round_index, attempt)).encode()).digest()[:8]
-    return int(np.random.default_rng(int.from_bytes(seed, "little")).integers(2**53)) < threshold
+    stream = np.random.default_rng(_stream(plan, "coin", node_id, round_index, attempt))
+    return int(stream.integers(2**53)) < threshold
+
+
+def _stream(plan: Plan, *purpose: str | int) -> int:
+    """Seed of one stream of a seeded plan."""
+    return int.from_bytes(hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import numbers
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -45,6 +44,64 @@ class Dropout(Enum):
     RECOVER = "recover"
 
 
+# -- what values must be like -------------------------------------------------------------------------------------
+
+
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for one in kind:
+        if one.value == value:
+            return one
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+
+
+def require_integer(name: str, value: object, low: int, example: int) -> int:
+    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), if it is at least `low`."""
+    # Truth values have an index too, those of older NumPy included.
+    if not isinstance(value, bool | np.bool_):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        elif hasattr(value, "__index__"):
+            value = value.__index__()
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
+    return value
+
+
+def _as_float(value: object) -> float | None:
+    """Any real number as a float, None of what is no number; an integer beyond their range becomes infinite."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def require_bounds(bounds: object) -> None:
+    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
+    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
+        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
+    lower, upper = bounds
+    if len(lower) != len(upper) or not lower:
+        raise ConfigurationError(
+            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
+        )
+    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if not (is_finite(low) and is_finite(high) and low < high):
+            raise ConfigurationError(
+                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
+                "and below the upper one: swap or widen them, and leave out a constant column."
+            )
+
+
+def is_finite(value: object) -> bool:
+    """Whether a bound is a number at all, and a finite one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 # -- one option ---------------------------------------------------------------------------------------------------
 
 
@@ -52,10 +109,9 @@ class Dropout(Enum):
 class Rule:
     """How one option is read and checked."""
 
-    read: Callable[[str, Any], Any]
-    """``read(name, value) -> value``: from what a person or a file may give, such as a string for a choice."""
-    check: Callable[[str, Any], None]
-    """``check(name, value)``: one `ConfigurationError` with value, bound and mend."""
+    take: Callable[[str, Any], Any]
+    """``take(name, value) -> value``, from what a person or a file may give (such as a string for a choice), or one
+    `ConfigurationError` with value, bound and mend."""
     about: str
     """One line for people."""
     optional: bool = False
@@ -65,52 +121,64 @@ class Rule:
 def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
     """Declare an option that is an integer of at least `low` and at most `most`; optional if its default is None."""
 
-    def read(_: str, value: Any) -> Any:
-        return value if isinstance(value, bool) else as_integer(value)
+    def take(name: str, value: Any) -> int:
+        number = require_integer(name, value, low, example)
+        if most is not None and number > most:
+            raise ConfigurationError(f"{name} is {number}, but it must be at most {most}: give a smaller one.")
+        return number
 
-    def check(name: str, value: Any) -> None:
-        require_integer(name, value, low, example)
-        if most is not None and value > most:
-            raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
-
-    return _declared(default, read, check, about)
+    return _declared(default, take, about)
 
 
 def real(default: Any, low: float, high: float, example: str, about: str) -> Any:
     """Declare an option that is a number in the open interval (low, high); optional if its default is None."""
 
-    def check(name: str, value: Any) -> None:
-        require_real(name, value, low, high, example)
+    def take(name: str, value: Any) -> float:
+        number = _as_float(value)
+        if number is None or not low < number < high:
+            given = value if number is None else number
+            least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
+            bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
+            raise ConfigurationError(f"{name} is {given!r}, but it must be a finite number {bound}: give {example}.")
+        return number
 
-    return _declared(default, lambda _, value: as_real(value), check, about)
+    return _declared(default, take, about)
 
 
 def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
     """Declare an option that is a member of an enumeration; optional if its default is None."""
     names = ", ".join(str(one.value) for one in kind)
-    return _declared(default, lambda name, value: member(name, value, kind), lambda *_: None, f"{about} ({names})")
+    return _declared(default, lambda name, value: member(name, value, kind), f"{about} ({names})")
 
 
 def flag(default: bool, about: str) -> Any:
     """Declare an option that is True or False."""
 
-    def check(name: str, value: Any) -> None:
+    def take(name: str, value: Any) -> bool:
         if not isinstance(value, bool):
             raise ConfigurationError(f"{name} is {value!r}, but it must be a boolean: give True or False.")
+        return value
 
-    return _declared(default, lambda _, value: value, check, about)
+    return _declared(default, take, about)
 
 
 def option(
     default: Any, check: Callable[[str, Any], None], about: str, read: Callable[[Any], Any] | None = None
 ) -> Any:
-    """Declare an option with a check of its own."""
-    return _declared(default, lambda _, value: value if read is None else read(value), check, about)
+    """Declare an option with a check of its own, of what `read` makes of the value."""
+
+    def take(name: str, value: Any) -> Any:
+        value = value if read is None else read(value)
+        check(name, value)
+        return value
+
+    return _declared(default, take, about)
 
 
-def _declared(default: Any, read: Callable[[str, Any], Any], check: Callable[[str, Any], None], about: str) -> Any:
-    """A field with its rule; one whose default is None may be left to the run."""
-    return field(default=default, metadata={"rule": Rule(read, check, about, optional=default is None)})
+def _declared(default: Any, take: Callable[[str, Any], Any], about: str) -> Any:
+    """A field with its rule; one whose default is None may be left to the run, another default is taken now."""
+    ready = default if default is None or default is MISSING else take("the default", default)
+    return field(default=ready, metadata={"rule": Rule(take, about, optional=default is None)})
 
 
 @dataclass(frozen=True)
@@ -128,16 +196,15 @@ class Options:
             given = getattr(self, name)
             if given is default or (given is None and rule.optional):
                 continue
-            value = rule.read(name, given)
+            value = rule.take(name, given)
             # What is equal stays the same object, which scikit-learn's `clone` looks for.
             if type(value) is not type(given) or value != given:
                 object.__setattr__(self, name, value)
-            rule.check(name, value)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
-        return dict(_defaults(cls))  # type: ignore[arg-type]
+        return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
@@ -160,26 +227,8 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
-    """Every option of a class that has a rule, with its default if that needs no reading and passes its own check."""
-    rules = [(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None]
-    return tuple([(name, rule, default if _keeps(name, rule, default) else MISSING) for name, rule, default in rules])
-
-
-def _keeps(name: str, rule: Rule, default: Any) -> bool:
-    """Whether a rule takes a default as it is; a wrong one is told when somebody uses it."""
-    if default is None or default is MISSING:
-        return False
-    try:
-        rule.check(name, default)
-        return rule.read(name, default) is default
-    except ConfigurationError:
-        return False
-
-
-@lru_cache(maxsize=256)
-def _defaults(kind: type[Options]) -> Mapping[str, Any]:
-    """Every option of a class that may be left out, with its default."""
-    return MappingProxyType({one.name: one.default for one in fields(kind) if one.default is not MISSING})
+    """Every option of a class that has a rule, with its default."""
+    return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
 
 
 # -- what every run has -------------------------------------------------------------------------------------------
@@ -268,11 +317,7 @@ class Settings(Options):
         0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=100_000
     )
     evaluation_radius: float | None = real(
-        None,
-        1e-6,
-        1e6,
-        "0.5",
-        "distance, in scaled units, at which an evaluation clips rows",
+        None, 1e-6, 1e6, "0.5", "distance, in scaled units, at which an evaluation clips rows"
     )
     dropout: Dropout | None = choice(
         Dropout,
@@ -282,10 +327,9 @@ class Settings(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_bounds(self.bounds, self.n_features)
-        require_names(self.feature_names, len(self.bounds[0]), self.n_features)
-        self._require_room()
-        require_sampling(self.client_sampling_rate, self.unit)
+        require_bounds(self.bounds)
+        self.require_width(self.n_features)
+        self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
         if by_record and self.delta is not None and n is not None and self.delta >= 1.0 / n:
             raise ConfigurationError(
@@ -314,118 +358,47 @@ class Settings(Options):
         evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
         return self.preliminary_share(counts=counts) + evaluated
 
-    def _require_room(self) -> None:
-        """Refuse shares that leave the task nothing, and an exact evaluation that would miss clients."""
+    def _require_shares(self) -> None:
+        """Refuse shares that leave the task nothing, and samples that are none, hide no client or miss some."""
+        rate = self.client_sampling_rate
         if self.reserved_share(counts=True) >= 1.0:
             raise ConfigurationError(
                 f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, "
                 "but they must leave the algorithm a part of the budget: give smaller ones."
             )
-        if self.evaluation is Evaluation.EXACT and self.client_sampling_rate < 1.0:
+        if self.evaluation is Evaluation.EXACT and rate < 1.0:
             raise ConfigurationError(
-                f"evaluation is 'exact', but client_sampling_rate is {self.client_sampling_rate:g}, so that clients "
+                f"evaluation is 'exact', but client_sampling_rate is {rate:g}, so that clients "
                 "sit out: choose evaluation='private' or leave the rate at 1."
             )
-
-
-# -- what values must be like -------------------------------------------------------------------------------------
-
-
-def require_names(names: tuple[str, ...], n_bounds: int, n_features: int | None) -> None:
-    """One sentence for names of columns of which there are too many or too few, or two of which are the same."""
-    if len(set(names)) != len(names):
-        twice, times = Counter(names).most_common(1)[0]
-        raise ConfigurationError(
-            f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
-        )
-    widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
-    if names and len(widths) > 1:
-        raise ConfigurationError(
-            f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: give "
-            "one name for each feature."
-        )
-
-
-def require_sampling(rate: float, unit: PrivacyUnit) -> None:
-    """One sentence for a sampling rate that is no probability, or that would hide no client."""
-    if rate > 1.0:
-        raise ConfigurationError(
-            f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
-        )
-    if rate < 1.0 and unit is not PrivacyUnit.CLIENT:
-        raise ConfigurationError(
-            f"client_sampling_rate is {rate:g}, but sampling clients amplifies client-level privacy only: choose "
-            "unit='client' or leave the rate at 1."
-        )
-
-
-def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """Turn a string into a member of an enumeration, or say which one is nearest."""
-    if isinstance(value, kind):
-        return value
-    for one in kind:
-        if one.value == value:
-            return one
-    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
-
-
-def as_integer(value: object) -> object:
-    """Accept NumPy integers and whole floats (a TOML or Hydra number) as integers."""
-    index = getattr(value, "__index__", None)
-    # Truth values of older NumPy have an index.
-    if index is not None and not isinstance(value, np.bool_):
-        return index()
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
-def as_real(value: object) -> object:
-    """Accept integers and NumPy numbers as floats; an integer beyond their range becomes infinite, and is refused."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return value
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def require_integer(name: str, value: object, low: int, example: int) -> None:
-    """One sentence for a count that is not an integer of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
-
-
-def require_real(name: str, value: object, low: float, high: float, example: str) -> None:
-    """One sentence for a number outside the open interval (low, high)."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
-        least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-        bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number {bound}: give {example}.")
-
-
-def require_bounds(bounds: object, n_features: int | None) -> None:
-    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
-    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
-        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
-    lower, upper = bounds
-    if len(lower) != len(upper) or not lower:
-        raise ConfigurationError(
-            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
-        )
-    if n_features is not None and len(lower) not in (1, n_features):
-        raise ConfigurationError(
-            f"there are bounds for {len(lower)} features, but the table has {n_features}: give one pair for all "
-            "features or one pair for each."
-        )
-    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if not all(map(is_finite, (low, high))) or not low < high:
+        if rate > 1.0:
             raise ConfigurationError(
-                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
-                "and below the upper one: swap or widen them, and leave out a constant column."
+                f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
+            )
+        if rate < 1.0 and self.unit is not PrivacyUnit.CLIENT:
+            raise ConfigurationError(
+                f"client_sampling_rate is {rate:g}, but sampling clients amplifies client-level privacy only: choose "
+                "unit='client' or leave the rate at 1."
             )
 
-
-def is_finite(value: object) -> bool:
-    """Whether a bound is a number at all, and a finite one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    def require_width(self, n_features: int | None) -> None:
+        """Refuse tables of `n_features` columns (None: not known yet) that bounds or names do not fit, or too wide."""
+        n_bounds, names = len(self.bounds[0]), self.feature_names
+        if n_features is not None:
+            self.__dataclass_fields__["n_features"].metadata["rule"].take("n_features", n_features)
+            if n_bounds not in (1, n_features):
+                raise ConfigurationError(
+                    f"there are bounds for {n_bounds} features, but the table has {n_features}: give one pair for all "
+                    "features or one pair for each."
+                )
+        if len(set(names)) != len(names):
+            twice, times = Counter(names).most_common(1)[0]
+            raise ConfigurationError(
+                f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
+            )
+        widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
+        if names and len(widths) > 1:
+            raise ConfigurationError(
+                f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: "
+                "give one name for each feature."
+            )

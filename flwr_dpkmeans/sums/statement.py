@@ -9,23 +9,131 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.discreteness import joint_closeness
-from flwr_dpkmeans.privacy.events import (
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.sums.cautions import plan_cautions, released_cautions, unclear_cautions
 from flwr_dpkmeans.sums.columns import by_position
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
-from flwr_dpkmeans.sums.settings import Dropout, Evaluation, Settings
-from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
+from flwr_dpkmeans.sums.task import Run
+
+Array = NDArray[np.float64]
+
+NEIGHBOURS = {
+    "record": "two data sets are neighbours if one row appears or disappears",
+    "client": "two data sets are neighbours if one client's rows are replaced by none",
+}
+UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
+LOCAL = "Known here only and not private, so not to be published: "
+"""How a sentence begins that follows from exact rows."""
+_WEAK_EPSILON = 10.0
+_FEW_CLIENTS = 10
+_SPENT = 0.985
+"""Part of the budget below which a run is said to leave some of it."""
+_CLIPPED = 0.05
+"""Part of the rows of a column above which more than a little is clipped."""
+
+
+# Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
+# clients only), and those of exact rows stay with whoever holds these.
+
+
+def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
+    """What is to be said of a private run's budget: epsilon as it was asked for, and as the plan comes to.
+
+    Examples
+    --------
+    >>> spending_cautions(1.0, 0.999), [sentence[:31] for sentence in spending_cautions(100.0, 87.0)]
+    ((), ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t'])
+    """
+    sentences = []
+    if spent > _WEAK_EPSILON:
+        sentences.append(
+            f"epsilon is {spent:.4g}, a weak guarantee: one unit may change the odds of a result by a factor of up to "
+            f"exp({spent:.4g}); {_WEAK_EPSILON:g} and less is usual."
+        )
+    if spent < _SPENT * asked:
+        sentences.append(
+            f"The plan spends epsilon {spent:.4g} of the {asked:.4g} that was asked for: the rest buys no accuracy."
+        )
+    return tuple(sentences)
+
+
+def plan_cautions(plan: Plan) -> tuple[str, ...]:
+    """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
+    settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
+    sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
+    if by_client and plan.n_clients < _FEW_CLIENTS:
+        sentences.append(
+            f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
+            f"have in common too; have at least {_FEW_CLIENTS} clients, or choose unit='record'."
+        )
+    n = None if by_client else plan.n_examples
+    if n is not None and plan.delta >= 1.0 / n:
+        sentences.append(
+            f"delta is {plan.delta:.3g}, which is not below 1/N for the {n} rows that were counted: declare "
+            "n_examples, give a smaller delta, or lower count_share and bounds_share."
+        )
+    return (*sentences, *plan.task.cautions(plan))
+
+
+def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
+    """What the last release's noisy counts, (n_clusters,), say against the result: post-processing of it."""
+    faint = faint_clusters(counts, report)
+    if not faint:
+        return ()
+    return (
+        f"{len(faint)} of {len(counts)} clusters are mostly noise (number {listed(map(str, faint))}): their noisy "
+        "counts are less than three noise scales above zero; choose fewer clusters, raise epsilon or add data.",
+    )
+
+
+def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """What private histograms did not find: the columns in which neither stood out of its noise."""
+    if not columns:
+        return ()
+    return (
+        f"Private bounds found no values of {column_names(columns, names)} beyond the noise, so their bounds are a "
+        "wide range or that of other columns: give bounds or a narrower bounds_domain, or raise epsilon or "
+        "bounds_share.",
+    )
+
+
+def local_cautions(
+    config: Run, delta: float, box: Box, parts: Sequence[Array], names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What exact rows say against a result, without a number that was taken from them: for those who hold them.
+
+    `box` is what `parts`, (n_i, n_features), were clipped to, both in the units of the data; `names` those of the
+    columns where they are known, else the configuration's.
+    """
+    sentences, n_rows = [], sum(len(part) for part in parts)
+    by_record, declared = config.settings.unit is PrivacyUnit.RECORD, config.settings.n_examples
+    if by_record and declared is not None and n_rows > declared:
+        sentences.append(
+            f"n_examples is declared as {declared}, but there are more rows: declare their number, from which delta "
+            "and noise follow."
+        )
+    if by_record and delta * n_rows >= 1.0:
+        sentences.append(
+            f"delta is {delta:.3g}, which is not below 1/N for the rows that are here, so a run may publish whole "
+            "rows: give a smaller delta, or declare n_examples."
+        )
+    lower, upper = np.array(box[0]), np.array(box[1])
+    outside = sum(((part < lower) | (part > upper)).sum(axis=0) for part in parts)
+    clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
+    if clipped:
+        where = column_names(clipped, names or config.settings.feature_names)
+        sentences.append(
+            f"More than {_CLIPPED:.0%} of the rows lie outside the bounds of {where} and were clipped, so that "
+            "clusters may be missed: give wider bounds."
+        )
+    return tuple(LOCAL + sentence for sentence in sentences)
 
 
 @dataclass(frozen=True)
@@ -44,15 +152,6 @@ class Step:
     radius: float | None
     movement: float | None
     """Largest step of a centroid, where the server may know it."""
-
-
-NEIGHBOURS = {
-    "record": "two data sets are neighbours if one row appears or disappears",
-    "client": "two data sets are neighbours if one client's rows are replaced by none",
-}
-
-
-UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
@@ -108,12 +207,12 @@ def build_report(
 ) -> PrivacyReport:
     """Write the report of a run with these (round, attempt) pairs, in order.
 
-    `counts`, (n_clusters,), are noisy ones of the last release, where they may be known: the warnings speak of them, as
-    of the columns that private bounds did not find (`unclear`). `identities` is a sentence of `privacy.report` on who
-    the clients are; `names` those of the columns, where they are known, else the plan's.
+    Warnings speak of `counts`, the last release's noisy ones, (n_clusters,), where they may be known, and of columns
+    that private bounds did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients are.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
+    warnings = why_not_private(plan) or plan_cautions(plan)
     report = PrivacyReport(
         is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),
@@ -132,7 +231,7 @@ def build_report(
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
-        warnings=(*_warnings(plan), *unclear_cautions(unclear, names or settings.feature_names)),
+        warnings=warnings + unclear_cautions(unclear, names or settings.feature_names),
         releases=_lines(plan, tuple(attempts)),
     )
     return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
@@ -148,30 +247,25 @@ def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not plan.is_private:
         return "None: this run is not private, see the warnings."
-    model = trust_model(plan.settings.trust)
-    sentence = model.guarantee(plan.shares)
+    sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
-        colluding = max(1, plan.max_silent)
-        shown = ["number of rows"] * (plan.count is not None) + ["histograms of each column's range"] * (
-            plan.settings.private_bounds
-        )
+        shown = [] if plan.count is None else ["number of rows"]
+        shown += ["histograms of each column's range"] if plan.settings.private_bounds else []
         sentence += (
             f" The noisy {' and '.join(shown)} {'are' if plan.settings.private_bounds else 'is'} released to "
             "everybody, with noise from the clients: "
             f"{'these releases hold' if len(shown) > 1 else 'that release holds'} "
-            f"against a server, or against up to {colluding} of {plan.n_clients} clients."
+            f"against a server, or against up to {max(1, plan.max_silent)} of {plan.n_clients} clients."
         )
-    return f"{sentence} Proofs: {model.proofs} and those that each line names."
+    return f"{sentence} Proofs: {plan.model.proofs} and those that each line names."
 
 
 @lru_cache(maxsize=16)
 def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLine, ...]:
     """One line per released array; the clients of one process report the same ones."""
     lines = []
-    rate = plan.settings.client_sampling_rate
     for position, (index, attempt) in enumerate(attempts, start=1):
-        planned = plan.round_at(index)
-        model = trust_model(planned.trust)
+        planned, rate = plan.round_at(index), plan.rate_of(index)
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(
@@ -185,7 +279,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=model.theorem(block, 1.0 if plan.discovers(index) else rate),
+                theorem=planned.model.theorem(block, rate),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
             )
@@ -215,13 +309,11 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         identities,
     ]
     if plan.server is not None:
-        sentences += _server_sentences(plan)
-    if settings.client_sampling_rate < 1.0:
-        coin = f"Each client takes part in a round with probability {settings.client_sampling_rate:g}"
-        hidden = (
-            "by a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
-        )
-        sentences.append(f"{coin}, {hidden if settings.noise is NoiseKind.SECURE else 'by a seeded coin'}.")
+        sentences += _server_sentences(plan, plan.server.n_points)
+    if (rate := settings.client_sampling_rate) < 1.0:
+        coin = "a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
+        coin = coin if settings.noise is NoiseKind.SECURE else "a seeded coin"
+        sentences.append(f"Each client takes part in a round with probability {rate:g}, by {coin}.")
     if settings.unit is PrivacyUnit.CLIENT:
         sentences.append(
             f"The declared number of rows of a client, {settings.examples_per_client}, was not taken from the data: "
@@ -256,12 +348,14 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
 
 def _recovery_sentence(plan: Plan) -> str:
     """What recovered sums rest on."""
-    graph = recovery_graph(plan.n_clients, plan.max_silent)
-    chance = "" if graph.certain else ", but for a chance of at most 2^-40 in the choice of neighbours"
-    tried = " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline."
-    fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
-    lied = f" A server that tells clients different survivors may open a sum of {fewest} that do not collude."
-    cut = tried + lied if chance else ""
+    graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
+    if not graph.certain:
+        chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
+        fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+        cut = (
+            " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. A "
+            f"server that tells clients different survivors may open a sum of {fewest} that do not collude."
+        )
     return (
         f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
         f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
@@ -291,25 +385,15 @@ def _columns_sentence(plan: Plan) -> str:
     return f"Columns were matched by name{unnamed}."
 
 
-def _server_sentences(plan: Plan) -> list[str]:
+def _server_sentences(plan: Plan, n_points: int) -> list[str]:
     """What the run assumes of the server's own points, and who sees them."""
-    n_points = 0 if plan.server is None else plan.server.n_points
-    follows = (
-        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2]."
-    )
-    if n_points == 0:
-        return [follows]
     shown = plan.public_points is not None
     seen = "are in the plan, so every client sees them" if shown else plan.task.server_points_words(plan)
+    owners = "their owners agreed to this use, and they"
     return [
-        f"The server's {n_points} points are not the clients' data: their owners agreed to this use, and they {seen}.",
-        follows,
+        *([f"The server's {n_points} points are not the clients' data: {owners} {seen}."] if n_points else []),
+        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2].",
     ]
-
-
-def _warnings(plan: Plan) -> tuple[str, ...]:
-    """What the plan alone says against a run: that it protects nobody, or else what its budget and noise come to."""
-    return why_not_private(plan) or plan_cautions(plan)
 
 
 def why_not_private(plan: Plan) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -20,9 +21,8 @@ from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
-from flwr_dpkmeans.sums.state import State
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -385,10 +385,7 @@ class Task(Options, ABC):
             )
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse what this task cannot do under a trust model."""
-
-    def require_choice(self, settings: Settings, trust: TrustModel) -> None:
-        """Refuse what would become public under a trust model that does not protect it."""
+        """Refuse what this task cannot do under a trust model, or what would become public under it."""
 
     def counted_examples(self, released_count: float) -> int:
         """Turn the released private count into the N of the plan: rounded, at least 1; too few are a `PlanError`."""
@@ -485,6 +482,11 @@ class Run:
     def algorithm(self) -> str:
         """Name of the task."""
         return self.task.name
+
+    @cached_property
+    def unseeded(self) -> Run:
+        """The same without the public seed, on which no round depends: runs that differ in it alone share rounds."""
+        return replace(self, settings=replace(self.settings, random_state=None))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):

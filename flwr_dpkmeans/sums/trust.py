@@ -13,11 +13,10 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
     Block,
-    NoisedVector,
     NoiseShape,
     ReleasedSum,
+    as_released,
     draw_noise,
-    release,
     theorem,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
@@ -78,6 +77,9 @@ class Broadcast:
 class TrustModel(ABC):
     """A trust model: stateless, so that client and server build the same one from its name.
 
+    What it has each side do follows from its attributes; a model that needs something else overrides `contribute`,
+    `broadcast` or `read`.
+
     Attributes
     ----------
     name : str
@@ -102,8 +104,33 @@ class TrustModel(ABC):
     def guarantee(self, shares: Shares) -> str:
         """Say in one sentence who adds noise, who sees what, and against whom the guarantee holds."""
 
-    def check(self, blocks: Sequence[Block]) -> None:  # noqa: B027 - most models accept every block
-        """Refuse blocks that this model cannot protect, with a sentence."""
+    # -- what each side does --------------------------------------------------------------------------------------
+
+    def contribute(
+        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
+    ) -> FixedPointVector:
+        """Client half, before masking: add the own share of the noise to the own statistic, if noise is shared."""
+        if not self.shared_noise:
+            return vector
+        return FixedPointVector(vector.values + draw_noise(blocks, source, fraction_bits, share=shares.factor))
+
+    def broadcast(
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+    ) -> Broadcast:
+        """Server half: add noise if the clients have not, and read the result where the server may."""
+        # Whoever adds the noise knows it, so with the noised sum it would know the exact one.
+        if self.blinded and not aggregate.blinded:
+            raise PlanError(f"a readable sum reached the server under {self.name!r}: the run is stopped.")
+        values = aggregate.values if self.shared_noise else with_noise(aggregate, blocks, fraction_bits, source)
+        return Broadcast(values, as_released(values, blocks, fraction_bits) if self.server_reads else None)
+
+    def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+        """Client half, after unblinding: accept the other side's noised sum as released."""
+        if aggregate.blinded:
+            raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
+        return as_released(aggregate.values, blocks, fraction_bits)
+
+    # -- what follows for plans and reports -----------------------------------------------------------------------
 
     def require_stated(self, shares: Shares) -> None:
         """Refuse a model that cannot say what it guarantees, while nothing has been sent: the report must say it."""
@@ -113,66 +140,38 @@ class TrustModel(ABC):
                 "guarantee() and proofs."
             )
 
-    def counted_shares(self, shares: Shares) -> int:
-        """How many noises add up to the planned one: 1 unless clients add it in shares."""
-        del shares
-        return 1
-
-    def drawn_factor(self, shares: Shares) -> float:
-        """Standard deviation of each noise that is drawn, over the planned one."""
-        del shares
-        return 1.0
-
-    def released_factor(self, shares: Shares) -> float:
-        """Standard deviation of all noise in a release, over the planned one: shares not counted on are there too."""
-        del shares
-        return 1.0
-
-    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
-        """Smallest cohort whose sum is asked for; `least` holds under every model."""
-        del n_clients, max_silent
-        return least
-
-    def contribute(
-        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
-    ) -> FixedPointVector:
-        """Client half, before masking: what is added to the own statistic (nothing, unless noise is shared)."""
-        del blocks, fraction_bits, shares, source
-        return vector
-
     def can_add(self, noise: NoiseShape) -> bool:
         """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""
         return not (self.shared_noise and noise is NoiseShape.LAPLACE)
 
-    def publishes(self) -> bool:
-        """Whether what follows from a release may be public: everybody learns it, and nobody knows its noise."""
-        return self.shared_noise
+    def check(self, blocks: Sequence[Block]) -> None:
+        """Refuse blocks whose noise this model cannot add, with a sentence."""
+        for block in blocks:
+            if not self.can_add(block.noise):
+                raise PlanError(
+                    f"{block.name!r} has Laplace noise, which the trust model {self.name!r} cannot split into shares: "
+                    "choose trust 'oblivious' or 'central', or an algorithm with Gaussian noise such as 'glloyd'."
+                )
 
-    def clients_need_points(self) -> bool:
-        """Whether clients must see the server's own points: where it cannot read sums, they go on by themselves."""
-        return not self.server_reads
+    def counted_shares(self, shares: Shares) -> int:
+        """How many noises add up to the planned one: those of clients that neither collude nor are lost, or 1."""
+        return shares.n_honest if self.shared_noise else 1
+
+    def drawn_factor(self, shares: Shares) -> float:
+        """Standard deviation of each noise that is drawn, over the planned one."""
+        return shares.factor if self.shared_noise else 1.0
+
+    def released_factor(self, shares: Shares) -> float:
+        """Standard deviation of all noise in a release, over the planned one: shares not counted on are there too."""
+        return shares.excess if self.shared_noise else 1.0
+
+    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
+        """Smallest cohort whose sum is asked for, at least `least`: no counted share may be missing."""
+        return max(least, n_clients - max(1, max_silent)) if self.shared_noise else least
 
     def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report; see `privacy.release.theorem`."""
         return theorem(block, shared_noise=self.shared_noise, sampling_rate=sampling_rate)
-
-    @abstractmethod
-    def broadcast(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
-    ) -> Broadcast:
-        """Server half: add noise if this model has the server do it."""
-
-    def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-        """Client half, after unblinding: accept the other side's noised sum as released."""
-        if aggregate.blinded:
-            raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
-        return as_released(aggregate.values, blocks, fraction_bits)
-
-
-def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Declare a vector noised as the plan says, with the events that follow from it."""
-    events = tuple([block.event(fraction_bits) for block in blocks])
-    return release(NoisedVector(values, events), blocks, fraction_bits)
 
 
 def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:
@@ -198,14 +197,6 @@ class Oblivious(TrustModel):
             "to whoever runs it: choose 'distributed' for a result that is published."
         )
 
-    def broadcast(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
-    ) -> Broadcast:
-        """Add noise blindly; a sum that the server could read is refused."""
-        if not aggregate.blinded:
-            raise PlanError("a readable sum reached the server under 'oblivious': the run is stopped.")
-        return Broadcast(with_noise(aggregate, blocks, fraction_bits, source), released=None)
-
 
 class Central(TrustModel):
     """Masks still hide each client's statistic from the server, which is trusted with the sum."""
@@ -224,19 +215,6 @@ class Central(TrustModel):
             "isolate the client that left."
         )
 
-    def broadcast(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
-    ) -> Broadcast:
-        """Add noise to the readable sum and read the result."""
-        values = with_noise(aggregate, blocks, fraction_bits, source)
-        return Broadcast(values, as_released(values, blocks, fraction_bits))
-
-
-def _lost_too(shares: Shares) -> str:
-    """What else is not counted on."""
-    lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
-    return lost if shares.max_lost else ""
-
 
 class Distributed(TrustModel):
     """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise.
@@ -253,49 +231,12 @@ class Distributed(TrustModel):
 
     def guarantee(self, shares: Shares) -> str:
         """See `TrustModel.guarantee`."""
+        lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
         return (
             "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
             f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
-            f"clients: their shares are not counted on{_lost_too(shares)}."
+            f"clients: their shares are not counted on{lost if shares.max_lost else ''}."
         )
-
-    def counted_shares(self, shares: Shares) -> int:
-        """Those of clients that neither collude nor are lost."""
-        return shares.n_honest
-
-    def drawn_factor(self, shares: Shares) -> float:
-        """Of one share."""
-        return shares.factor
-
-    def released_factor(self, shares: Shares) -> float:
-        """Of all shares together."""
-        return shares.excess
-
-    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
-        """No more than those that the shares do not count on may be missing."""
-        return max(least, n_clients - max(1, max_silent))
-
-    def check(self, blocks: Sequence[Block]) -> None:
-        """Refuse Laplace noise, which is not a sum of independent Laplace shares."""
-        for block in blocks:
-            if not self.can_add(block.noise):
-                raise PlanError(
-                    f"{block.name!r} has Laplace noise, which the trust model 'distributed' cannot split into shares: "
-                    "choose trust 'oblivious' or 'central', or an algorithm with Gaussian noise such as 'glloyd'."
-                )
-
-    def contribute(
-        self, vector: FixedPointVector, blocks: Sequence[Block], fraction_bits: int, shares: Shares, source: NoiseSource
-    ) -> FixedPointVector:
-        """Add this client's own share."""
-        return FixedPointVector(vector.values + draw_noise(blocks, source, fraction_bits, share=shares.factor))
-
-    def broadcast(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
-    ) -> Broadcast:
-        """Pass the sum on: its noise is already in it."""
-        del source
-        return Broadcast(aggregate.values, as_released(aggregate.values, blocks, fraction_bits))
 
 
 TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models")

@@ -33,7 +33,7 @@ from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import make_noise_source
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours

@@ -22,7 +22,7 @@ from flwr_dpkmeans.privacy.events import SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Found
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 

@@ -27,7 +27,7 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.local import Seen
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from support.messages import READERS, RECORD, VECTOR_LAYOUT, VECTOR_RECORD, Status, dump_plan, load_plan, parse_failure
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import pack_state, unpack_state
+from flwr_dpkmeans.sums.round import pack_state, unpack_state
 
 FUZZ = settings(
     max_examples=100,

@@ -50,11 +50,11 @@ from test_hostile_server import (
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.secagg.packing import MAX_BOXES
+from flwr_dpkmeans.secagg.messages import MAX_BOXES
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import unpack_state
+from flwr_dpkmeans.sums.round import unpack_state
 
 SECONDS = 1.0
 """Of processor time, since the machine that runs the tests may be busy."""

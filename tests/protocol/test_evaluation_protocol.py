@@ -29,17 +29,16 @@ from support.protocol_federation import (
 from support.states import with_extras
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import app_data
-from flwr_dpkmeans.flower.app_data import load_client
+from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.plan import price
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]
@@ -351,7 +350,7 @@ def test_labels_that_are_missing_are_not_told(hospitals: Path, monkeypatch: pyte
 
 
 def test_a_policy_against_evaluations_holds_for_labels(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "as_classes", lambda *_: pytest.fail("labels were read"))
+    monkeypatch.setattr(app_module, "as_classes", lambda *_: pytest.fail("labels were read"))
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):
         for options in OF_THE_RUN:

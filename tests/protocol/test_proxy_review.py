@@ -18,7 +18,7 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.inner import Wrapped
+from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -27,12 +27,11 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results import writer
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, verify_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Run
-from flwr_dpkmeans.sums.verify import verify_plan
 
 BOX = ((0.0,) * 3, (0.5,) * 3)
 

@@ -18,7 +18,7 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth, information_of
 from simulations.audit.runs import run_directly

@@ -32,9 +32,9 @@ def planted(bug: Bug, *, in_plans: bool = True) -> Iterator[None]:
 
 def forget_plans() -> None:
     """Empty the caches of what is computed from plans."""
-    for cached in (planning._built, planning.build_algorithm, planning._started, planning._sampled_multiplier):
+    drafting = (planning._built, planning._planned, planning.build_algorithm, planning._started)
+    for cached in (*drafting, planning._sampled_multiplier, plan_module.described, plan_module.price):
         cached.cache_clear()
-    plan_module.price.cache_clear()
 
 
 def require_caught(bug: Bug, detect: Callable[[], object], match: str, *, in_plans: bool = True) -> None:

@@ -31,7 +31,7 @@ from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Run
 from support.messages import RECORD, VECTOR_RECORD
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from support.flat import flat_estimator
 
+import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans, KMeansClient
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
@@ -29,8 +30,8 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner.forecast import notes_on
-from flwr_dpkmeans.sums.cautions import LOCAL, plan_cautions
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
 
 ENGINES = ("direct", "inprocess")
 

@@ -25,11 +25,18 @@ from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan, initial_state, worst_case
+from flwr_dpkmeans.sums.draft import (
+    MAX_VECTOR_LENGTH,
+    build_algorithm,
+    draft_plan,
+    initial_state,
+    require_successor,
+    verify_plan,
+    worst_case,
+)
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import Run, ServerFacts
-from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))

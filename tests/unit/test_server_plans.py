@@ -10,10 +10,9 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, require_successor, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, ServerFacts
-from flwr_dpkmeans.sums.verify import require_successor, verify_plan
 
 POINTS = np.linspace(-0.5, 0.5, 40).reshape(20, 2)
 POINTS = np.rint(POINTS * 2.0**16) / 2.0**16

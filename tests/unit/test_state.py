@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from support.states import with_extras
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.sums.state import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
 
 
 def example() -> State:

@@ -18,11 +18,10 @@ from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, Pr
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.verify import verify_plan
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -186,7 +185,7 @@ def test_the_plan_travels_and_is_verified_with_its_options() -> None:
 
 def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
-    from flwr_dpkmeans.sums.schema import require_labels
+    from flwr_dpkmeans.sums.columns import require_labels
 
     with pytest.raises(RefusalError, match="labels of 2 classes, but this client has no labels"):
         require_labels(plan_of(), has_labels=False)
