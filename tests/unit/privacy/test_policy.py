@@ -16,8 +16,7 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError,
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
 
 PLAN = PlanValues(
     algorithm="dp-lloyd",
