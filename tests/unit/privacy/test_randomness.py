@@ -73,6 +73,7 @@ ENTROPY = {
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
     ("node/node_settings.py", "Identity.save"): {"secrets.token_hex"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
+    ("results/writer.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/keys.py", "seal"): {"os.urandom"},
