@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,23 +64,19 @@ class Identity(Signer):
         target = Path(path)
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
         content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             # The name is claimed first, so that of two who write at once only one goes on.
-            os.close(os.open(target, flags, 0o600))
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError as error:
             raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
         except OSError as error:
             raise _cannot_write(target, error) from error
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, target)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             target.unlink(missing_ok=True)
             raise _cannot_write(target, error) from error
 

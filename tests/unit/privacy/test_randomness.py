@@ -71,7 +71,6 @@ ENTROPY = {
     ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "PrivateKMeans._open"): {"secrets.randbits"},
-    ("node/node_settings.py", "Identity.save"): {"secrets.token_hex"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
