@@ -107,11 +107,6 @@ def _write_place(record: logging.LogRecord) -> bool:
     return True
 
 
-# Rooms below this one know no run, but speak of one when they are called in it.
-for _name in ("flwr_dpkmeans.data", "flwr_dpkmeans.node.ledger"):
-    placed_logger(_name)
-
-
 def event(name: str, **details: Any) -> dict[str, Any]:
     """Make the ``extra`` of a logging call: a name to search for and public numbers, shown in JSON lines."""
     return {"event": name, "details": details}

@@ -23,7 +23,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import math
 import numbers
 import os
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, told_apart
+from flwr_dpkmeans.log import placed_logger
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
 """What the first line's checksum goes on from."""
@@ -51,7 +51,7 @@ SHARES_GIVEN = 10**6
 _BINARY = getattr(os, "O_BINARY", 0)
 _ROOM = 2**16
 """Bytes on the disk below which no run begins; an entry and its head take about 500."""
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = placed_logger(__name__)
 _HEAD_LINE = re.compile(rb'\{"entries": (0|-?[1-9][0-9]*), "checksum": "([0-9a-f]{64})"\}')
 _MEND = "restore it from a backup or have its owner decide."
 
