@@ -49,11 +49,14 @@ class Identity(Signer):
                 f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may read or change it: chmod 600 it."
             )
         try:
-            key = load_pem_private_key(content, password=None)
-        except (ValueError, TypeError) as error:  # not PEM, or encrypted
-            raise _no_key(path) from error
+            key: object = load_pem_private_key(content, password=None)
+        except (ValueError, TypeError):  # not PEM, or encrypted
+            key = None
         if not isinstance(key, Ed25519PrivateKey):
-            raise _no_key(path)
+            raise ConfigurationError(
+                f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
+                "'python -m flwr_dpkmeans identity new PATH'."
+            )
         return cls(key.private_bytes_raw())
 
     def save(self, path: str | Path) -> None:
@@ -65,33 +68,23 @@ class Identity(Signer):
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
         content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         try:
-            # The name is claimed first, so that of two who write at once only one goes on.
+            # Of two who write at once only one goes on.
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except BaseException:
+                target.unlink(missing_ok=True)
+                raise
         except FileExistsError as error:
             raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
         except OSError as error:
-            raise _cannot_write(target, error) from error
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            target.unlink(missing_ok=True)
-            raise _cannot_write(target, error) from error
-
-
-def _no_key(path: str | Path) -> ConfigurationError:
-    return ConfigurationError(
-        f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
-        "'python -m flwr_dpkmeans identity new PATH'."
-    )
-
-
-def _cannot_write(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"the identity {path} cannot be written ({error.strerror or error}): choose a folder that exists and is yours."
-    )
+            raise ConfigurationError(
+                f"the identity {target} cannot be written ({error.strerror or error}): choose a folder that exists and "
+                "is yours."
+            ) from error
 
 
 @dataclass(frozen=True)

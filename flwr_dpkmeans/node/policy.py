@@ -187,14 +187,9 @@ def _quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "..."
 
 
-def _limit(default: Any, read: Read, refuse: Refuse, **kind: Any) -> Any:
-    """A field of the policy; see `Limit`."""
+def _limit(default: Any, read: Read, refuse: Refuse = lambda limit, asked: False, **kind: Any) -> Any:
+    """A field of the policy, see `Limit`; without `refuse` it is held against something else than plans."""
     return field(default=default, metadata={"limit": Limit(read, refuse, **kind)})
-
-
-def _nothing(_limit: Any, _asked: Asked) -> bool:
-    """What a limit refuses that is held against something else than plans."""
-    return False
 
 
 def _at_most(
@@ -378,7 +373,7 @@ class ClientPolicy:
     """Evaluations that a plan may have; ``["none"]`` forbids them."""
     allowed_dropout: tuple[str, ...] = _one_of("dropout", lambda plan: plan.dropout.value)
     """What may happen when clients fall silent; ``["retry"]`` forbids sums that are recovered from key shares."""
-    pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _optional(_peers), _nothing)
+    pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _optional(_peers))
     """Names and long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one
     may be among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
     the server announces."""
@@ -393,15 +388,14 @@ class ClientPolicy:
         None,
         _optional(_whole(1)),
         lambda most, asked: (
-            most is not None
-            and asked.runs_today >= most
+            asked.runs_today >= most
             and f"this client's runs_per_day is {most}, and as many others have begun within 24 hours: start the run "
             "later, or leave this client out."
         ),
         of_past=True,
     )
     """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
-    allowed_columns: tuple[str, ...] = _limit((), _names, _nothing)
+    allowed_columns: tuple[str, ...] = _limit((), _names)
     """Names that the columns of the node's own table must be among; empty accepts all. `check_columns` holds it against
     the table, before the node answers."""
     approved_plan_digests: tuple[str, ...] = _limit(
