@@ -21,7 +21,6 @@ from flwr_dpkmeans.results.writer import (
     METRICS_FILE,
     PICTURE_FILE,
     REPORT_FILE,
-    metrics_of,
     write_report,
 )
 
@@ -65,7 +64,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
         _log_lines(result.evaluation)
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
-        paths = write_report(server, report, metrics_of(report, None, None))
+        paths = write_report(server, report)
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)

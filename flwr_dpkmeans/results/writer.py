@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import in_squared_units
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.sums.task import Result, Run
+from flwr_dpkmeans.sums.task import Run
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
@@ -109,15 +109,10 @@ def _report_files(report: PrivacyReport, metrics: dict[str, Any]) -> dict[str, b
     }
 
 
-def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
-    """Write the privacy report and the metrics, which every party may have."""
-    return write_folder(folder, _report_files(report, metrics))
-
-
-def write_arrays(folder: Path, result: Result, report: PrivacyReport) -> list[Path]:
-    """Write the arrays of a task that is no clustering, with its report and metrics; returns absolute paths."""
-    files = {ARRAYS_FILE: _archive(result.arrays), **_report_files(report, metrics_of(report, None, None))}
-    return write_folder(folder, files)
+def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write the report and its metrics, which every party may have, with the arrays of a task that is no clustering."""
+    files = {} if arrays is None else {ARRAYS_FILE: _archive(arrays)}
+    return write_folder(folder, files | _report_files(report, metrics_of(report)))
 
 
 def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
@@ -131,8 +126,8 @@ def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArra
 
 def metrics_of(
     report: PrivacyReport,
-    counts: NDArray[np.float64] | None,
-    movements: tuple[float, ...] | None,
+    counts: NDArray[np.float64] | None = None,
+    movements: tuple[float, ...] | None = None,
     evaluation: EvaluationResult | None = None,
 ) -> dict[str, Any]:
     """Numbers of a run that follow from the plan and the releases; counts, movements and metrics where known."""

@@ -232,7 +232,7 @@ def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeyp
 
 def test_metrics_follow_from_the_report() -> None:
     report = RESULTS["retried"].report
-    metrics = metrics_of(report, None, None)
+    metrics = metrics_of(report)
     assert [entry["round"] for entry in metrics["rounds"]] == [1, 2, 3]
     assert metrics["epsilon"] == report.epsilon
     # Prices of the whole plan and of its lines take two ways to one number.
@@ -246,13 +246,13 @@ def test_metrics_follow_from_the_report() -> None:
     assert (counted["n_iterations"], counted["n_rounds"]) == (3, 6)
     assert metrics["n_rounds"] == 3
     assert "n_iterations" not in metrics
-    assert metrics_of(RESULTS["not private"].report, None, None)["epsilon"] is None
-    json.dumps(metrics_of(RESULTS["not private"].report, None, None), allow_nan=False)
+    assert metrics_of(RESULTS["not private"].report)["epsilon"] is None
+    json.dumps(metrics_of(RESULTS["not private"].report), allow_nan=False)
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
     report = RESULTS["digits"].report
-    paths = write_report(tmp_path, report, metrics_of(report, None, None))
+    paths = write_report(tmp_path, report)
     assert [path.name for path in paths] == ["privacy_report.json", "metrics.json"]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -334,7 +334,7 @@ def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
     (tmp_path / "run-1" / "client-2-2").write_text("a file")
     places = [write_folder(folder, {"a.json": content})[0].parent.name for content in (b"1", b"2")]
     assert places == ["client-2", "client-2-3"]
-    assert write_report(folder, report, {})[0].parent.name == "client-2-4"
+    assert write_report(folder, report)[0].parent.name == "client-2-4"
     assert (folder / "a.json").read_bytes() == b"1"
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
@@ -377,5 +377,5 @@ def test_the_picture_says_which_run_it_belongs_to() -> None:
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
     report = RESULTS["not private"].report
     assert math.isinf(report.epsilon)
-    for path in write_report(tmp_path, report, metrics_of(report, None, None)):
+    for path in write_report(tmp_path, report):
         assert "Infinity" not in path.read_text()
