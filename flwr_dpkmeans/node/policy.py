@@ -499,6 +499,8 @@ REQUIRED = tuple(name for name, limit in LIMITS.items() if limit.is_required)
 """Limits that a deployed node must state: without one of them a server could ask for anything finite."""
 DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
 """What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""
+IN_SIMULATION = ClientPolicy(max_delta=0.5)
+"""All parties of a simulation are the caller's own, so only a plan's own limits apply."""
 
 
 def read_toml(path: str | Path, name: str) -> dict[str, Any]:
