@@ -141,7 +141,7 @@ def metrics_of(
     listed = [rounds[index] for index in sorted(rounds)]
     # Steps before the first Lloyd round, and an evaluation after the last, move nothing.
     moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] != EVALUATION_ROUND]
-    for entry, movement in zip(moving[len(moving) - len(movements or ()) :], movements or (), strict=False):
+    for entry, movement in zip(moving[-len(movements or moving) :], movements or (), strict=False):
         entry["movement"] = movement
     metrics: dict[str, Any] = {
         "epsilon": plain["epsilon"],
