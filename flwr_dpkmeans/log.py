@@ -68,6 +68,7 @@ class Place:
     attempt: int | None = None
 
 
+_PLACES = tuple(field.name for field in fields(Place))
 # A context variable and no argument, since lines come from every room, also from those that know no run.
 _place: ContextVar[Place] = ContextVar("flwr_dpkmeans_place", default=Place())  # noqa: B039 (frozen)
 
@@ -88,34 +89,23 @@ def now_at(round_index: int, attempt: int) -> None:
     _place.set(Place(place.run, place.node, round_index, attempt))
 
 
-class _PlaceFilter(logging.Filter):
-    """Writes the place onto every record; as a filter it does so for handlers that know nothing of places, too."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        _write_place(record)
-        return True
-
-
-_FILTER = _PlaceFilter()
-
-
 def placed_logger(name: str) -> logging.Logger:
-    """Return a logger (a dotted name below the package's) whose records carry their place."""
+    """Return a logger (a dotted name below the package's) whose records carry their place.
+
+    A filter writes it, so that handlers which know nothing of places get it, too.
+    """
     logger = logging.getLogger(name)
-    logger.addFilter(_FILTER)
+    logger.addFilter(_write_place)
     return logger
 
 
-def _write_place(record: logging.LogRecord) -> None:
+def _write_place(record: logging.LogRecord) -> bool:
     """Put the fields of the current place onto a record that has none yet."""
-    for field in fields(Place):
-        if not hasattr(record, field.name):
-            setattr(record, field.name, getattr(_place.get(), field.name))
-
-
-# Rooms below this one know no run, but speak of one when they are called in it.
-for _name in ("flwr_dpkmeans.data", "flwr_dpkmeans.node.ledger"):
-    placed_logger(_name)
+    place = _place.get()
+    for name in _PLACES:
+        if not hasattr(record, name):
+            setattr(record, name, getattr(place, name))
+    return True
 
 
 def event(name: str, **details: Any) -> dict[str, Any]:
@@ -177,28 +167,24 @@ class LineFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         if self._format is LogFormat.JSON:
             return _as_json(record, message, time)
-        place = _spelt(record)
-        if place and (getattr(record, "node", None) is not None or record.levelno != logging.INFO):
+        given = {name: getattr(record, name) for name in _PLACES if getattr(record, name) is not None}
+        if given and ("node" in given or record.levelno != logging.INFO):
+            place = " ".join(f"{name} {value}" for name, value in given.items())
             message = f"{place}: {message}"
         return f"{time} {record.levelname} {message}" if self._timed else message
 
 
 def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
     """One JSON object; ASCII only, so that no reader of lines is misled."""
-    place = {field.name: getattr(record, field.name) for field in fields(Place)}
     line = {"time": time, "level": record.levelname, "logger": record.name}
-    # Ids have 64 bits, which few readers of JSON can count to, so they are text.
-    ids = {name: str(place.pop(name)) for name in ("run", "node") if place[name] is not None}
-    line |= ids | {name: value for name, value in place.items() if value is not None}
+    for name in _PLACES:
+        value = getattr(record, name)
+        if value is not None:
+            # Ids have 64 bits, which few readers of JSON can count to, so they are text.
+            line[name] = str(value) if name in ("run", "node") else value
     if hasattr(record, "event"):
         line |= {"event": record.event} | getattr(record, "details", {})
     return json.dumps(line | {"message": message}, default=printable)
-
-
-def _spelt(record: logging.LogRecord) -> str:
-    """The place as the beginning of a text line."""
-    names = ("run", "node", "round", "attempt")
-    return " ".join(f"{name} {getattr(record, name)}" for name in names if getattr(record, name) is not None)
 
 
 def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -> None:

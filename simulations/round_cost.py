@@ -24,7 +24,7 @@ from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.records import VECTOR_RECORD
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.privacy.noise import NoiseKind
 
 Array = NDArray[np.float64]
@@ -304,7 +304,7 @@ def _play(problem: Problem, epsilon: float, noise: str, n_iterations: int, seed:
 
 def _node(client: KMeansClient) -> Node:
     """A node with its rows and ledger in memory, and the mod around it."""
-    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
+    settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
 
     def own_client(_: Context) -> KMeansClient:
         return client

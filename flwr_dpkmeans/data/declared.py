@@ -9,7 +9,6 @@ is then, but for the noised sums, the same with any row and without it.
 from __future__ import annotations
 
 import csv
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,8 +23,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table
 from flwr_dpkmeans.data.tables import Table, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.log import placed_logger
 
-_logger = logging.getLogger("flwr_dpkmeans.data")
+_logger = placed_logger("flwr_dpkmeans.data")
 _BLOCK = 4096
 _TRUTH = {"true": 1.0, "false": 0.0}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import numbers
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.readers import RawColumn, open_table, read_csv
 from flwr_dpkmeans.errors import DataError, nearest
+from flwr_dpkmeans.log import placed_logger
 
-_logger = logging.getLogger("flwr_dpkmeans.data")
+_logger = placed_logger("flwr_dpkmeans.data")
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import run_direct
@@ -159,8 +159,7 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
 
 def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
-    # All parties are the caller's own here, so only the plan's own limits apply.
-    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
+    settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
     return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 

@@ -109,10 +109,10 @@ def write_result(
     image_shape: tuple[int, ...] | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
-    from flwr_dpkmeans.results.writer import RunResult, write_arrays, write_run
+    from flwr_dpkmeans.results.writer import RunResult, write_report, write_run
 
     if "centroids" not in state.arrays:
-        return write_arrays(folder, plan.task.result(plan, state), report)
+        return write_report(folder, report, plan.task.result(plan, state).arrays)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,

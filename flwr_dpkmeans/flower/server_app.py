@@ -14,6 +14,15 @@ from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
+from flwr_dpkmeans.results.writer import (
+    ARRAYS_FILE,
+    CENTROIDS_FILE,
+    CURVE_FILE,
+    METRICS_FILE,
+    PICTURE_FILE,
+    REPORT_FILE,
+    write_report,
+)
 from flwr_dpkmeans.results.writer import REPORT_FILE, metrics_of, write_report
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]
@@ -51,7 +60,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
         _log_lines(result.evaluation)
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
-        paths = write_report(server, report, metrics_of(report, None, None))
+        paths = write_report(server, report)
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)

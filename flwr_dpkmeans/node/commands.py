@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity
 
@@ -84,15 +86,15 @@ def _print_table(report: LedgerReport) -> None:
     for (data_id, unit), runs in _by_data_set(report.entries).items():
         for run_id, entries in runs.items():
             first = entries[0]
-            cells = [data_id, unit, run_id, first.plan_digest[:12], str(_n_releases(entries)), f"{first.epsilon:.6g}"]
+            cells = [data_id, unit, run_id, first.plan_digest[:12], _n_releases(entries), f"{first.epsilon:.6g}"]
             cells += [f"{first.delta:.3g}", first.time, entries[-1].time]
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
-            table.add_row(*(Text(_printable(cell)) for cell in cells))
+            table.add_row(*(Text(printable(cell)) for cell in cells))
         epsilon = math.fsum(entries[0].epsilon for entries in runs.values())
         delta = math.fsum(entries[0].delta for entries in runs.values())
-        n_releases = sum(_n_releases(entries) for entries in runs.values())
-        totals = (f"{len(runs)} runs", "", str(n_releases), f"{epsilon:.6g}", f"{delta:.3g}", "", "")
-        table.add_row("total", _printable(unit), *totals, style="bold", end_section=True)
+        n_releases = _n_releases(itertools.chain(*runs.values()))
+        totals = (f"{len(runs)} runs", "", n_releases, f"{epsilon:.6g}", f"{delta:.3g}", "", "")
+        table.add_row("total", printable(unit), *totals, style="bold", end_section=True)
     # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
     Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
@@ -105,10 +107,6 @@ def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[s
     return groups
 
 
-def _n_releases(entries: Sequence[LedgerEntry]) -> int:
-    """Entries that are releases; others only note that key shares were given."""
-    return sum(entry.is_release for entry in entries)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
+def _n_releases(entries: Iterable[LedgerEntry]) -> str:
+    """How many entries are releases; others only note that key shares were given."""
+    return str(sum(entry.is_release for entry in entries))

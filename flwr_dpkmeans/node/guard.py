@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from collections.abc import Mapping
 from functools import cached_property, lru_cache, partial
 
@@ -13,7 +15,7 @@ from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, R
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
+from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.signing import Signer, pin_mark
@@ -114,7 +116,7 @@ class NodeGuard:
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
+            policy.check(Asked(plan, epsilon, past, terms))
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
             raise RefusalError(str(error)) from error
@@ -234,12 +236,6 @@ class NodeGuard:
         if not self.settings.simulated:
             client_log.warned(report.warnings)
         client_log.finished(memory.attempts, report)
-
-
-@lru_cache(maxsize=16)
-def _passes(policy: ClientPolicy, plan: Plan, epsilon: float, terms: str) -> bool:
-    """Whether a policy allows a plan but for the past, asked once for all messages of a run; a refusal is not kept."""
-    return policy.passes(plan, epsilon, terms)
 
 
 def cost_of(plan: Plan) -> float:

@@ -23,7 +23,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import math
 import numbers
 import os
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, told_apart
+from flwr_dpkmeans.log import placed_logger
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
 """What the first line's checksum goes on from."""
@@ -51,7 +51,7 @@ SHARES_GIVEN = 10**6
 _BINARY = getattr(os, "O_BINARY", 0)
 _ROOM = 2**16
 """Bytes on the disk below which no run begins; an entry and its head take about 500."""
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = placed_logger(__name__)
 _HEAD_LINE = re.compile(rb'\{"entries": (0|-?[1-9][0-9]*), "checksum": "([0-9a-f]{64})"\}')
 _MEND = "restore it from a backup or have its owner decide."
 
@@ -229,11 +229,11 @@ class MemoryLedger:
 # -- the two files ------------------------------------------------------------------------------------------------
 
 
-def encode(entry: LedgerEntry, previous: str) -> tuple[bytes, str]:
-    """Return an entry's line and its checksum; JSON has no infinity, so that is spelt as a string."""
+def encode(entry: LedgerEntry, previous: str) -> bytes:
+    """Return an entry's line; its checksum goes on from the previous one. JSON has no infinity: that is a string."""
     text = json.dumps(vars(entry) | ({"epsilon": "inf"} if math.isinf(entry.epsilon) else {}))
     checksum = hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
-    return f'{text[:-1]}, "checksum": "{checksum}"}}\n'.encode(), checksum
+    return f'{text[:-1]}, "checksum": "{checksum}"}}\n'.encode()
 
 
 class Chain(MemoryLedger):
@@ -242,10 +242,12 @@ class Chain(MemoryLedger):
     def __init__(self) -> None:
         super().__init__()
         self.checksums = [GENESIS]
+        self.lines = b""  # that were read
 
     def read(self, lines: bytes) -> Iterator[tuple[int, str]]:
-        """Take in complete lines; yield (line number, reason) of each flaw and go on after it."""
-        for number, line in enumerate(lines.split(b"\n")[:-1], start=len(self._entries) + 1):
+        """Take in what was added to the lines; yield (line number, reason) of each flaw and go on after it."""
+        added, self.lines = lines[len(self.lines) :], lines
+        for number, line in enumerate(added.split(b"\n")[:-1], start=len(self._entries) + 1):
             flaw = self._take(line)
             if flaw is not None:
                 yield number, flaw
@@ -263,20 +265,16 @@ class Chain(MemoryLedger):
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return "it is not an entry"
         # Encoding once more and comparing bytes covers the checksum and every other way to spell an entry.
-        if encode(entry, self.checksums[-1])[0] == line + b"\n":
+        if encode(entry, self.checksums[-1]) == line + b"\n":
             flaw = self.conflict(entry)
         else:
             flaw = "its checksum does not fit the line and the one before it"
         if flaw is None:
-            self.append(entry, checksum)
+            self.add(entry)
+            self.checksums.append(checksum)
         else:
             self.checksums[-1] = checksum  # as the next line sees it
         return flaw
-
-    def append(self, entry: LedgerEntry, checksum: str) -> None:
-        """Add the entry of a line that has this checksum."""
-        self.add(entry)
-        self.checksums.append(checksum)
 
 
 def complete_lines(raw: bytes) -> bytes:
@@ -333,14 +331,15 @@ def parse_head(raw: bytes) -> tuple[int, str] | None:
     return int(found[1]), found[2].decode()
 
 
-def append_head(path: Path, n_entries: int, checksum: str) -> None:
-    """Put a new head in force."""
+def append_head(path: Path, checksums: Sequence[str]) -> None:
+    """Put a new head in force, for lines that have these checksums."""
+    head = f'{{"entries": {len(checksums) - 1}, "checksum": "{checksums[-1]}"}}\n'
     place = head_path(path)
     descriptor = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY, 0o600)
     try:
         raw = read_all(descriptor)
         complete = raw[: raw.rfind(b"\n") + 1]
-        append(descriptor, raw, complete, f'{{"entries": {n_entries}, "checksum": "{checksum}"}}\n'.encode())
+        append(descriptor, raw, complete, head.encode())
     finally:
         os.close(descriptor)
     if not complete:
@@ -446,7 +445,7 @@ class FileLedger:
         if self._path.is_dir():
             raise ConfigurationError(f"the ledger's path {self._path} is a folder: give the path of a file in it.")
         self._guard = threading.Lock()
-        self._forget()
+        self._chain = Chain()
 
     def __reduce__(self) -> tuple[type[FileLedger], tuple[Path]]:
         return FileLedger, (self._path,)
@@ -490,16 +489,14 @@ class FileLedger:
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
             self._chain.refuse(entry, admit)
-            n_entries = len(self._chain.checksums) - 1
-            if head is None or head[0] < n_entries:
-                self._write_head(descriptor)  # of a first charge, or what a crash left undone
-            line, checksum = encode(entry, self._chain.checksums[-1])
+            if head is None or head[0] < len(self._chain.checksums) - 1:  # of a first charge, or left undone by a crash
+                self._write_head(descriptor)
+            line = encode(entry, self._chain.checksums[-1])
             if len(complete) < len(raw):
                 _LOGGER.warning("The ledger %s: dropped an unfinished last line, never released.", self._path)
             append(descriptor, raw, complete, line)
-            append_head(self._path, n_entries + 1, checksum)
-            self._chain.append(entry, checksum)
-            self._read = complete + line
+            self._take(complete + line)
+            append_head(self._path, self._chain.checksums)
 
     def accept(self) -> LedgerReport:
         """Take the file as it stands, and write its head anew: for its owner, after looking at it.
@@ -508,19 +505,15 @@ class FileLedger:
         BudgetError.
         """
         with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
-            self._forget()
+            self._chain = Chain()
             self._take(complete_lines(read_all(descriptor)))
             self._write_head(descriptor)
         return inspect_ledger(self._path)
 
-    def _forget(self) -> None:
-        """Begin as if nothing had been read."""
-        self._chain, self._read = Chain(), b""
-
     def _write_head(self, descriptor: int) -> None:
         """Make the head level with the lines, which go onto the disk first."""
         os.fsync(descriptor)
-        append_head(self._path, len(self._chain.checksums) - 1, self._chain.checksums[-1])
+        append_head(self._path, self._chain.checksums)
 
     def _current(self) -> Chain:
         """All that has been charged until now; called under the guard."""
@@ -531,7 +524,7 @@ class FileLedger:
 
     def _catch_up(self, complete: bytes, head_file: bytes) -> tuple[int, str] | None:
         """Read what was appended since the last look; what was read before must still be there. Return the head."""
-        if not complete.startswith(self._read):
+        if not complete.startswith(self._chain.lines):
             raise BudgetError(f"the ledger {self._path} was cut or altered while in use: {_MEND}")
         self._take(complete)
         mismatch = _mismatch(self._path, self._chain.checksums, head_file)
@@ -540,11 +533,10 @@ class FileLedger:
         return parse_head(head_file)
 
     def _take(self, complete: bytes) -> None:
-        """Read the lines that have not been read; one flaw, and all of them must be read again."""
-        for flaw in self._chain.read(complete[len(self._read) :]):
-            self._forget()
+        """Read the lines that have not been read; after a flaw all of them must be read again."""
+        for flaw in self._chain.read(complete):
+            self._chain = Chain()
             raise BudgetError(_damage(self._path, *flaw))
-        self._read = complete
 
 
 Ledger = MemoryLedger | FileLedger

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.node.ledger import Ledger
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import ClientPolicy, read_toml
 from flwr_dpkmeans.secagg.signing import Signer
 
 _LONGEST_FILE = 10_000
@@ -51,11 +49,14 @@ class Identity(Signer):
                 f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may read or change it: chmod 600 it."
             )
         try:
-            key = load_pem_private_key(content, password=None)
-        except (ValueError, TypeError) as error:  # not PEM, or encrypted
-            raise _no_key(path) from error
+            key: object = load_pem_private_key(content, password=None)
+        except (ValueError, TypeError):  # not PEM, or encrypted
+            key = None
         if not isinstance(key, Ed25519PrivateKey):
-            raise _no_key(path)
+            raise ConfigurationError(
+                f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
+                "'python -m flwr_dpkmeans identity new PATH'."
+            )
         return cls(key.private_bytes_raw())
 
     def save(self, path: str | Path) -> None:
@@ -66,38 +67,24 @@ class Identity(Signer):
         target = Path(path)
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
         content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
-            # The name is claimed first, so that of two who write at once only one goes on.
-            os.close(os.open(target, flags, 0o600))
+            # Of two who write at once only one goes on.
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except BaseException:
+                target.unlink(missing_ok=True)
+                raise
         except FileExistsError as error:
             raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
         except OSError as error:
-            raise _cannot_write(target, error) from error
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            target.unlink(missing_ok=True)
-            raise _cannot_write(target, error) from error
-
-
-def _no_key(path: str | Path) -> ConfigurationError:
-    return ConfigurationError(
-        f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
-        "'python -m flwr_dpkmeans identity new PATH'."
-    )
-
-
-def _cannot_write(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"the identity {path} cannot be written ({error.strerror or error}): choose a folder that exists and is yours."
-    )
+            raise ConfigurationError(
+                f"the identity {target} cannot be written ({error.strerror or error}): choose a folder that exists and "
+                "is yours."
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -207,13 +194,9 @@ class NodeOptions(BaseModel):
     def from_toml(cls, path: Path) -> NodeOptions:
         """Read NODE.toml; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
         try:
-            return cls.model_validate(tomllib.loads(path.read_text()))
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read ({error.strerror or error}): correct its path.") from error
+            return cls.model_validate(read_toml(path, str(path)))
         except ValidationError as error:
             raise ConfigurationError(f"{path}: {_sentence(dict(error.errors()[0]))}") from error
-        except ValueError as error:
-            raise ConfigurationError(f"{path} is not valid TOML ({error}): correct it.") from error
 
     @property
     def node_config(self) -> Mapping[str, str | bool]:

@@ -8,7 +8,8 @@ The sentences of a refusal are sent to the server, so they hold public plan valu
 in particular never what the client has spent before.
 
 A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words. A new one is
-such a field and its line of the example, which a test compares.
+such a field, its line of the example, and a plan that it refuses in ``tests/protocol/test_policy_refusals.py``: tests
+compare all three.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from flwr_dpkmeans.sums.settings import Box
 _RELATIVE_SLACK = 1e-9
 # Names in a plan come from the server, so what a sentence repeats of them is bounded.
 _LONGEST_QUOTE = 60
-_NOISE_SOURCES = ("secure", "seeded")
 _KEY_DIGITS = 64
 
 
@@ -55,29 +55,22 @@ class Asked:
         return sum(datetime.fromisoformat(begun) >= earliest for begun in self.past.begun)
 
 
+Read = Callable[[str, Any], Any]
+"""``read(name, value)`` returns a valid limit, or raises."""
+Refuse = Callable[[Any, Asked], str | bool]
+"""``refuse(limit, asked)`` is the sentence of a refusal, or False."""
+
+
 @dataclass(frozen=True)
 class Limit:
-    """How a limit is read (``read(name, value)`` returns it or raises) and what it refuses (`_limit`)."""
+    """How a limit is read, and what it refuses in which words."""
 
-    read: Callable[[str, Any], Any]
-    refuse: Callable[[Any, Asked], str | bool]
-    is_required: bool
-    error: type[RefusalError | BudgetError]
-    of_past: bool
+    read: Read
+    refuse: Refuse
+    is_required: bool = False
+    error: type[RefusalError | BudgetError] = RefusalError
+    of_past: bool = False
     """Whether it looks at what other runs have cost, so that it must be asked anew."""
-
-
-def _limit(
-    default: Any,
-    read: Callable[[str, Any], Any],
-    refuse: Callable[[Any, Asked], str | bool] = lambda limit, asked: False,
-    *,
-    required: bool = False,
-    error: type[RefusalError | BudgetError] = RefusalError,
-    of_past: bool = False,
-) -> Any:
-    """A field of the policy: ``refuse(limit, asked)`` is the sentence of a refusal, or False; see `Limit`."""
-    return field(default=default, metadata={"limit": Limit(read, refuse, required, error, of_past)})
 
 
 # -- how limits are read ------------------------------------------------------------------------------------------
@@ -89,11 +82,10 @@ def _is_number(value: object) -> bool:
 
 
 def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
-    """Say that a limit is not valid."""
     return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
 
 
-def _valid(is_valid: Callable[[Any], bool], bound: str, mend: str) -> Callable[[str, Any], Any]:
+def _valid(is_valid: Callable[[Any], bool], bound: str, mend: str) -> Read:
     """Read a value as it is, if it is valid."""
 
     def read(name: str, value: Any) -> Any:
@@ -108,11 +100,9 @@ _amount = _valid(lambda value: _is_number(value) and value >= 0, "a number of at
 _probability = _valid(
     lambda value: _is_number(value) and 0 <= value < 1, "a number of at least 0 and below 1", "give one such as 1e-6"
 )
-_switch = _valid(lambda value: isinstance(value, bool), "a boolean", "give true or false")
 
 
-def _whole(least: int) -> Callable[[str, Any], Any]:
-    """Read a whole number of at least `least`."""
+def _whole(least: int) -> Read:
     return _valid(
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
         f"a whole number of at least {least}",
@@ -120,29 +110,34 @@ def _whole(least: int) -> Callable[[str, Any], Any]:
     )
 
 
-def _optional(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+def _optional(read: Read) -> Read:
     """Where None sets no limit."""
     return lambda name, value: None if value is None else read(name, value)
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
-    """Check a list of names; a bare string would otherwise be taken letter by letter."""
+    """A list of names; a bare string would otherwise be taken letter by letter."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise _invalid(name, value, "a list of names", "put the names in brackets, or leave it empty to allow all")
     return tuple(value)
 
 
+def _is_key(value: object) -> bool:
+    """Whether a value is a SHA-256 digest or an Ed25519 key, as people copy it."""
+    return isinstance(value, str) and re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", value) is not None
+
+
 def _digests(name: str, value: object) -> tuple[str, ...]:
-    """Check a list of SHA-256 digests; they are kept in small letters."""
-    digests = tuple(digest.lower() for digest in _names(name, value))
+    """A list of SHA-256 digests; they are kept in small letters."""
+    digests = _names(name, value)
     for digest in digests:
-        if not re.fullmatch(rf"[0-9a-f]{{{_KEY_DIGITS}}}", digest):
+        if not _is_key(digest):
             raise _invalid(name, digest, f"a list of digests of {_KEY_DIGITS} hexadecimal digits", "copy the whole one")
-    return digests
+    return tuple([digest.lower() for digest in digests])
 
 
 def _bounds(name: str, value: object) -> tuple[tuple[float, float], ...]:
-    """Check the allowed box: a list of (lowest, highest) pairs."""
+    """The allowed box: a list of (lowest, highest) pairs."""
     pairs = value if isinstance(value, (list, tuple)) else ()
     valid = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
     if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
@@ -151,20 +146,14 @@ def _bounds(name: str, value: object) -> tuple[tuple[float, float], ...]:
 
 
 def _peers(name: str, value: object) -> tuple[tuple[str, str], ...]:
-    """Check the pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
-    entries: list[Any] = []
-    if isinstance(value, Mapping):
-        entries = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        entries = list(value)
+    """The pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
+    entries = value.items() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     if not entries:
         # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
         bound = "a table of names and keys or a list of keys, of at least one party"
         raise _invalid(name, value, bound, "list the other parties' keys, or leave it out")
-    pairs = tuple(_peer("", entry) if isinstance(entry, str) else _peer(*_two(entry)) for entry in entries)
-    keys = [key for _, key in pairs]
-    names = [name for name, _ in pairs if name]
-    for what, items in (("key", keys), ("name", names)):
+    pairs = tuple(_peer(entry) for entry in entries)
+    for what, items in (("key", [key for _, key in pairs]), ("name", [name for name, _ in pairs if name])):
         twice = [item for item in items if items.count(item) > 1]
         if twice:
             raise ConfigurationError(
@@ -173,32 +162,23 @@ def _peers(name: str, value: object) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-def _two(entry: object) -> tuple[object, object]:
-    """A pair, or something that is no peer."""
-    return (entry[0], entry[1]) if isinstance(entry, (list, tuple)) and len(entry) == 2 else ("", entry)
-
-
-def _peer(name: object, key: object) -> tuple[str, str]:
-    """Check one pinned peer; its key is kept in small letters."""
+def _peer(entry: object) -> tuple[str, str]:
+    """One pinned peer: a key or a pair of name and key; the key is kept in small letters."""
+    name, key = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else ("", entry)
     if not isinstance(name, str) or not name.isprintable() or len(name) > _LONGEST_QUOTE:
         raise ConfigurationError(
             f"pinned_peers has the name {_quote(name)}, but a name has at most {_LONGEST_QUOTE} printable characters: "
             "shorten it."
         )
-    if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", key):
+    if not _is_key(key):
         raise ConfigurationError(
             f"pinned_peers has the key {_quote(key)}, but a key has {_KEY_DIGITS} hexadecimal digits: copy what "
             "'python -m flwr_dpkmeans identity show PATH' prints on that party's machine."
         )
-    return name, key.lower()
+    return name, str(key).lower()
 
 
-# -- what limits refuse, and in which words -----------------------------------------------------------------------
-
-
-def _within(value: float, limit: float) -> bool:
-    """Whether a cost is at most its limit, up to rounding; false for NaN."""
-    return value <= limit * (1.0 + _RELATIVE_SLACK)
+# -- kinds of limits: what they refuse, and in which words ---------------------------------------------------------
 
 
 def _quote(value: object) -> str:
@@ -207,30 +187,64 @@ def _quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "..."
 
 
-def _above(
-    what: str, but: str, cost: Callable[[Asked], float], spent: Callable[[Past], float] = lambda past: 0.0
-) -> Callable[[float, Asked], str | bool]:
-    """Refuse a cost that is more than the limit leaves besides what other runs have spent, which is not told."""
+def _limit(default: Any, read: Read, refuse: Refuse = lambda limit, asked: False, **kind: Any) -> Any:
+    """A field of the policy, see `Limit`; without `refuse` it is held against something else than plans."""
+    return field(default=default, metadata={"limit": Limit(read, refuse, **kind)})
+
+
+def _at_most(
+    what: str,
+    cost: Callable[[Asked], float],
+    but: str,
+    spent: Callable[[Past], float] | None = None,
+    *,
+    default: float = math.inf,
+    read: Read = _amount,
+    required: bool = False,
+) -> Any:
+    """A limit on a cost, besides what other runs have spent, which is not told."""
 
     def refuse(limit: float, asked: Asked) -> str | bool:
-        if _within(spent(asked.past) + cost(asked), limit):
+        own = cost(asked)
+        # NaN is within no limit.
+        if own + (0.0 if spent is None else spent(asked.past)) <= limit * (1.0 + _RELATIVE_SLACK):
             return False
-        value, most = told_apart(cost(asked), limit)
+        value, most = told_apart(own, limit)
         return f"the plan's {what} is {value}, but {but.format(most)}."
 
-    return refuse
+    return _limit(default, read, refuse, is_required=required, error=BudgetError, of_past=spent is not None)
 
 
-def _other_than(kind: str, value: Callable[[Plan], str]) -> Callable[[Sequence[str], Asked], str | bool]:
-    """Refuse names that are not in a list; an empty one allows all."""
+def _one_of(kind: str, planned: Callable[[Plan], str], *, required: bool = False) -> Any:
+    """A list of names that a plan's must be among; an empty one allows all."""
 
     def refuse(allowed: Sequence[str], asked: Asked) -> str | bool:
-        names, planned = ", ".join(map(repr, allowed)), value(asked.plan)
-        return bool(allowed and planned not in allowed) and (
-            f"the plan's {kind} is {_quote(planned)}, but this client allows only {names}: plan with one of them."
+        names, name = ", ".join(map(repr, allowed)), planned(asked.plan)
+        return bool(allowed and name not in allowed) and (
+            f"the plan's {kind} is {_quote(name)}, but this client allows only {names}: plan with one of them."
         )
 
-    return refuse
+    return _limit((), _names, refuse, is_required=required)
+
+
+def _at_least(default: int, least: int, planned: Callable[[Plan], int], words: str, *, required: bool = False) -> Any:
+    """A whole number of at least `least` that a plan's must not be below."""
+    return _limit(
+        default,
+        _whole(least),
+        lambda own, asked: planned(asked.plan) < own and words.format(planned(asked.plan), own),
+        is_required=required,
+    )
+
+
+def _switch(default: bool, is_refused: Callable[[Asked], bool], words: str) -> Any:
+    """True or false: the one that is not the default refuses some plans."""
+
+    def refuse(own: bool, asked: Asked) -> str | bool:
+        names = {"noise": _quote(asked.plan.settings.noise.value), "algorithm": _quote(asked.plan.config.algorithm)}
+        return own is not default and is_refused(asked) and words.format(**names)
+
+    return _limit(default, _valid(lambda value: isinstance(value, bool), "a boolean", "give true or false"), refuse)
 
 
 def has_bounds_by_name(plan: Plan) -> bool:
@@ -275,112 +289,74 @@ class ClientPolicy:
     ('distributed',)
     """
 
-    max_epsilon_per_run: float = _limit(
-        math.inf,
-        _amount,
-        _above(
-            "worst-case epsilon",
-            "this client's max_epsilon_per_run is {}: lower the plan's epsilon or its number of retries",
-            lambda asked: asked.epsilon,
-        ),
+    max_epsilon_per_run: float = _at_most(
+        "worst-case epsilon",
+        lambda asked: asked.epsilon,
+        "this client's max_epsilon_per_run is {}: lower the plan's epsilon or its number of retries",
         required=True,
-        error=BudgetError,
     )
     """Largest worst-case epsilon of one run."""
-    max_epsilon_total: float = _limit(
-        math.inf,
-        _amount,
-        _above(
-            "worst-case epsilon",
-            "it does not fit into what is left of this client's max_epsilon_total of {}: lower the plan's epsilon or "
-            "leave this client out",
-            lambda asked: asked.epsilon,
-            lambda past: past.epsilon,
-        ),
+    max_epsilon_total: float = _at_most(
+        "worst-case epsilon",
+        lambda asked: asked.epsilon,
+        "it does not fit into what is left of this client's max_epsilon_total of {}: lower the plan's epsilon or "
+        "leave this client out",
+        lambda past: past.epsilon,
         required=True,
-        error=BudgetError,
-        of_past=True,
     )
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
 
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
-    max_delta: float = _limit(
-        1e-2,
-        _probability,
-        _above("delta", "this client's max_delta is {}: lower the plan's delta", lambda asked: asked.plan.delta),
+    max_delta: float = _at_most(
+        "delta",
+        lambda asked: asked.plan.delta,
+        "this client's max_delta is {}: lower the plan's delta",
+        default=1e-2,
+        read=_probability,
         required=True,
-        error=BudgetError,
     )
     """Largest delta of one run, in [0, 1)."""
-    max_delta_total: float = _limit(
-        math.inf,
-        _amount,
-        _above(
-            "delta",
-            "it does not fit into what is left of this client's max_delta_total of {}: lower the plan's delta or leave "
-            "this client out",
-            lambda asked: asked.plan.delta,
-            lambda past: past.delta,
-        ),
-        error=BudgetError,
-        of_past=True,
+    max_delta_total: float = _at_most(
+        "delta",
+        lambda asked: asked.plan.delta,
+        "it does not fit into what is left of this client's max_delta_total of {}: lower the plan's delta or leave "
+        "this client out",
+        lambda past: past.delta,
     )
     """Largest sum of deltas over the same runs."""
-    allowed_trust: tuple[str, ...] = _limit(
-        (), _names, _other_than("trust model", lambda plan: plan.settings.trust), required=True
-    )
+    allowed_trust: tuple[str, ...] = _one_of("trust model", lambda plan: plan.settings.trust, required=True)
     """Trust models that a plan may use; empty, as for all such lists, allows all."""
-    allowed_algorithms: tuple[str, ...] = _limit(
-        (), _names, _other_than("algorithm", lambda plan: plan.config.algorithm)
-    )
+    allowed_algorithms: tuple[str, ...] = _one_of("algorithm", lambda plan: plan.config.algorithm)
     """Algorithms that a plan may use."""
-    allowed_units: tuple[str, ...] = _limit(
-        (), _names, _other_than("privacy unit", lambda plan: plan.settings.unit.value), required=True
-    )
+    allowed_units: tuple[str, ...] = _one_of("privacy unit", lambda plan: plan.settings.unit.value, required=True)
     """Units of privacy that a plan may use."""
-    min_cohort: int = _limit(
+    min_cohort: int = _at_least(
         2,
-        _whole(1),
-        lambda least, asked: (
-            asked.plan.settings.min_clients < least
-            and f"the plan goes on with {asked.plan.settings.min_clients} clients, but this client's min_cohort is "
-            f"{least}: raise the plan's min_clients."
-        ),
+        1,
+        lambda plan: plan.settings.min_clients,
+        "the plan goes on with {} clients, but this client's min_cohort is {}: raise the plan's min_clients.",
         required=True,
     )
     """Smallest `min_clients` of a plan, at least 1."""
-    require_secure_noise: bool = _limit(
+    require_secure_noise: bool = _switch(
         False,
-        _switch,
-        lambda required, asked: (
-            required
-            and asked.plan.settings.noise.value != "secure"
-            and f"the plan's noise is {_quote(asked.plan.settings.noise.value)}, but this client requires 'secure': "
-            "drop the noise seed."
-        ),
+        lambda asked: asked.plan.settings.noise.value != "secure",
+        "the plan's noise is {noise}, but this client requires 'secure': drop the noise seed.",
     )
     """Refuse plans whose noise comes from a seed."""
-    allow_non_private: bool = _limit(
+    allow_non_private: bool = _switch(
         True,
-        _switch,
-        lambda allowed, asked: (
-            not allowed
-            and math.isinf(asked.epsilon)
-            and f"the plan's algorithm {_quote(asked.plan.config.algorithm)} has an epsilon of inf, but this client "
-            "allows private runs only: plan with a finite epsilon."
-        ),
+        lambda asked: math.isinf(asked.epsilon),
+        "the plan's algorithm {algorithm} has an epsilon of inf, but this client allows private runs only: plan with a "
+        "finite epsilon.",
     )
     """Allow plans whose epsilon is infinite. A finite epsilon limit refuses them all the same."""
-    allow_server_data: bool = _limit(
+    allow_server_data: bool = _switch(
         True,
-        _switch,
-        lambda allowed, asked: (
-            not allowed
-            and asked.plan.server is not None
-            and "the plan starts from the server's own points, but this client's allow_server_data is false: plan "
-            "without them, such as with 'proxy_lloyd'."
-        ),
+        lambda asked: asked.plan.server is not None,
+        "the plan starts from the server's own points, but this client's allow_server_data is false: plan without "
+        "them, such as with 'proxy_lloyd'.",
     )
     """Allow runs that start from the server's own points."""
     allowed_bounds: tuple[tuple[float, float], ...] | None = _limit(
@@ -393,32 +369,26 @@ class ClientPolicy:
     )
     """For each column of the own table, in its order, the lowest and highest value that the plan's box may reach; a
     single pair holds for every column. None allows every box."""
-    allowed_evaluation: tuple[str, ...] = _limit(
-        (), _names, _other_than("evaluation", lambda plan: plan.settings.evaluation.value)
-    )
+    allowed_evaluation: tuple[str, ...] = _one_of("evaluation", lambda plan: plan.settings.evaluation.value)
     """Evaluations that a plan may have; ``["none"]`` forbids them."""
-    allowed_dropout: tuple[str, ...] = _limit((), _names, _other_than("dropout", lambda plan: plan.dropout.value))
+    allowed_dropout: tuple[str, ...] = _one_of("dropout", lambda plan: plan.dropout.value)
     """What may happen when clients fall silent; ``["retry"]`` forbids sums that are recovered from key shares."""
     pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _optional(_peers))
     """Names and long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one
     may be among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
     the server announces."""
-    min_max_silent: int = _limit(
+    min_max_silent: int = _at_least(
         0,
-        _whole(0),
-        lambda least, asked: (
-            asked.plan.max_silent < least
-            and f"the plan's max_silent is {asked.plan.max_silent}, but this client's min_max_silent is {least}: raise "
-            "the plan's max_silent."
-        ),
+        0,
+        lambda plan: plan.max_silent,
+        "the plan's max_silent is {}, but this client's min_max_silent is {}: raise the plan's max_silent.",
     )
     """Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows."""
     runs_per_day: int | None = _limit(
         None,
         _optional(_whole(1)),
         lambda most, asked: (
-            most is not None
-            and asked.runs_today >= most
+            asked.runs_today >= most
             and f"this client's runs_per_day is {most}, and as many others have begun within 24 hours: start the run "
             "later, or leave this client out."
         ),
@@ -440,7 +410,7 @@ class ClientPolicy:
     )
     """Digests (SHA-256, 64 hexadecimal digits) of whole plans without run id and seeds that alone are accepted; empty
     accepts all. A refusal says the digest of what was asked for."""
-    allow_anything: bool = _limit(False, _switch)
+    allow_anything: bool = _switch(False, lambda asked: False, "")
     """Lift the rule that a deployed node's policy must state certain limits; those that it states still hold."""
     unstated: tuple[str, ...] = ()
     """No key of a file: required limits that the policy has not stated. It refuses every plan while there are any."""
@@ -470,15 +440,7 @@ class ClientPolicy:
     @classmethod
     def from_toml(cls, path: str | Path, *, base: ClientPolicy | None = None) -> ClientPolicy:
         """Read a policy from a TOML file on the client's own disk, with the limits as its keys; see `from_mapping`."""
-        try:
-            with open(path, "rb") as file:
-                mapping = tomllib.load(file)
-        except OSError as error:
-            reason = error.strerror or error
-            raise ConfigurationError(f"the policy file {path} cannot be read ({reason}): correct its path.") from error
-        except ValueError as error:  # not TOML, or not UTF-8
-            raise ConfigurationError(f"the policy file {path} is not valid TOML ({error}): correct it.") from error
-        return cls.from_mapping(mapping, base=base)
+        return cls.from_mapping(read_toml(path, f"the policy file {path}"), base=base)
 
     def require_complete(self) -> None:
         """Refuse everything while a deployed node's policy is incomplete; names of keys are public."""
@@ -501,35 +463,27 @@ class ClientPolicy:
                 f"has {n_unlisted} besides them or none: have its owner name the right columns."
             )
 
-    def check(self, asked: Asked, *, only_past: bool = False) -> None:
+    def check(self, asked: Asked) -> None:
         """Refuse a plan that this client does not allow; return quietly otherwise.
 
-        With `only_past` the plan `passes`, and only what other runs have cost since then can refuse it. For a run that
-        is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
-        is a BudgetError, an incomplete policy, a malformed plan and any other value a RefusalError.
+        For a run that is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
+        is a BudgetError, an incomplete policy and any other value a RefusalError.
         """
         for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
             if type(spent) not in (int, float) or not spent >= 0:  # as NaN is not
                 raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
-        if not only_past:
-            self.require_complete()
-            _refuse_malformed(asked.plan, asked.epsilon)
-        for name, limit in self._limits_on_past if only_past else _in_order():
+        refusal = _refusal(self, asked.plan, asked.epsilon, asked.terms)
+        if refusal is not None:
+            raise refusal[0](refusal[1])
+        for name, limit in self._limits_on_past:
             sentence = limit.refuse(getattr(self, name), asked)
             if sentence:
                 raise limit.error(str(sentence))
 
-    def passes(self, plan: Plan, epsilon: float, terms: str) -> bool:
-        """Whether a plan keeps to all limits but those on the past; a policy or plan that cannot be read raises."""
-        self.require_complete()
-        _refuse_malformed(plan, epsilon)
-        asked = Asked(plan, epsilon, Past(), terms)
-        return not any(limit.refuse(getattr(self, name), asked) for name, limit in _in_order() if not limit.of_past)
-
     @cached_property
     def _limits_on_past(self) -> tuple[tuple[str, Limit], ...]:
         """Limits on what other runs have cost, besides those that allow everything."""
-        limits = [(name, limit) for name, limit in _in_order() if limit.of_past]
+        limits = [(name, limit) for name, limit in LIMITS.items() if limit.of_past]
         return tuple([(name, limit) for name, limit in limits if getattr(self, name) not in (None, math.inf)])
 
     def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
@@ -545,12 +499,19 @@ REQUIRED = tuple(name for name, limit in LIMITS.items() if limit.is_required)
 """Limits that a deployed node must state: without one of them a server could ask for anything finite."""
 DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
 """What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""
+IN_SIMULATION = ClientPolicy(max_delta=0.5)
+"""All parties of a simulation are the caller's own, so only a plan's own limits apply."""
 
 
-def _in_order() -> list[tuple[str, Limit]]:
-    """All limits as they are asked: those on the budget last."""
-    others = [item for item in LIMITS.items() if item[1].error is not BudgetError]
-    return others + [item for item in LIMITS.items() if item[1].error is BudgetError]
+def read_toml(path: str | Path, name: str) -> dict[str, Any]:
+    """Read a TOML file on this machine; one that cannot be read is a ConfigurationError that calls it `name`."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be read ({error.strerror or error}): correct its path.") from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise ConfigurationError(f"{name} is not valid TOML ({error}): correct it.") from error
 
 
 def _states(limits: Mapping[str, Any], name: str) -> bool:
@@ -558,43 +519,22 @@ def _states(limits: Mapping[str, Any], name: str) -> bool:
     return name in limits and limits[name] != math.inf and limits[name] not in ((), [])
 
 
-def _refuse_malformed(plan: Plan, epsilon: float) -> None:
-    """Refuse values that no honest plan has; a NaN would otherwise pass or fail every comparison at random."""
-    planned, settings = plan.epsilon if plan.is_final else plan.settings.epsilon, plan.settings
-    if not (_is_number(planned) and _is_number(epsilon) and _is_number(plan.delta)):
-        raise RefusalError("the plan's epsilon or delta is not a number, but both must be: correct the plan.")
-    if not (planned >= 0 and _within(planned, epsilon)):
-        cost, most = told_apart(planned, epsilon)
-        raise RefusalError(
-            f"the plan's epsilon is {cost}, but it must lie between 0 and its worst-case epsilon of {most}: correct "
-            "the plan."
-        )
-    if not 0 <= plan.delta < 1:
-        raise RefusalError(
-            f"the plan's delta is {plan.delta:.6g}, but it must be at least 0 and below 1: correct the plan."
-        )
-    if not 1 <= settings.min_clients <= plan.n_clients:
-        raise RefusalError(
+@lru_cache(maxsize=16)
+def _refusal(
+    policy: ClientPolicy, plan: Plan, epsilon: float, terms: str
+) -> tuple[type[RefusalError | BudgetError], str] | None:
+    """What a policy says against a plan, whatever other runs have cost: asked once for all messages of a run."""
+    policy.require_complete()
+    settings, asked = plan.settings, Asked(plan, epsilon, Past(), terms)
+    if settings.min_clients > plan.n_clients:
+        return RefusalError, (
             f"the plan's min_clients is {settings.min_clients}, but it must lie between 1 and its n_clients of "
             f"{plan.n_clients}: correct the plan."
         )
-    if settings.noise.value not in _NOISE_SOURCES:
-        raise RefusalError(
-            f"the plan's noise is {_quote(settings.noise.value)}, but it must be 'secure' or 'seeded': correct it."
-        )
-    _refuse_malformed_box(*settings.bounds)
-
-
-def _refuse_malformed_box(lower: Sequence[float], upper: Sequence[float]) -> None:
-    """Refuse a box whose sides are not finite or not in order."""
-    if len(lower) != len(upper):
-        raise RefusalError(
-            f"the plan has {len(lower)} lower and {len(upper)} upper bounds, but it needs as many of both: correct the "
-            "plan."
-        )
-    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise RefusalError(
-                f"the plan's bounds of feature {feature} are [{low:g}, {high:g}], but they must be finite and in "
-                "increasing order: correct the plan."
-            )
+    for error in (RefusalError, BudgetError):  # those on the budget come last
+        for name, limit in LIMITS.items():
+            asks = limit.error is error and not limit.of_past
+            sentence = asks and limit.refuse(getattr(policy, name), asked)
+            if sentence:
+                return limit.error, str(sentence)
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,11 @@ _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 _MOST_COLUMNS = 8
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
+_LINES = 20
+"""Of a column of counts beside the centroids."""
+_MOST_LISTED = 3 * _LINES
+_TICK_CHARACTERS = 60
+"""That fit below half of the picture."""
 _DPI = 110
 
 
@@ -121,8 +127,15 @@ def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
 
 
 def _draw_scatter(figure: Any, result: RunResult) -> None:
-    """Centroids on their two principal axes; sizes from noisy counts."""
-    axis = figure.subplots()
+    """Centroids on their two principal axes; sizes from noisy counts, which are listed beside them."""
+    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.counts[:_MOST_LISTED])]
+    longest, n_columns = max(map(len, listed)), math.ceil(len(listed) / _LINES)
+    share = 0.0064 * longest * n_columns
+    axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
+    beside.set_axis_off()
+    for j, label in enumerate(listed):
+        column, line = divmod(j, _LINES)
+        beside.text(column / n_columns, 1.0 - line / _LINES, label, va="top", fontsize=8)
     faint = np.isin(np.arange(len(result.counts)), faint_clusters(result.counts, result.report))
     points = result.centroids if result.scaled is None else result.scaled
     # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
@@ -137,15 +150,14 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
         shown = np.zeros((len(centred), 2))
         kept = min(2, len(axes))
         shown[:, :kept] = centred @ axes[:kept].T
-        share = singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
-        labels = [f"principal axis {i + 1} of the centroids ({share[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
+        shares = singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
+        labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(result.counts, 0.0, None)
-    area = 30.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
+    area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     colours = np.where(faint, _GREY, _BLUE)
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
-    for j, (x, y) in enumerate(shown):
-        label, above = _count_label(j, result.counts[j], result.report), (0, 4.0 + math.sqrt(area[j]) / 2.0)
-        axis.annotate(label, (x, y), xytext=above, textcoords="offset points", ha="center", fontsize=8)
+    for j, place in enumerate(shown):
+        axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
     axis.set_xlabel(labels[0])
     axis.set_ylabel(labels[1])
     axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)
@@ -161,10 +173,12 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         tried = attempts.setdefault(line.round_index, [line.attempt])
         if line.attempt not in tried:
             tried.append(line.attempt)
-        name = line.round_name if Plan.discovers(line.round_index) else str(line.round_index)
-        costs[name + "'" * tried.index(line.attempt)] = line.epsilon_so_far
+        costs[str(line.round_index) + "'" * tried.index(line.attempt)] = line.epsilon_so_far
+    # Rounds before the first one have names, which are too long for ticks.
+    named = {f"{line.round_index}: {line.round_name}": None for line in report.releases if Plan.discovers(line.round_index)}
+    explained = [", ".join(named), "' marks a repeated attempt"] if named else ["' marks a repeated attempt"]
+    axis.set_xlabel(f"round ({'; '.join(explained)})")
     finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
-    axis.set_xlabel("round (' marks a repeated attempt)")
     axis.set_ylabel("epsilon so far")
     axis.set_title("Privacy cost after each release", fontsize=10)
     if not finite:
@@ -172,13 +186,20 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         return
     # Bars of no height keep their places where what was released without noise has no finite cost.
     heights = [finite.get(name, 0.0) for name in costs]
-    axis.bar(list(costs), heights, color=_GREEN, edgecolor="black", linewidth=0.6)
+    axis.bar(range(len(costs)), heights, color=_GREEN, edgecolor="black", linewidth=0.6)
+    _set_ticks(axis, range(len(costs)), list(costs))
     for place, name in enumerate(costs):
         if name not in finite:
             axis.annotate("infinite", (place, 0.0), xytext=(0, 4), textcoords="offset points", ha="center", rotation=90)
     axis.axhline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
     axis.set_ylim(0.0, 1.2 * max(report.epsilon_requested, *finite.values()))
     axis.legend(loc="upper left", fontsize=8)
+
+
+def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:
+    """Label as many places on the x-axis, evenly, as there is room for."""
+    step = math.ceil(len(labels) * (1 + max(map(len, labels), default=0)) / _TICK_CHARACTERS) or 1
+    axis.set_xticks(places[::step], labels[::step])
 
 
 def _draw_radius(axis: Any, result: RunResult) -> None:
@@ -194,7 +215,7 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
         # Rounds before the first Lloyd round move nothing.
         shown = rounds[-len(result.movements) :]
         axis.plot(shown, result.movements, color=_ORANGE, marker="s", label="largest movement")
-    axis.set_xticks(rounds)
+    _set_ticks(axis, rounds, [str(index) for index in rounds])
     axis.set_ylim(bottom=0.0)
     axis.set_xlabel("round")
     axis.set_ylabel("distance (box [-1, 1])")

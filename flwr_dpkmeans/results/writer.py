@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import in_squared_units
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.sums.task import Result, Run
+from flwr_dpkmeans.sums.task import Run
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
@@ -71,44 +70,64 @@ class ClusterChoice:
         return write_whole(Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy))
 
 
-def result_files(result: RunResult) -> dict[str, bytes]:
-    """Contents of the four files of a run, by name."""
-    from flwr_dpkmeans.results.picture import draw_summary
+def result_files(result: RunResult, costs: NDArray[np.float64] | None = None) -> dict[str, bytes]:
+    """Contents of the four files of a run, by name; if it chose k, with the cost curve as a picture and as numbers."""
+    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_summary
 
-    archive, report = io.BytesIO(), result.report
-    arrays: dict[str, Any] = {} if result.scaled is None else {"scaled": result.scaled}
+    report = result.report
+    arrays: dict[str, Any] = {
+        "centroids": result.centroids,
+        "counts": result.counts,
+        "feature_names": np.asarray(result.feature_names, dtype=np.str_),
+    }
+    if result.scaled is not None:
+        arrays["scaled"] = result.scaled
     if result.bounds is not None:
         arrays["bounds"] = np.array(result.bounds)
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
-    np.savez(
-        archive,
-        centroids=result.centroids,
-        counts=result.counts,
-        feature_names=np.asarray(result.feature_names, dtype=np.str_),
-        **arrays,
-    )
     metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
-    return {CENTROIDS_FILE: archive.getvalue(), **report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
+    curve = {}
+    if costs is not None:
+        metrics |= {"n_clusters": len(result.centroids), "costs": [float(cost) for cost in costs]}
+        curve[CURVE_FILE] = draw_cost_curve(costs, len(result.centroids), report)
+    files = {CENTROIDS_FILE: _archive(arrays), **_report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
+    return files | curve
 
 
-def write_report(folder: Path, report: PrivacyReport, metrics: dict[str, Any]) -> list[Path]:
-    """Write the privacy report and the metrics, which every party may have."""
-    return write_folder(folder, report_files(report, metrics))
+def _archive(arrays: Mapping[str, Any]) -> bytes:
+    """Named arrays as NumPy keeps them."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
 
 
-def report_files(report: PrivacyReport, metrics: dict[str, Any]) -> dict[str, bytes]:
-    """Contents of the privacy report's and the metrics' files, by name."""
+def _report_files(report: PrivacyReport, metrics: dict[str, Any]) -> dict[str, bytes]:
     return {
         REPORT_FILE: report.to_json().encode(),
         METRICS_FILE: (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode(),
     }
 
 
+def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write the report and its metrics, which every party may have, with the arrays of a task that is no clustering."""
+    files = {} if arrays is None else {ARRAYS_FILE: _archive(arrays)}
+    return write_folder(folder, files | _report_files(report, metrics_of(report)))
+
+
+def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
+    """Write a run's result; `scaled_costs` (largest k,) are in squared scaled units of the bounds of `config`.
+
+    Returns absolute paths; raises LocalMisuseError if the folder cannot be written.
+    """
+    costs = None if scaled_costs is None else in_squared_units(scaled_costs, config)
+    return write_folder(folder, result_files(result, costs))
+
+
 def metrics_of(
     report: PrivacyReport,
-    counts: NDArray[np.float64] | None,
-    movements: tuple[float, ...] | None,
+    counts: NDArray[np.float64] | None = None,
+    movements: tuple[float, ...] | None = None,
     evaluation: EvaluationResult | None = None,
 ) -> dict[str, Any]:
     """Numbers of a run that follow from the plan and the releases; counts, movements and metrics where known."""
@@ -120,11 +139,10 @@ def metrics_of(
         entry["epsilon"] = line["epsilon_so_far"]
         entry[f"noise_{line['array']}"] = line["noise_scale"]
     listed = [rounds[index] for index in sorted(rounds)]
-    if movements:
-        # Steps before the first Lloyd round, and an evaluation after the last, move nothing.
-        moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] != EVALUATION_ROUND]
-        for entry, movement in zip(moving[-len(movements) :], movements, strict=False):
-            entry["movement"] = movement
+    # Steps before the first Lloyd round, and an evaluation after the last, move nothing.
+    moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] != EVALUATION_ROUND]
+    for entry, movement in zip(moving[-len(movements or moving) :], movements or (), strict=False):
+        entry["movement"] = movement
     metrics: dict[str, Any] = {
         "epsilon": plain["epsilon"],
         "delta": plain["delta"],
@@ -143,32 +161,6 @@ def metrics_of(
     return metrics
 
 
-def write_arrays(folder: Path, result: Result, report: PrivacyReport) -> list[Path]:
-    """Write the arrays of a task that is no clustering, with its report and metrics; returns absolute paths."""
-    archive = io.BytesIO()
-    arrays: dict[str, Any] = dict(result.arrays)
-    np.savez(archive, **arrays)
-    files = report_files(report, metrics_of(report, None, None))
-    return write_folder(folder, {ARRAYS_FILE: archive.getvalue(), **files})
-
-
-def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
-    """Write a run's result; if the run chose k, with the cost curve as a picture and as numbers.
-
-    `scaled_costs` (largest k,) are in squared scaled units; the bounds of `config` say what those are in the caller's.
-    Returns absolute paths; raises LocalMisuseError if the folder cannot be written.
-    """
-    files = result_files(result)
-    if scaled_costs is not None:
-        from flwr_dpkmeans.results.picture import draw_cost_curve
-
-        costs, chosen = in_squared_units(scaled_costs, config), len(result.centroids)
-        metrics: dict[str, Any] = metrics_of(result.report, result.counts, result.movements, result.evaluation)
-        metrics |= {"n_clusters": chosen, "costs": [float(cost) for cost in costs]}
-        files |= report_files(result.report, metrics) | {CURVE_FILE: draw_cost_curve(costs, chosen, result.report)}
-    return write_folder(folder, files)
-
-
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write a folder that appears with all of its files or not at all, and never replaces another result.
 
@@ -180,7 +172,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     try:
         temporary.mkdir(parents=True)
         for name, content in files.items():
-            _write_synced(os.open(temporary / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), content)
+            _write_synced(temporary / name, content)
         placed = _renamed(temporary, folder)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -202,9 +194,9 @@ def require_writable(folder: Path) -> None:
         )
 
 
-def _write_synced(descriptor: int, content: bytes) -> None:
-    """Write a whole file, onto the disk."""
-    with os.fdopen(descriptor, "wb") as file:
+def _write_synced(place: Path, content: bytes) -> None:
+    """Write a new file, onto the disk, that only this user may read."""
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -232,22 +224,17 @@ def _renamed(temporary: Path, folder: Path) -> Path:
 
 def write_whole(path: Path, content: bytes) -> Path:
     """Write a file that is either complete or absent: a temporary file beside it, synced, then renamed."""
+    folder, temporary = path.parent.absolute(), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise LocalMisuseError(
-            f"the folder {path.parent.absolute()} cannot be written ({error.strerror}): choose another output folder."
-        ) from error
-    try:
-        _write_synced(descriptor, content)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_synced(temporary, content)
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        what, mend = f"folder {folder}", "choose another output folder"
+        if temporary.exists():
+            what, mend = f"file {path.absolute()}", f"free space or {mend}"
+            temporary.unlink()
         if not isinstance(error, OSError):
             raise
-        raise LocalMisuseError(
-            f"the file {path.absolute()} cannot be written ({error.strerror}): free space or choose another output "
-            "folder."
-        ) from error
+        raise LocalMisuseError(f"the {what} cannot be written ({error.strerror}): {mend}.") from error
     return path.absolute()

@@ -21,7 +21,7 @@ from flwr_dpkmeans.flower.records import packet_of, recall
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.secagg.messages import Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
@@ -202,7 +202,7 @@ def _reads(plan: Plan, round_index: int) -> tuple[str, ...]:
 
 def _node(client: KMeansClient) -> Node:
     """A virtual node whose policy allows everything."""
-    settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
+    settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
 
     def own_settings(_: Context) -> NodeSettings:
         return settings

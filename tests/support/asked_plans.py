@@ -29,6 +29,12 @@ class PlanValues:
     n_features: int | None = None
 
 
+class _Values(SimpleNamespace):
+    """Some attributes of a plan, which can be looked up by its identity, as plans can."""
+
+    __hash__ = object.__hash__
+
+
 def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) -> Asked:
     """What a node asks its policy, after other runs on its data that cost so much."""
     config = SimpleNamespace(
@@ -41,7 +47,7 @@ def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) 
         bounds=(plan.bounds_lower, plan.bounds_upper),
         feature_names=(),
     )
-    public = SimpleNamespace(
+    public = _Values(
         config=config,
         settings=config,
         is_final=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import struct
@@ -150,6 +151,49 @@ def test_movements_stand_at_the_rounds_that_moved_something(
     assert rounds in drawn
 
 
+def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
+    """The report of a run whose first two rounds found the bounds."""
+    first = report_of(3, 2, private_bounds=True, n_examples=None).releases
+    assert {line.round_name for line in first} == {"count and magnitudes", "ranges"}
+    return replace(report, releases=(*first, *report.releases))
+
+
+CROWDED = {
+    "private bounds": result_of(4, 2, report=with_private_bounds(report_of(4, 2))),
+    "k = 20, d = 60": result_of(20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))),
+    "many rounds, many of them twice": result_of(
+        100, 3, report=report_of(3, 2, [(i, j) for i in range(1, 121) for j in (2 * i, 2 * i + 1)], max_iter=120)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_no_two_labels_of_ticks_or_counts_overlap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    rows: dict[str, list[Any]] = {}
+    original = FigureCanvasAgg.print_png
+
+    def measuring(self: Any, *args: Any) -> None:
+        original(self, *args)
+        for i, axes in enumerate(self.figure.axes):
+            shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
+            rows[f"ticks {i}"] = [label.get_window_extent() for label in shown]
+            rows[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
+
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", measuring)
+    draw_summary(CROWDED[name])
+    assert sum(len(boxes) > 2 for boxes in rows.values()) == 4  # ticks of three axes, and the counts beside one
+    for boxes in rows.values():
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
+
+
+def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
+    words = words_in(CROWDED["private bounds"])
+    assert {"-1", "0", "round (-1: count and magnitudes, 0: ranges; ' marks a repeated attempt)"} <= words
+    assert "round (' marks a repeated attempt)" in words_of("two features")
+
+
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
     assert {"1", "2", "2'", "3"} <= words_of("retried")
@@ -187,7 +231,7 @@ def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeyp
 
 def test_metrics_follow_from_the_report() -> None:
     report = RESULTS["retried"].report
-    metrics = metrics_of(report, None, None)
+    metrics = metrics_of(report)
     assert [entry["round"] for entry in metrics["rounds"]] == [1, 2, 3]
     assert metrics["epsilon"] == report.epsilon
     # Prices of the whole plan and of its lines take two ways to one number.
@@ -201,13 +245,13 @@ def test_metrics_follow_from_the_report() -> None:
     assert (counted["n_iterations"], counted["n_rounds"]) == (3, 6)
     assert metrics["n_rounds"] == 3
     assert "n_iterations" not in metrics
-    assert metrics_of(RESULTS["not private"].report, None, None)["epsilon"] is None
-    json.dumps(metrics_of(RESULTS["not private"].report, None, None), allow_nan=False)
+    assert metrics_of(RESULTS["not private"].report)["epsilon"] is None
+    json.dumps(metrics_of(RESULTS["not private"].report), allow_nan=False)
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
     report = RESULTS["digits"].report
-    paths = write_report(tmp_path, report, metrics_of(report, None, None))
+    paths = write_report(tmp_path, report)
     assert [path.name for path in paths] == ["privacy_report.json", "metrics.json"]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -289,7 +333,7 @@ def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
     (tmp_path / "run-1" / "client-2-2").write_text("a file")
     places = [write_folder(folder, {"a.json": content})[0].parent.name for content in (b"1", b"2")]
     assert places == ["client-2", "client-2-3"]
-    assert write_report(folder, report, {})[0].parent.name == "client-2-4"
+    assert write_report(folder, report)[0].parent.name == "client-2-4"
     assert (folder / "a.json").read_bytes() == b"1"
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
@@ -332,5 +376,5 @@ def test_the_picture_says_which_run_it_belongs_to() -> None:
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
     report = RESULTS["not private"].report
     assert math.isinf(report.epsilon)
-    for path in write_report(tmp_path, report, metrics_of(report, None, None)):
+    for path in write_report(tmp_path, report):
         assert "Infinity" not in path.read_text()

@@ -408,7 +408,7 @@ def test_one_edit_is_one_problem(filled: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"run_id": "old-0", "round_index": 0}, {"run_id": "old-0", "epsilon": 2.0}])
 def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict[str, Any]) -> None:
-    line, _ = ledger_module.encode(entry(**{"epsilon": 0.25, "round_index": 9, **change}), inspect_ledger(filled).head)
+    line = ledger_module.encode(entry(**{"epsilon": 0.25, "round_index": 9, **change}), inspect_ledger(filled).head)
     with filled.open("ab") as file:
         file.write(line)
     assert "line 6" in verify_ledger(filled)[0]
@@ -579,7 +579,7 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
     thread = threading.Thread(target=other)
     real_encode = ledger_module.encode
 
-    def pause(item: LedgerEntry, previous: str) -> tuple[bytes, str]:
+    def pause(item: LedgerEntry, previous: str) -> bytes:
         if item.run_id == "run-1" and not thread.ident:
             thread.start()
             assert not other_done.wait(0.2)

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from support.asked_plans import PlanValues, asked
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
 
 PLAN = PlanValues(
     algorithm="dp-lloyd",
@@ -192,26 +194,40 @@ def test_a_plan_over_the_limit_by_rounding_only_passes() -> None:
 
 @pytest.mark.parametrize(
     "change",
+    [{"epsilon_worst_case": math.nan}, {"delta": math.nan}, {"delta": 1.0}, {"min_clients": 0}, {"min_clients": 6}],
+)
+def test_malformed_plan_is_refused_by_the_most_permissive_policy(change: dict[str, Any]) -> None:
+    """A number that is none is within no limit, also where the limit is infinite."""
+    with pytest.raises((RefusalError, BudgetError)):
+        ClientPolicy(min_cohort=1, max_delta=0.999).check(asked(replace(PLAN, **change), 0.0))
+
+
+@pytest.mark.parametrize(
+    "change",
     [
         {"epsilon": math.nan},
-        {"epsilon_worst_case": math.nan},
         {"epsilon": -1.0},
-        {"epsilon": 2.0},
+        {"min_clients": 0},
+        {"noise": "none"},
+        {"bounds": ((0.0,), (1.0, 1.0))},
+        {"bounds": ((math.nan, 0.0), (1.0, 1.0))},
+        {"bounds": ((0.0, 0.0), (math.inf, 1.0))},
+        {"bounds": ((0.0, 0.0), (0.0, 1.0))},
         {"delta": math.nan},
         {"delta": -1e-9},
         {"delta": 1.0},
-        {"min_clients": 0},
-        {"min_clients": 6},
-        {"noise": "none"},
-        {"bounds_lower": (0.0,)},
-        {"bounds_lower": (math.nan, 0.0)},
-        {"bounds_upper": (math.inf, 1.0)},
-        {"bounds_upper": (0.0, 1.0)},
     ],
 )
-def test_malformed_plan_is_refused_by_the_most_permissive_policy(change: dict[str, Any]) -> None:
-    with pytest.raises(RefusalError, match="correct"):
-        ClientPolicy(min_cohort=1, max_delta=0.999).check(asked(replace(PLAN, **change), 0.0))
+def test_what_no_honest_plan_has_never_reaches_a_policy(change: dict[str, Any]) -> None:
+    """Settings that cannot be are refused where they are read, as is a delta that does not follow from them."""
+    config = parse_config(n_clusters=2, bounds=((0.0, 0.0), (1.0, 1.0)), n_examples=100)
+    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2)
+    verify_plan(plan)
+    with pytest.raises(ConfigurationError):
+        replace(plan.settings, **change)
+    if "delta" in change:
+        with pytest.raises(ProtocolError, match="does not follow from its own configuration"):
+            verify_plan(replace(plan, **change))
 
 
 def test_hostile_name_is_escaped_and_cut() -> None:
