@@ -74,7 +74,7 @@ from flwr_dpkmeans.sums.draft import (
     with_columns,
 )
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
@@ -133,7 +133,7 @@ class Memory:
         }
         blobs |= {"plan": self.plan_blob, "identities": pack_boxes(dict(self.identities))}
         if self.clusters is not None:
-            blobs["clusters"] = pack_state(self.clusters)
+            blobs["clusters"] = self.clusters.packed
         return {"progress": json.dumps(progress), **blobs}
 
     @classmethod

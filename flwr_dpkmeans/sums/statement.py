@@ -265,7 +265,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
     """One line per released array; the clients of one process report the same ones."""
     lines = []
     for position, (index, attempt) in enumerate(attempts, start=1):
-        planned, rate = plan.round_at(index), plan.rate_of(index)
+        planned, rate = plan.round_at(index), plan.rates[index]
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(

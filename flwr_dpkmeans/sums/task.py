@@ -122,49 +122,33 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class Known:
-    """Everything public that a task's rounds are computed from.
-
-    Parameters
-    ----------
-    config : Run
-        Settings and task.
-    n_examples : int or None
-        Declared or privately estimated number of rows, N; None for tasks that do not need it.
-    n_features : int
-        d.
-    delta : float
-        Of the total guarantee.
-    released_multiplier : float or None
-        Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms,
-        evaluation) together; None if there are none.
-    released_closeness : Closeness
-        Of that noise to a continuous Gaussian.
-    fraction_bits : int
-        Grid of the ring.
-    server : ServerFacts or None
-        What follows from the server's own points, if it has any.
-    noise_factor : float
-        Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
-    n_clients : int
-        Cohort at the start, M.
-    evaluation : tuple of Block
-        What an evaluation after the last round releases; empty if there is none.
-    sampled : tuple of SampledGaussianRelease
-        An evaluation over sampled clients, which has no place in `released_multiplier`.
-    """
+    """Everything public that a task's rounds are computed from."""
 
     config: Run
+    """Settings and task."""
     n_examples: int | None
+    """Declared or privately estimated number of rows, N; None for tasks that do not need it."""
     n_features: int
+    """d."""
     delta: float
+    """Of the total guarantee."""
     released_multiplier: float | None
+    """Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms, evaluation)
+    together; None if there are none."""
     released_closeness: Closeness
+    """Of that noise to a continuous Gaussian."""
     fraction_bits: int
+    """Grid of the ring."""
     server: ServerFacts | None = None
+    """What follows from the server's own points, if it has any."""
     noise_factor: float = 1.0
+    """Standard deviation of what is released over that of the plan: shares of all clients add more than is counted."""
     n_clients: int = 0
+    """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
+    """What an evaluation after the last round releases; empty if there is none."""
     sampled: tuple[SampledGaussianRelease, ...] = ()
+    """An evaluation over sampled clients, which has no place in `released_multiplier`."""
 
     @property
     def settings(self) -> Settings:
@@ -239,13 +223,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        By name.
-    """
+    """What a run found: arrays by name."""
 
     arrays: Mapping[str, Array] = field(repr=False)
 
@@ -257,42 +235,27 @@ class Result:
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
 
-    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Class attributes:
-
-    Attributes
-    ----------
-    name : str
-        Registered name.
-    title : str
-        One line for logs and reports.
-    noise : NoiseShape
-        Its noise; NONE for a non-private baseline.
-    units : tuple of PrivacyUnit
-        Units of privacy that it supports.
-    trust : str
-        Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``.
-    server_data : ServerData
-        Whether it uses the server's own points.
-    needs_n_examples : bool
-        Whether its rounds depend on the number of rows, where one row is protected.
-    weighs_clients_alike : bool
-        Whether at client level every client adds means over its rows, so that the number of clients is enough.
-
-    Parameters
-    ----------
-    options : Options
-        A subclass names its own class, with a default.
+    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known.
     """
 
     name: ClassVar[str]
+    """Registered name."""
     title: ClassVar[str] = ""
+    """One line for logs and reports."""
     noise: ClassVar[NoiseShape] = NoiseShape.GAUSSIAN
+    """Its noise; NONE for a non-private baseline."""
     units: ClassVar[tuple[PrivacyUnit, ...]] = (PrivacyUnit.RECORD,)
+    """Units of privacy that it supports."""
     trust: ClassVar[str] = "oblivious"
+    """Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``."""
     server_data: ClassVar[ServerData] = ServerData.NONE
+    """Whether it uses the server's own points."""
     needs_n_examples: ClassVar[bool] = False
+    """Whether its rounds depend on the number of rows, where one row is protected."""
     weighs_clients_alike: ClassVar[bool] = False
+    """Whether at client level every client adds means over its rows, so that the number of clients is enough."""
     options: Options = Options()  # noqa: RUF009 - frozen
+    """A subclass names its own class, with a default."""
 
     @classmethod
     def option_class(cls) -> type[Options]:
