@@ -9,7 +9,6 @@ room            what it does
 ``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
 ``planner``     what to expect of a run, before any data are touched
 ``results``     files and picture of a run
-``baselines``   methods that need all rows in one place, to compare with
 ``algorithms``  ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a list of private sums
 ``node``        what one party allows and remembers: policy, ledger, identity
 ``sums``        plans, rounds and trust models; how a client checks what it is asked for
@@ -29,16 +28,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.dplloyd import GLloydOptions as GLloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import LloydOptions as LloydOptions
-    from flwr_dpkmeans.algorithms.dplloyd import SuLloydOptions as SuLloydOptions
-    from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions as FastLloydOptions
     from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import ServerLloydOptions as ServerLloydOptions
+    from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingOptions as SpherePackingOptions
     from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
-    from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloydOptions as ProxyLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
-    from flwr_dpkmeans.algorithms.server_starts import ServerLloydOptions as ServerLloydOptions
-    from flwr_dpkmeans.algorithms.server_starts import SpherePackingOptions as SpherePackingOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
+    from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
+    from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
@@ -68,43 +67,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Flower and scikit-learn take a second to import, so names are looked up when they are first used.
-_HOMES = {
-    "FederatedKMeans": "flwr_dpkmeans.estimator",
-    "KMeansClient": "flwr_dpkmeans.flower.client",
-    "client_app": "flwr_dpkmeans.flower.client_app",
-    "secure_aggregation_mod": "flwr_dpkmeans.flower.mod",
-    "FastLloyd": "flwr_dpkmeans.flower.strategy",
-    "FedDPKMeans": "flwr_dpkmeans.flower.strategy",
-    "GLloyd": "flwr_dpkmeans.flower.strategy",
-    "Lloyd": "flwr_dpkmeans.flower.strategy",
-    "PrivateKMeans": "flwr_dpkmeans.flower.strategy",
-    "ProxyLloyd": "flwr_dpkmeans.flower.strategy",
-    "ServerKMeansPlusPlus": "flwr_dpkmeans.flower.strategy",
-    "ServerLloyd": "flwr_dpkmeans.flower.strategy",
-    "SpherePacking": "flwr_dpkmeans.flower.strategy",
-    "SuLloyd": "flwr_dpkmeans.flower.strategy",
-    "Auto": "flwr_dpkmeans.options",
-    "ClientLevel": "flwr_dpkmeans.options",
-    "Cohort": "flwr_dpkmeans.options",
-    "Evaluation": "flwr_dpkmeans.options",
-    "ExactEvaluation": "flwr_dpkmeans.options",
-    "PrivateBounds": "flwr_dpkmeans.options",
-    "PrivateCount": "flwr_dpkmeans.options",
-    "FastLloydOptions": "flwr_dpkmeans.algorithms.fastlloyd",
-    "GLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
-    "LloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
-    "SuLloydOptions": "flwr_dpkmeans.algorithms.dplloyd",
-    "FedDPKMeansOptions": "flwr_dpkmeans.algorithms.feddp_kmeans",
-    "ProxyLloydOptions": "flwr_dpkmeans.algorithms.proxy_lloyd",
-    "ServerKMeansPlusPlusOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "ServerLloydOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "SpherePackingOptions": "flwr_dpkmeans.algorithms.server_starts",
-    "OptimalOptions": "flwr_dpkmeans.algorithms.kmeans_task",
-    "register": "flwr_dpkmeans.sums.task",
-    "PrivacyReport": "flwr_dpkmeans.privacy.report",
-    "FederatedNaiveBayes": "flwr_dpkmeans.estimator",
-    "federate": "flwr_dpkmeans.flower.engines",
+_EXPORTS = {
+    "algorithms.feddp_kmeans": "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
+    "algorithms.kmeans_task": "OptimalOptions",
+    "algorithms.lloyd_family": "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions",
+    "algorithms.proxy_rounds": "ProxyLloydOptions",
+    "estimator": "FederatedKMeans FederatedNaiveBayes",
+    "flower.client": "KMeansClient",
+    "flower.client_app": "client_app",
+    "flower.engines": "federate",
+    "flower.mod": "secure_aggregation_mod",
+    "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd ServerKMeansPlusPlus ServerLloyd "
+    "SpherePacking SuLloyd",
+    "options": "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount",
+    "privacy.report": "PrivacyReport",
+    "sums.task": "register",
 }
+_HOMES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOMES, "__version__"]
 

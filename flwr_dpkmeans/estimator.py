@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +15,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, Transform
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.engines import FittedFederation, federate, fit_direct, fit_in_one_place, fit_inprocess
+from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_points
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
+from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, listed_tables, require_engine
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import (
@@ -39,16 +39,21 @@ from flwr_dpkmeans.options import (
     moved,
     object_of,
     own_options,
-    parse_run,
-    require_server_data,
     resolve_n_clusters,
+    task_kind,
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_supported
+from flwr_dpkmeans.sums.cautions import local_cautions
+from flwr_dpkmeans.sums.draft import require_server_data, require_supported
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.statement import local_cautions
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -56,10 +61,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_FITS: Mapping[str, Callable[..., FittedFederation]] = MappingProxyType(
-    {"inprocess": fit_inprocess, "direct": fit_direct}
-)
-ENGINES = tuple(_FITS)
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
@@ -79,7 +80,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
         baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together: ``"max_cover"`` (private), ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
+        together, after ``import simulations.baselines`` in a copy of the project: ``"max_cover"`` (private),
+        ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.
@@ -216,53 +218,35 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ----------
         X : sequence of array-like
             One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty.
-            Data frames have the same columns, in any order: they are put in the first one's.
+            Data frames have the same columns, in any order: they are put in the first one's, and bounds that differ by
+            column are then given by name.
         y : sequence of array-like of int, optional
             One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
-
-        Returns
-        -------
-        FederatedKMeans
-            Itself.
 
         Raises
         ------
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        given = self._given()
-        parts, names = self._validated_parts(X, given)
-        config, server_points = self._config(given, parts, names)
-        labels = _validated_labels(y, parts, config)
-        fit = fit_in_one_place if config.algorithm in NOT_FEDERATED else _FITS[self.engine]
-        self._take(_with_local_warnings(fit(config, parts, server_points, labels), config, parts))
+        tables = Tables.of(X)
+        config, server_points = self._config(self._given(), tables)
+        labels = self._labels(y, tables, config)
+        if config.algorithm in NOT_FEDERATED:
+            self._take(config, tables, *fit_in_one_place(config, tables.parts))
+        else:
+            found = ENGINES[self.engine](config, tables.parts, server_points, labels)
+            self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
         _warn(self.privacy_)
-        self._name_columns(names)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
-        The first two rounds of FedDP-KMeans run with `max_clusters`, on the whole of epsilon. The cost curve and its
-        elbow are post-processing and cost nothing more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit`
-        chooses k and clusters within one budget instead.
-
-        Parameters
-        ----------
-        X : sequence of array-like
-            As in `fit`.
-        max_clusters : int, optional
-            Largest k; None: the constructor's.
-
-        Returns
-        -------
-        ClusterChoice
-            With `n_clusters`, `costs`, the privacy report and `plot`.
-
-        Raises
-        ------
-        ConfigurationError
-            If the algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the choice is public.
+        The first two rounds of FedDP-KMeans run with `max_clusters` (None: the constructor's) on `X`, which is as in
+        `fit`, and on the whole of epsilon. The cost curve and its elbow are post-processing and cost nothing more
+        (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and clusters within one budget
+        instead. Raises a `ConfigurationError` if the algorithm is not ``feddp_kmeans``, or the trust model not
+        ``distributed``: the choice is public.
         """
         given = self._given()
         if given["algorithm"] != "feddp_kmeans":
@@ -275,12 +259,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
-        parts, names = self._validated_parts(X, given)
-        config, server_points = self._config(given, parts, names)
-        fitted = _FITS[self.engine](config, parts, server_points)
-        _warn(fitted.privacy)
-        costs = np.zeros(0) if fitted.cost_curve is None else in_squared_units(fitted.cost_curve, config)
-        return ClusterChoice(len(fitted.centers), costs, fitted.privacy)
+        tables = Tables.of(X)
+        config, server_points = self._config(given, tables)
+        found = ENGINES[self.engine](config, tables.parts, server_points)
+        _warn(found.privacy)
+        curve = found.state.extras.get(COST_CURVE, np.zeros(0))
+        return ClusterChoice(len(found.state.centroids), in_squared_units(curve, config), found.privacy)
 
     def plan(
         self,
@@ -315,11 +299,6 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         algorithms : str or sequence of str
             Candidates; empty: all that fit.
 
-        Returns
-        -------
-        Forecast
-            With `recommended`, `n_clusters_range`, `epsilon_for_target`, one entry per algorithm, `to_dict` and `plot`.
-
         Raises
         ------
         ConfigurationError, PlanError
@@ -343,32 +322,22 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
             private_count = is_private(declared) or (is_private(bounds) and declared is None)
         for name in ("algorithm", "masking"):
             options.pop(name, None)
-        request = PlanningRequest(
-            n_examples,
-            n_features,
-            n_clients,
-            options,
-            target_excess=target_excess,
-            spread=spread,
-            seeds=seeds,
-            private_count=private_count,
-            algorithms=(algorithms,) if isinstance(algorithms, str) else tuple(algorithms),
-        )
-        return make_forecast(request)
+        shape = (n_examples, n_features, n_clients)
+        candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
+        goals: dict[str, Any] = {
+            "target_excess": target_excess,
+            "spread": spread,
+            "seeds": seeds,
+            "private_count": private_count,
+        }
+        return make_forecast(PlanningRequest(*shape, options, algorithms=candidates, **goals))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest centroid of each row; local, costs no privacy.
 
-        Nearest is meant as in the clustering: rows are clipped to the box `bounds_`, scaled to [-1, 1]^d and rounded to
-        the grid of 2^-16, so that each feature weighs by its values over the width of its bounds.
-
-        Parameters
-        ----------
-        X : array-like, (n_examples, n_features)
-
-        Returns
-        -------
-        ndarray of int, (n_examples,)
+        Rows, (n_examples, n_features), are seen as in the clustering: clipped to the box `bounds_`, scaled to
+        [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
+        bounds. Returns labels, (n_examples,).
         """
         labels, _ = nearest_centroids(self._in_box(X), self._scaled_centers)
         return np.asarray(labels, dtype=np.int64)
@@ -378,23 +347,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     ) -> list[NDArray[np.int64]]:
         """Fit and predict: one array of labels for each client."""
         del kwargs
-        parts = _listed(X)
+        parts = listed_tables(X)
         self.fit(parts, y)
         return [self.predict(part) for part in parts]
 
     def transform(self, X: ArrayLike) -> Array:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
-        Distances are in the space of the clustering, the box `bounds_` scaled to [-1, 1]^d (see `predict`), not in the
-        caller's units: the smallest one of a row is that to its label.
-
-        Parameters
-        ----------
-        X : array-like, (n_examples, n_features)
-
-        Returns
-        -------
-        ndarray, (n_examples, n_clusters)
+        In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
+        its label. Returns (n_examples, n_clusters).
         """
         points = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
@@ -403,7 +364,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[Array]:
         """Fit and transform: one array of distances for each client."""
         del kwargs
-        parts = _listed(X)
+        parts = listed_tables(X)
         self.fit(parts, y)
         return [self.transform(part) for part in parts]
 
@@ -411,15 +372,6 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
         Distances are those of `transform`, so this is minus the cost that the clustering minimises.
-
-        Parameters
-        ----------
-        X : array-like, (n_examples, n_features)
-        y : ignored
-
-        Returns
-        -------
-        float
         """
         del y
         _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
@@ -444,110 +396,110 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         points = validate_columns(X, fitted)
         return validate_points(points, self.n_features_in_)
 
-    def _name_columns(self, names: tuple[str, ...]) -> None:
-        """Set ``feature_names_in_``, which exists only where there are names."""
-        if names:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
         own = self.get_params(deep=False)
         return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
 
-    def _validated_parts(self, X: Sequence[ArrayLike], given: Mapping[str, Any]) -> tuple[list[Array], tuple[str, ...]]:
-        """The one border where the caller's tables are checked; all have the first one's columns in its order."""
-        listed = _listed(X)
-        if len(listed) < 2:
+    def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
+        """The validated configuration of this fit, and the server's points."""
+        algorithm, k, takes_total = given["algorithm"], given["n_clusters"], _takes_total(given)
+        if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
             raise DataError(
-                f"X has {len(listed)} client(s), but masks need at least 2: pass one array for each of two or more "
-                "clients."
-            )
-        names = _names_of(listed)
-        parts = [_validated(part, names, index) for index, part in enumerate(listed)]
-        widths = sorted({part.shape[1] for part in parts})
-        if len(widths) > 1:
-            raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        k = given["n_clusters"]
-        if isinstance(k, int) and not isinstance(k, bool) and _takes_total(given) and (total := _total(parts)) < k:
-            raise DataError(
-                f"all clients together have {total} rows, but {k} clusters need at least as many: choose fewer "
+                f"all clients together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
             )
-        return parts, names
-
-    def _config(
-        self, given: Mapping[str, Any], parts: Sequence[Array], names: tuple[str, ...]
-    ) -> tuple[Run, Array | None]:
-        """The validated configuration of this fit, and the server's points."""
-        values = dict(given)
-        if self.engine not in ENGINES:
-            raise ConfigurationError(f"engine is {self.engine!r}, which is not known: {nearest(self.engine, ENGINES)}")
-        if not values.get("masking", True) and self.engine != "direct":
+        require_engine(self.engine)
+        if not given.get("masking", True) and self.engine != "direct":
             raise ConfigurationError(
-                f"masking is {values['masking']!r}, but engine {self.engine!r} always masks: use engine='direct' for "
+                f"masking is {given['masking']!r}, but engine {self.engine!r} always masks: use engine='direct' for "
                 "experiments without masks."
             )
-        algorithm, bounds = values["algorithm"], values["bounds"]
-        if not isinstance(algorithm, str):
-            raise ConfigurationError(f"algorithm is {algorithm!r}, but it must be a name: give a string.")
-        _require_server_data(algorithm, has_server_data=self.server_data is not None)
-        box, order, server_points = resolve_bounds(
-            bounds, self.server_data, values.pop("bounds_domain", None), names=names
-        )
-        if order != names:
-            raise DataError(
-                f"X has no column names, but the bounds file or server_data names {len(order)} columns: give X as data "
-                "frames, or leave the names out there."
-            )
-        values |= resolve_n_clusters(values.pop("n_clusters"), values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
-        values |= {
-            "bounds": (box.lower, box.upper),
-            "private_bounds": is_private(bounds),
-            "n_examples": _n_examples(given, parts),
-            "n_features": parts[0].shape[1],
-            "n_clients": len(parts),
-            "feature_names": names,
-        }
-        config = parse_run(has_server_data=server_points is not None, **values)
+        kind, has_server_data = task_kind(algorithm), self.server_data is not None
         if algorithm not in NOT_FEDERATED:
-            require_supported(config, has_server_data=server_points is not None)
-        return config, server_points
+            require_server_data(kind, has_server_data=has_server_data)
+        elif has_server_data:
+            raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
+        declared = given["n_examples"]
+        if isinstance(declared, str) and not is_private(declared):
+            raise ConfigurationError(
+                f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
+            )
+        config, points = tables.run(
+            {**given, "n_examples": tables.total if takes_total else declared}, self.server_data
+        )
+        if algorithm not in NOT_FEDERATED:
+            require_supported(config, has_server_data=has_server_data)
+        return config, points
 
-    def _take(self, fitted: FittedFederation) -> None:
+    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
+        """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
+        if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
+            return None
+        if y is None:
+            raise DataError(
+                f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
+                "leave n_classes out."
+            )
+        if config.n_classes == 0:
+            raise ConfigurationError(
+                "labels were given for the evaluation, but n_classes does not say how many classes there are, which "
+                "must be public: give n_classes=3, or leave y out."
+            )
+        return tables.labels(y, config.n_classes)
+
+    def _take(
+        self,
+        config: Run,
+        tables: Tables,
+        state: State,
+        box: Box,
+        report: PrivacyReport,
+        steps: Sequence[Step] = (),
+        evaluation: EvaluationResult | None = None,
+    ) -> None:
         """Set the fitted attributes."""
-        self.cluster_centers_: Array = fitted.centers
-        self.cluster_counts_: Array = fitted.counts
-        self.privacy_: PrivacyReport = fitted.privacy
-        self.bounds_: Box = fitted.bounds
+        self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
+        self.cluster_counts_: Array = state.counts
+        # With what the rows say against it: whoever calls this holds all of them.
+        local = local_cautions(config, report.delta, box, tables.parts)
+        self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
+        self.bounds_: Box = box
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
-        self._scaled_centers = fitted.scaled
-        self.cost_curve_: Array | None = fitted.cost_curve
-        self.n_features_in_ = int(fitted.centers.shape[1])
-        self.n_iter_ = len(fitted.movements)
-        self.evaluation_: EvaluationResult | None = fitted.evaluation
-        # Rounds before the first Lloyd round, and an evaluation after the last, move nothing.
-        n_after = sum(step.name == EVALUATION_ROUND for step in fitted.steps)
-        n_before = len(fitted.steps) - len(fitted.movements) - n_after
-        movements = (None,) * n_before + fitted.movements + (None,) * n_after
-        self.history_ = [
-            {
-                "round": step.round_index,
-                "name": step.name,
-                "epsilon": step.epsilon,
-                "radius": step.radius,
-                "movement": movement,
-                **{f"noise_{name}": scale for name, scale in step.noise_scales},
-            }
-            for step, movement in zip(fitted.steps, movements, strict=True)
-        ]
+        self._scaled_centers = state.centroids
+        self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
+        self.n_features_in_ = int(state.centroids.shape[1])
+        self.n_iter_ = len(state.movements)
+        self.evaluation_: EvaluationResult | None = evaluation
+        self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)
+        _name_columns(self, tables.names)
 
 
-def _with_local_warnings(fitted: FittedFederation, config: Run, parts: Sequence[Array]) -> FittedFederation:
-    """The result with what the rows say against it: whoever calls this holds all of them."""
-    local = local_cautions(config, fitted.privacy.delta, fitted.bounds, parts)
-    return replace(fitted, privacy=replace(fitted.privacy, warnings=fitted.privacy.warnings + local))
+def _history(steps: Sequence[Step], movements: tuple[float, ...]) -> list[dict[str, Any]]:
+    """One entry for each aggregation."""
+    # Rounds before the first Lloyd round, and an evaluation after the last, move nothing.
+    n_after = sum(step.name == EVALUATION_ROUND for step in steps)
+    n_before = len(steps) - len(movements) - n_after
+    moved_by = (None,) * n_before + movements + (None,) * n_after
+    return [
+        {
+            "round": step.round_index,
+            "name": step.name,
+            "epsilon": step.epsilon,
+            "radius": step.radius,
+            "movement": movement,
+            **{f"noise_{name}": scale for name, scale in step.noise_scales},
+        }
+        for step, movement in zip(steps, moved_by, strict=True)
+    ]
+
+
+def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
+    """Set ``feature_names_in_``, which exists only where there are names."""
+    if names:
+        model.feature_names_in_ = np.array(names, dtype=object)
+    elif hasattr(model, "feature_names_in_"):
+        del model.feature_names_in_
 
 
 def _warn(report: PrivacyReport) -> None:
@@ -565,114 +517,12 @@ def warn_once(sentence: str) -> None:
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 
-def _require_server_data(algorithm: str, *, has_server_data: bool) -> None:
-    """Refuse server data that is missing, or that nobody asked for."""
-    if algorithm not in NOT_FEDERATED:
-        require_server_data(algorithm, has_server_data=has_server_data)
-    elif has_server_data:
-        raise ConfigurationError(f"server_data was given, but {algorithm!r} starts without it: leave it out.")
-
-
-def _n_examples(given: Mapping[str, Any], parts: Sequence[Array]) -> Any:
-    """N as declared, else the total of the parts; at client level it would tell of a single client's rows."""
-    declared = given["n_examples"]
-    if is_private(declared):
-        return None
-    if isinstance(declared, str):
-        raise ConfigurationError(
-            f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
-        )
-    return _total(parts) if _takes_total(given) else declared
-
-
 def _takes_total(given: Mapping[str, Any]) -> bool:
-    """Whether the total of the parts counts as public; elsewhere not even an error may depend on it."""
+    """Whether the total of the parts counts as public; elsewhere not even an error may depend on it.
+
+    At client level it would tell of a single client's rows.
+    """
     return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
-
-
-def _total(parts: Sequence[Array]) -> int:
-    """Rows of all clients together."""
-    return sum(len(part) for part in parts)
-
-
-def _listed(X: Sequence[ArrayLike]) -> list[ArrayLike]:
-    """The clients' tables as a list; one table for all is a mistake that has a sentence of its own."""
-    shape = getattr(X, "shape", ())
-    if len(shape) == 2:
-        raise DataError(
-            f"X is one table of shape {tuple(shape)}, but fit needs one array for each client: pass a list such as "
-            "[X_a, X_b]."
-        )
-    if isinstance(X, Mapping):
-        raise DataError(
-            f"X is of type {type(X).__name__}, but fit needs one array for each client: pass list(X.values())."
-        )
-    if not isinstance(X, Iterable) or isinstance(X, str | bytes):
-        raise DataError(
-            f"X is of type {type(X).__name__}, but fit needs one array for each client: pass a list such as [X_a, X_b]."
-        )
-    return list(X)
-
-
-def _validated_labels(
-    y: Sequence[ArrayLike] | None, parts: Sequence[Array], config: Run
-) -> list[NDArray[np.int64]] | None:
-    """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
-    if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
-        return None
-    if y is None:
-        raise DataError(
-            f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
-            "leave n_classes out."
-        )
-    if config.n_classes == 0:
-        raise ConfigurationError(
-            "labels were given for the evaluation, but n_classes does not say how many classes there are, which must "
-            "be public: give n_classes=3, or leave y out."
-        )
-    if not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping) or len(listed := list(y)) != len(parts):
-        raise DataError(f"y must have one array of labels for each of the {len(parts)} clients: pass a list of arrays.")
-    labels = []
-    for index, (own, part) in enumerate(zip(listed, parts, strict=True)):
-        try:
-            labels.append(validate_labels(own, len(part), config.n_classes))
-        except DataError as error:
-            raise DataError(f"y[{index}]: {error}") from error
-    return labels
-
-
-def _names_of(tables: Sequence[ArrayLike]) -> tuple[str, ...]:
-    """The first table's column names; either all tables have some or none has."""
-    found = [frame_columns(table) for table in tables]
-    if any(found) and not all(found):
-        raise DataError(
-            f"{sum(map(bool, found))} of {len(found)} tables in X have column names and the others have none, but "
-            "columns are matched by name: give data frames only, or arrays only."
-        )
-    if not any(found):
-        _require_same_labels(tables)
-    return found[0]
-
-
-def _require_same_labels(tables: Sequence[ArrayLike]) -> None:
-    """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
-    labels = {index: list(table.columns) for index, table in enumerate(tables) if hasattr(table, "columns")}
-    first = min(labels, default=0)
-    for index, own in labels.items():
-        if len(own) == len(labels[first]) and own != labels[first]:
-            raise DataError(
-                f"X[{index}]: the columns are {listed(map(repr, own))}, but those of X[{first}] are "
-                f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
-                "frame.columns.astype(str)."
-            )
-
-
-def _validated(part: ArrayLike, names: tuple[str, ...], index: int) -> Array:
-    """One client's table; a sentence about it begins with its place in X."""
-    try:
-        return validate_columns(part, names)
-    except DataError as error:
-        raise DataError(f"X[{index}]: {error}") from error
 
 
 class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -751,46 +601,20 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_examples = n_examples
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
-        """Learn from the parties' rows together.
-
-        Parameters
-        ----------
-        X : sequence of array-like, (n_i, n_features)
-            One table for each party.
-        y : sequence of array-like of int, (n_i,)
-            Their labels, from 0 to ``n_classes - 1``.
-
-        Returns
-        -------
-        FederatedNaiveBayes
-            Itself.
-        """
+        """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
         coded = None if self.categories is None else tuple(self.categories)
         options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
-        found = federate(
-            NaiveBayes(options=options),
-            X,
-            bounds=self._bounds(options),
-            labels=y,
-            engine=self.engine,
-            n_examples=self.n_examples,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            trust=self.trust,
-            noise=self.noise,
-            random_state=self.random_state,
-        )
+        own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
+        run: dict[str, Any] = {name: getattr(self, name) for name in own}
+        found = federate(NaiveBayes(options=options), X, bounds=self._bounds(options), labels=y, **run)
         arrays = found.result.arrays
         self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
         self.class_prior_ = arrays["class_prior"]
         self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
         self.n_features_in_ = found.plan.n_features
-        if found.columns:
-            self.feature_names_in_ = np.array(found.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        _name_columns(self, found.columns)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -824,10 +648,6 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lacking = self.bounds is None and not all(categories)
         if not any(categories) or lacking or isinstance(self.bounds, str | Path | PrivateBounds):
             return self.bounds
-        given = (0.0, 1.0) if self.bounds is None and all(categories) else self.bounds
-        sides = [np.broadcast_to(np.asarray(side, dtype=float), len(categories)) for side in given]
-        lower, upper = (
-            [float(other if n else value) for n, value, other in zip(categories, side, coded, strict=True)]
-            for side, coded in zip(sides, ([0] * len(sides[0]), [n - 1 for n in categories]), strict=True)
-        )
-        return lower, upper
+        lower, upper = (0.0, 1.0) if self.bounds is None else self.bounds
+        n = np.asarray(categories)
+        return np.where(n > 0, 0.0, lower).tolist(), np.where(n > 0, n - 1.0, upper).tolist()

@@ -14,8 +14,11 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.algorithms.fastlloyd import Schedule as Schedule
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS as DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lloyd_family import Schedule as Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -27,6 +30,8 @@ from flwr_dpkmeans.sums.settings import member as member
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS as CLIP_BOUNDS
 from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.task import Run as Run
+from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, whole
+from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""
@@ -284,28 +289,21 @@ def parse_config(**values: Any) -> Run:
     Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
     sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
     """
-    defaults = option_defaults()
+    catalogue = _catalogue(_kinds())
     for name in values:
-        if name not in defaults:
-            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, defaults)}")
-    given = dict(values)
-    kind = task_kind(given.pop("algorithm", DEFAULT_ALGORITHM))
-    needed = [one for one in ("n_clusters", "bounds") if one == "bounds" or one in kind.own_fields()]
-    for name in needed:
-        if name not in values:
-            raise ConfigurationError(
-                f"{name!r} is missing, but every run needs it: give a value such as {_EXAMPLES[name]}."
-            )
-    settings = Settings(**_taken(given, Settings.__dataclass_fields__))
-    own = _taken(given, kind.own_fields())
-    options = _taken(given, kind.option_class().__dataclass_fields__)
-    foreign = {
-        name: value for name, value in given.items() if value is not defaults[name] and name not in own | options
-    }
-    for other in set(_holders(_kinds()).values()):
-        if not foreign.keys().isdisjoint(other.__dataclass_fields__):
-            other(**_taken(foreign, other.__dataclass_fields__))
-    return Run(settings, kind(**own, options=kind.option_class()(**options)))
+        if name not in catalogue.defaults:
+            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, catalogue.defaults)}")
+    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
+    for name, example in _EXAMPLES.items():
+        if name not in values and (name == "bounds" or name in kind.own_fields()):
+            raise ConfigurationError(f"{name!r} is missing, but every run needs it: give a value such as {example}.")
+    settings, own, options = (
+        {name: values[name] for name in names if name in values}
+        for names in (Settings.__dataclass_fields__, kind.own_fields(), kind.option_class().__dataclass_fields__)
+    )
+    for name in values.keys() - settings.keys() - own.keys() - options.keys():
+        catalogue.understood(name, values[name])
+    return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
 
 
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
@@ -318,37 +316,80 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
         values["trust"] = kind.default_trust(has_server_data=has_server_data)
     run = parse_config(**values)
-    _require_own_fields(run, values)
-    _require_own_options(run, values)
+    _require_own(run, values)
     return run
 
 
-def require_server_data(name: str, *, has_server_data: bool) -> None:
-    """Refuse an algorithm that needs the server's own points and has none, or has some and needs none."""
-    draft.require_server_data(algorithm_entry(name), has_server_data=has_server_data)
+def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+    """Build a run from flat options as `flat_options` gives them, and the public `box` that their bounds stand for.
+
+    What is ``"private"`` or ``"auto"`` the run finds out by itself; else as `parse_run`.
+    """
+    values = dict(given)
+    stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
+    n_clusters = values.pop("n_clusters", None)
+    if n_clusters is not None:
+        values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
+    values.setdefault("private_bounds", is_private(stated))
+    values["n_examples"] = None if is_private(values["n_examples"]) else values["n_examples"]
+    return parse_run(has_server_data=has_server_data, bounds=(box.lower, box.upper), **values)
+
+
+# -- whose an option is -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    """What a run can be told, by flat names, where these algorithms are known."""
+
+    defaults: Mapping[str, Any]
+    """None for those that a run must have."""
+    holders: Mapping[str, type[Options]]
+    """The class that each of the algorithms' own options stands in."""
+    of_some: frozenset[str]
+    """Options that some of the algorithms have, but not all."""
+    own_fields: frozenset[str]
+    """What some have beside their options, such as a number of clusters."""
+
+    def understood(self, name: str, given: Any) -> Any:
+        """The value of an algorithm's own option as it was understood, if it differs from its default; else None."""
+        holder = self.holders.get(name)
+        if holder is None or given is (default := getattr(holder, name)):
+            return None
+        value = getattr(holder(**{name: given}), name)
+        return None if value == default else value
+
+
+@lru_cache(maxsize=4)
+def _catalogue(kinds: tuple[type[Task], ...]) -> _Catalogue:
+    """Everything that some of these algorithms can be told."""
+    defaults: dict[str, Any] = {"n_clusters": None, "bounds": None, "algorithm": DEFAULT_ALGORITHM}
+    defaults |= {one.name: None for one in fields(Settings)} | Settings.defaults()
+    holders: dict[str, type[Options]] = {}
+    for kind in kinds:
+        defaults |= kind.option_class().defaults()
+        defaults |= {name: value for name, value in kind.defaults().items() if name != "options"}
+        holders |= dict.fromkeys(kind.option_class().__dataclass_fields__, kind.option_class())
+    of_some = frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
+    return _Catalogue(defaults, holders, of_some, frozenset(name for kind in kinds for name in kind.own_fields()))
+
+
+def _kinds() -> tuple[type[Task], ...]:
+    """All algorithms, federated or not."""
+    return (*TASKS.values(), *NOT_FEDERATED.values())
 
 
 def option_defaults() -> dict[str, Any]:
     """Every option by its flat name, with its default; None for those that a run must have."""
-    return dict(_defaults_of(_kinds()))
-
-
-@lru_cache(maxsize=4)
-def _defaults_of(kinds: tuple[type[Task], ...]) -> Mapping[str, Any]:
-    """Every option of these algorithms; see `option_defaults`."""
-    found: dict[str, Any] = {"n_clusters": None, "bounds": None, "algorithm": DEFAULT_ALGORITHM}
-    found |= {one.name: None for one in fields(Settings)} | Settings.defaults()
-    for kind in kinds:
-        own = {name: value for name, value in kind.defaults().items() if name != "options"}
-        found |= kind.option_class().defaults() | own
-    return found
+    return dict(_catalogue(_kinds()).defaults)
 
 
 def options_of(name: str) -> frozenset[str]:
     """The options that an algorithm has, of those that not all have."""
     kind = task_kind(name)
     of_units = _CLIENT_LEVEL if PrivacyUnit.CLIENT in kind.units else frozenset()
-    return _own_options_of(kind) | of_units | (frozenset() if name in NOT_FEDERATED else _FEDERATED)
+    of_cohorts = frozenset() if name in NOT_FEDERATED else _FEDERATED
+    return frozenset(kind.option_class().defaults()) | of_units | of_cohorts
 
 
 def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
@@ -357,50 +398,28 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
     return {option: value for option, value in values.items() if option not in of_others}
 
 
-def _kinds() -> tuple[type[Task], ...]:
-    """All algorithms, federated or not."""
-    return (*TASKS.values(), *NOT_FEDERATED.values())
-
-
-@lru_cache(maxsize=64)
-def _own_options_of(kind: type[Task]) -> frozenset[str]:
-    """Names of an algorithm's own options."""
-    return frozenset(kind.option_class().defaults())
-
-
-@lru_cache(maxsize=4)
-def _holders(kinds: tuple[type[Task], ...]) -> Mapping[str, type[Options]]:
-    """The class that each of these algorithms' own options stands in."""
-    return {option: kind.option_class() for kind in kinds for option in kind.option_class().__dataclass_fields__}
-
-
-@lru_cache(maxsize=4)
-def _known_to(kinds: tuple[type[Task], ...]) -> frozenset[str]:
-    """All options that some of these algorithms have, but not all."""
-    return frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
-
-
-@lru_cache(maxsize=4)
-def _fields_of(kinds: tuple[type[Task], ...]) -> frozenset[str]:
-    """Names of what these algorithms have beside their options."""
-    return frozenset([name for kind in kinds for name in kind.own_fields()])
-
-
-def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Values with these names."""
-    return {name: values[name] for name in names if name in values}
-
-
-def _require_own_options(run: Run, values: Mapping[str, Any]) -> None:
+def _require_own(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
-    settings, name, own = run.settings, run.algorithm, options_of(run.algorithm)
-    classes, known = _holders(_kinds()), _known_to(_kinds())
-    understood = {option: _changed(run, classes.get(option), option, given) for option, given in values.items()}
-    changed = {option: value for option, value in understood.items() if value is not None}
+    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
+    for name in catalogue.own_fields.difference(task.own_fields()).intersection(values):
+        raise ConfigurationError(
+            f"{name} is {_shown(values[name])}, but the algorithm is {task.name!r}, which has no such option: leave it "
+            "out."
+        )
+    changed: dict[str, Any] = {}
+    for option, given in values.items():
+        if option in Settings.__dataclass_fields__:
+            value = getattr(settings, option)
+            value = None if value == getattr(Settings, option, None) else value
+        else:
+            value = catalogue.understood(option, given)
+        if value is not None:
+            changed[option] = value
+    own = options_of(task.name)
     for option, value in changed.items():
-        if option not in own and option in known:
-            raise _foreign(option, value, name)
-    counted = settings.n_examples is None and run.task.counts(settings.unit) and name not in NOT_FEDERATED
+        if option not in own and option in catalogue.of_some:
+            raise _foreign(option, value, task.name)
+    counted = settings.n_examples is None and task.counts(settings.unit) and task.name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
     for options, effective, reason, mend in (
         (_OF_CLIENTS, settings.unit is PrivacyUnit.CLIENT, "unit is 'record'", "choose unit='client'"),
@@ -428,17 +447,6 @@ def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
     )
 
 
-def _require_own_fields(run: Run, values: Mapping[str, Any]) -> None:
-    """Refuse what another kind of task has beside its options, such as a number of clusters."""
-    own = run.task.own_fields()
-    others = _fields_of(_kinds()).difference(own)
-    for name in others.intersection(values):
-        raise ConfigurationError(
-            f"{name} is {_shown(values[name])}, but the algorithm is {run.algorithm!r}, which has no such option: "
-            "leave it out."
-        )
-
-
 def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: str) -> None:
     """Refuse an option of an algorithm's own table if another one was chosen, unless it is the default."""
     value = getattr(owner.option_class()(**{option: given}), option)
@@ -447,17 +455,6 @@ def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: st
             f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or choose algorithm="
             f"{owner.name!r}."
         )
-
-
-def _changed(run: Run, holder: type[Options] | None, option: str, given: Any) -> Any:
-    """An option as it was understood, if it differs from its default; else None."""
-    if option in Settings.__dataclass_fields__:
-        value, default = getattr(run.settings, option), getattr(Settings, option, None)
-    elif holder is None or given is (default := getattr(holder, option)):
-        return None
-    else:
-        value = getattr(holder(**{option: given}), option)
-    return None if value == default else value
 
 
 def _shown(value: Any) -> str:

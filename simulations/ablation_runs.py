@@ -14,21 +14,21 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, proxy_lloyd
+from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import Block, ReleasedSum, draw_noise
+from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Known
-from flwr_dpkmeans.sums.trust import as_released
 from flwr_dpkmeans.threads import one_thread
+from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.utility import load_scaled
 
 Array = NDArray[np.float64]
@@ -190,10 +190,10 @@ def run_job(job: Job) -> list[float]:
     name = "fastlloyd" if job.variant == FASTLLOYD else "proxy_lloyd"
     public = public_of(points, job.data.n_clusters, name, job.epsilon)
     if job.variant == FASTLLOYD:
-        algorithm, zeroed = fastlloyd.build(public), ()
+        algorithm, zeroed = public.config.task.build(public), ()
     else:
         variant = VARIANTS[job.variant]
-        algorithm, zeroed = proxy_lloyd.build(public, variant.options), variant.zeroed
+        algorithm, zeroed = proxy_rounds.build(public, variant.options), variant.zeroed
     return [cost_per_point(points, play(algorithm, points, seed, zeroed)[-1].after.centroids) for seed in job.seeds]
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
-from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
@@ -29,6 +28,7 @@ from flwr_dpkmeans.options import algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.task import Run
+from simulations.baselines.central import require_central
 from simulations.datasets import RANGE
 from simulations.federation import gives_server_points
 

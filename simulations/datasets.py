@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.server_points import resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
-from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census import load_census
 from simulations.sources.federated import FederatedData
+from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.sources.stack_overflow import load_stack_overflow
 from simulations.sources.synthetic import (
     LabelledPoints,

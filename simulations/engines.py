@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.server_points import in_callers_units, in_squared_units, is_private
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.flower.engines import FittedFederation, fit_direct, fit_inprocess
+from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
@@ -104,17 +105,19 @@ def _in_process(prepared: Prepared) -> Outcome:
         run_config["bounds"] = prepared.bounds
     config = federated_config(run_config, prepared.server_points)
     config = config.changed(masking=bool(settings["engine"]["masking"]))
-    fit: Callable[..., FittedFederation] = fit_direct if settings["engine"]["name"] == "direct" else fit_inprocess
     parts = [data.points[rows] for rows in prepared.rows]
     labels = None if prepared.labels is None else [prepared.labels[rows] for rows in prepared.rows]
     start = time.perf_counter()
-    found = fit(config, parts, prepared.server_points, labels)
+    found = ENGINES[settings["engine"]["name"]](config, parts, prepared.server_points, labels)
     seconds = time.perf_counter() - start
-    curve = found.cost_curve
+    plan, state = found.plan, found.state
+    curve = state.extras.get(COST_CURVE)
     if curve is not None:
-        curve = in_squared_units(curve, config.changed(bounds=found.bounds))
+        curve = in_squared_units(curve, config.changed(bounds=plan.bounds))
     columns = {} if found.evaluation is None else evaluation_columns(found.evaluation.to_dict())
-    return Outcome(found.centers, found.privacy, len(found.movements), seconds, curve, columns)
+    return Outcome(
+        in_callers_units(plan, state.centroids), found.privacy, len(state.movements), seconds, curve, columns
+    )
 
 
 def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:

@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, GaussianMixture, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.options import Cohort, algorithm_value
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread_from_now_on
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import proxy_lloyd
+from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD, ProxyOptions
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, proxy_weights
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from simulations.ablation_runs import Played, play, public_of
 from simulations.mixture_runs import exit_code, write_files
+from simulations.sources.mixture import draw_gaussian_mixture
 
 Array = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def wide_blobs() -> tuple[Array, Array]:
 def draw_start(epsilon: float, seed: int) -> bytes:
     """Draw a run in two dimensions: ellipsoid and proxies, weights, clustered start, refinements."""
     points = blobs()
-    played = play(proxy_lloyd.build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)), points, seed)
+    played = play(proxy_rounds.build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)), points, seed)
     covariance, proxies, refinements = played[1], played[2], played[3:]
     panels: list[tuple[str, Callable[[Any], None]]] = [
         ("1  Box of the private covariance, and proxies", lambda axes: _ellipsoid_panel(axes, covariance)),
@@ -116,7 +116,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
     """Draw the three passes over proxies in the private eigenspace of a table of 100 columns."""
     points, means = wide_blobs()
     public = public_of(points, _WIDE_CLUSTERS, "proxy_lloyd", epsilon)
-    played = play(proxy_lloyd.build(public), points, seed)
+    played = play(proxy_rounds.build(public), points, seed)
     passes = [step for step in played if step.name.startswith("proxies")]
     extras = passes[0].before.extras
     shown, optimum, found = (

@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"privacy", "secagg", "kmeans", "data"}),
     frozenset({"sums"}),
     frozenset({"node", "algorithms"}),
-    frozenset({"options", "results", "baselines"}),
+    frozenset({"options", "results"}),
     frozenset({"planner"}),
     frozenset({"flower"}),
     frozenset({"estimator"}),

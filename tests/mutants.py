@@ -34,6 +34,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
+MUTATED = (PACKAGE, "simulations/baselines")
+"""The package, and the methods beside it that are private too; names of files leave the first folder out."""
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {ast.FloorDiv: ast.Mult, **dict(PAIRS), **{b: a for a, b in PAIRS}}
@@ -116,9 +118,19 @@ def nodes(tree: ast.AST, function: str = "", returns: str = "") -> Iterator[tupl
             yield from nodes(child, inside, told)
 
 
+def sources() -> list[Path]:
+    """Every file that is mutated."""
+    return sorted(path for top in MUTATED for path in (ROOT / top).rglob("*.py"))
+
+
+def name_of(path: Path, root: Path) -> str:
+    """A file's path below the package, or below the folder of what stands beside it."""
+    return "/".join(path.relative_to(root).parts[1:])
+
+
 def mutants_of(path: Path, root: Path) -> list[Mutant]:
     """Every small change of one file that still is Python."""
-    source, name = path.read_text(), str(path.relative_to(root / PACKAGE))
+    source, name = path.read_text(), name_of(path, root)
     lines, found = source.encode().splitlines(keepends=True), []
     starts = [sum(map(len, lines[:i])) for i in range(len(lines) + 1)]
     for node, function, returns in nodes(ast.parse(source)):
@@ -150,7 +162,9 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> None:
         global _caches, _began
         if not _caches:
             wrappers = (thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper))
-            _caches = [thing for thing in wrappers if (thing.__module__ or "").startswith(PACKAGE)]
+            _caches = [
+                thing for thing in wrappers if (thing.__module__ or "").startswith((PACKAGE, "simulations.baselines"))
+            ]
         for cached in _caches:
             cached.cache_clear()
         _called.clear()
@@ -165,9 +179,9 @@ def pytest_runtest_logreport(report: Any) -> None:
         return
     if report.when == "call" and report.passed:
         sys.settrace(None)
-        base = str(ROOT / PACKAGE) + "/"
-        codes = [code for code in _called.values() if code.co_filename.startswith(base)]
-        calls = sorted({f"{code.co_filename.removeprefix(base)}:{code.co_name}" for code in codes})
+        bases = tuple(f"{ROOT / top}/" for top in MUTATED)
+        codes = [code for code in _called.values() if code.co_filename.startswith(bases)]
+        calls = sorted({f"{name_of(Path(code.co_filename), ROOT)}:{code.co_name}" for code in codes})
         with open(f"{os.environ['MUTANT_MAP']}.{os.environ['PYTEST_XDIST_WORKER']}", "a") as file:
             file.write(json.dumps([report.nodeid.split("@")[0], time.monotonic() - _began, calls]) + "\n")
 
@@ -204,7 +218,7 @@ class Trial:
             tree = self.folder / f"tree-{job}"
             if not tree.exists():
                 shutil.copytree(first, tree, symlinks=True)
-            for path in (ROOT / PACKAGE).rglob("*.py"):  # whatever an interrupted run left there
+            for path in sources():  # whatever an interrupted run left there
                 shutil.copy2(path, tree / path.relative_to(ROOT))
             self.trees.put(tree)
         self.calls = [json.loads(line) for line in self.map.read_text().splitlines()]
@@ -265,7 +279,7 @@ class Trial:
     def survives(self, mutant: Mutant) -> bool:
         """Whether every test that could see the mutant passes with it."""
         tree = self.trees.get()
-        target = tree / PACKAGE / mutant.file
+        target = next(path for top in ("simulations", PACKAGE) if (path := tree / top / mutant.file).exists())
         original = target.read_text()
         try:
             target.write_text(mutant.text)
@@ -308,12 +322,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutants", help="folder for copies")
     parser.add_argument("--list", action="store_true", help="only say which mutants would be tried")
     options = parser.parse_args()
-    paths = sorted((ROOT / PACKAGE).rglob("*.py"))
-    wanted = [
-        path
-        for path in paths
-        if not options.rooms or any(room in str(path.relative_to(ROOT / PACKAGE)) for room in options.rooms)
-    ]
+    rooms = options.rooms or [""]
+    wanted = [path for path in sources() if any(room in name_of(path, ROOT) for room in rooms)]
     everything = [mutant for path in wanted for mutant in mutants_of(path, ROOT)]
     lines = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
     equivalent = {" :: ".join(line.split(" :: ")[:3]) for line in lines if line and not line.startswith("#")}

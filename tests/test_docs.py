@@ -20,11 +20,12 @@ import pytest
 from support.pages import INDEX, NAMES, PAGES, README, ROOT, anchors_of, name_of, without_code
 
 import flwr_dpkmeans
+import simulations.baselines
 import simulations.sources
 
 MODULES = sorted(
     found
-    for package in (flwr_dpkmeans, simulations.sources)
+    for package in (flwr_dpkmeans, simulations.baselines, simulations.sources)
     for found in [
         package.__name__,
         *(module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")),

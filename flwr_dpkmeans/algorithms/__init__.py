@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flwr_dpkmeans.algorithms.dplloyd import GLloyd, Lloyd, SuLloyd
-from flwr_dpkmeans.algorithms.fastlloyd import FastLloyd
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans
+from flwr_dpkmeans.algorithms.feddp_kmeans import (
+    FedDPChooseK,
+    FedDPKMeans,
+    ServerKMeansPlusPlus,
+    ServerLloyd,
+    SpherePacking,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, KMeansTask, needs_all_rows
+from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.moments import Histograms, Moments, Radii
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
-from flwr_dpkmeans.algorithms.proxy_lloyd import ProxyLloyd
-from flwr_dpkmeans.algorithms.server_starts import ServerKMeansPlusPlus, ServerLloyd, SpherePacking
+from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloyd
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.sums.task import TASKS, ServerData, Task, register
 

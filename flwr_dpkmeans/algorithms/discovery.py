@@ -35,19 +35,11 @@ PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
 """Names of the released arrays."""
-_ONE_BIN = {
-    MAGNITUDES: (
-        "S17: one row is in one bin, by sign and power of two, of each column's histogram: a norm of sqrt(number of "
-        "columns)"
-    ),
-    RANGES: "S17: one row is in at most one of each column's equal bins: a norm of sqrt(number of columns)",
-}
-_ONE_VOTE = "S17: one client's histograms are scaled down to the norm of a single row's"
 MAGNITUDES_PART = 0.5
 """Of `bounds_share`, for the first of the two histograms."""
 
 
-def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
     """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
 
     Without a width the histograms are missing from their rounds.
@@ -69,16 +61,15 @@ def preliminary_rounds(config: Run, *, delta: float, n_features: int | None) -> 
     count = [_count_block(config, whole / math.sqrt(settings.count_share))] if counted else []
     if not settings.private_bounds:
         return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
-    histograms: list[list[Block]] = []
-    for name, n_bins, part in ((MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART), (RANGES, N_BINS, 1.0 - MAGNITUDES_PART)):
+
+    def histograms(name: str, n_bins: int, part: float) -> list[Block]:
         multiplier = whole / math.sqrt(settings.bounds_share * part)
-        blocks = [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
-        histograms.append(blocks)
-    first = " and ".join([COUNT] * counted + [MAGNITUDES])
-    return (
-        PlannedRound(first, PRELIMINARY_TRUST, (*count, *histograms[0])),
-        PlannedRound(RANGES, PRELIMINARY_TRUST, tuple(histograms[1])),
-    )
+        return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
+
+    first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
+    second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
+    name = " and ".join([COUNT] * counted + [MAGNITUDES])
+    return PlannedRound(name, PRELIMINARY_TRUST, first), PlannedRound(RANGES, PRELIMINARY_TRUST, second)
 
 
 def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
@@ -94,7 +85,7 @@ def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -
             arrays.append(np.array([float(min(len(points), most))]))
             continue
         if block.name == MAGNITUDES:
-            histogram = magnitude_histogram(points, _domain_of(plan))
+            histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
         elif found.box is None:
             raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
         else:
@@ -108,20 +99,16 @@ def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found
 
     A `PlanError` if the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
     """
-    if COUNT in released.arrays:
-        found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
-    return _with_ranges(plan, index, released, found)
-
-
-def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what one preliminary release tells of the columns' ranges; nothing if it has no histogram."""
-    planned = plan.round_at(index)
+    planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
     for block in planned.blocks:
-        std = plan.released_std(planned, block)
-        if block.name == MAGNITUDES:
-            result = find_coarse_ranges(released[block.name], _domain_of(plan), std)
-        elif block.name == RANGES and found.box is not None:
-            result = find_ranges(released[block.name], Ranges(*found.box), _domain_of(plan), std)
+        std, first = plan.released_std(planned, block), block.name == MAGNITUDES
+        if block.name == COUNT:
+            found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
+            continue
+        if first:
+            result = find_coarse_ranges(released[block.name], domain, std)
+        elif found.box is not None:
+            result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
         else:
             continue
         if result.unbounded:
@@ -131,21 +118,16 @@ def _with_ranges(plan: Plan, index: int, released: ReleasedSum, found: Found) ->
                 f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
                 "or bounds_share."
             )
-        first = block.name == MAGNITUDES
         unclear = tuple(column for column in result.unclear if first or column in found.unclear)
         found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
     return found
 
 
-def _domain_of(plan: Plan) -> Ranges:
-    """The public domain of every column."""
-    return _domain(plan.config, plan.n_features or 0)
-
-
-def _domain(config: Run, n_features: int) -> Ranges:
-    """The public domain of so many columns: one pair of bounds holds for all."""
+def _domain(config: Run, n_features: int | None) -> Ranges:
+    """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
-    return Ranges(lower * n_features, upper * n_features) if len(lower) == 1 else Ranges(lower, upper)
+    n = n_features or 0
+    return Ranges(lower * n, upper * n) if len(lower) == 1 else Ranges(lower, upper)
 
 
 def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
@@ -179,16 +161,19 @@ def _count_block(config: Run, multiplier: float) -> Block:
     if settings.unit is PrivacyUnit.CLIENT:
         bound = float(settings.examples_per_client)
         because = "S16: one client's number of rows is clipped to the declared examples_per_client"
-    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
-    return Block(COUNT, (1,), sensitivity, NoiseShape.GAUSSIAN, multiplier, bound)
+    moved = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
+    return Block(COUNT, (1,), moved, NoiseShape.GAUSSIAN, multiplier, bound)
 
 
 def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
-    settings = config.settings
     # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
-    bound = math.nextafter(math.sqrt(shape[0]), math.inf)
-    because = _ONE_BIN[name] if settings.unit is PrivacyUnit.RECORD else _ONE_VOTE
-    sensitivity = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
-    entry = 1.0 if settings.unit is PrivacyUnit.RECORD else bound
-    return Block(name, shape, sensitivity, NoiseShape.GAUSSIAN, multiplier, entry)
+    bound, entry = math.nextafter(math.sqrt(shape[0]), math.inf), 1.0
+    bins = "one bin, by sign and power of two, of each column's histogram"
+    if name == RANGES:
+        bins = "at most one of each column's equal bins"
+    because = f"S17: one row is in {bins}: a norm of sqrt(number of columns)"
+    if config.settings.unit is PrivacyUnit.CLIENT:
+        entry, because = bound, "S17: one client's histograms are scaled down to the norm of a single row's"
+    moved = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
+    return Block(name, shape, moved, NoiseShape.GAUSSIAN, multiplier, entry)

@@ -1,33 +1,76 @@
 """FedDP-KMeans (Scott, Lampert, Saulpic, ICML 2025): a private start from server-held data, then DP-Lloyd.
 
-Rounds: outer product -> weights -> centers -> Lloyd x T. Also the choice of k from the first two alone.
+Rounds: outer product -> weights -> centers -> Lloyd x T. The choice of k needs the first two alone. The paper's
+baselines have starts that cost no privacy, then Lloyd rounds on the whole budget: ``server_kmeans++`` and
+``server_lloyd`` start from the server's points, ``sphere_packing`` from none.
+
+Record level (section 3): a row is clipped to the data radius. Client level (appendix G.4): a client's whole statistic
+is clipped, and the centers round sums cluster means and indicators instead of rows and counts. In both cases the
+bounds come from the plan and do not depend on what the server sends, so a false projection costs nothing.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp_steps import (
-    centers_parts,
-    centers_round,
-    lloyd_round,
-    outer_product_part,
-    outer_product_round,
-    server_state,
-    weights_part,
-    weights_round,
+from flwr_dpkmeans.algorithms.cluster_states import (
+    COST_CURVE,
+    PROJECTED_CENTERS,
+    PROJECTED_POINTS,
+    PROJECTION,
+    SEED,
+    SERVER_POINTS,
+    is_near,
+    is_projection,
+    is_table,
+    seed_of,
+    seeded_state,
+    state_extra,
+    stepped,
 )
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, ReleasePart, allocate, shared
+from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
+from flwr_dpkmeans.algorithms.noise_budget import (
+    NoiseFamily,
+    PlannedSum,
+    ReleasePart,
+    count_norm,
+    count_order,
+    private_sums,
+    shared,
+)
+from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, State
+from flwr_dpkmeans.kmeans.assignment import LabelArray, sum_over_blocks
+from flwr_dpkmeans.kmeans.projected import (
+    clear_labels,
+    leading_eigenvectors,
+    means_and_indicators,
+    nearest_projected,
+    outer_product_triangle,
+    shrink_to_server,
+    standing_out,
+    sums_and_counts,
+    symmetric_from_triangle,
+    triangle_size,
+)
+from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.round import Algorithm, Array
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 RULE_OF_THUMB = {
     PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),
@@ -36,9 +79,19 @@ RULE_OF_THUMB = {
 """Budget shares of outer product, weights, sums and counts (appendix H.1)."""
 DEFAULT_LLOYD_ROUNDS = 0
 """In most Pareto-optimal runs of the paper no Lloyd round followed the start (appendix H.1, Tables 4 and 5)."""
+DEFAULT_ROUNDS = 5
+"""Lloyd rounds after a public start, unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the
+paper's mixture."""
+_ALWAYS_KEPT = 0.4
+"""Share of the server points that keep their weights, if positive, however large the noise is."""
+_ROUNDING = 1.05 * 2.0**-16
+"""Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
 
-def as_shares(value: object) -> object:
+# -- options ------------------------------------------------------------------------------------------------------
+
+
+def _as_shares(value: object) -> object:
     """Accept a sequence of numbers, or a string of numbers with commas, as budget shares."""
     parts = value.split(",") if isinstance(value, str) else value
     try:
@@ -47,7 +100,7 @@ def as_shares(value: object) -> object:
         return value
 
 
-def require_shares(name: str, shares: object) -> None:
+def _require_shares(name: str, shares: object) -> None:
     """One sentence for budget shares that are not four positive numbers."""
     usable = isinstance(shares, tuple) and len(shares) == 4 and all(is_finite(s) and s > 0.0 for s in shares)
     if not usable:
@@ -57,7 +110,7 @@ def require_shares(name: str, shares: object) -> None:
         )
 
 
-def clip_bound(example: str, about: str) -> Any:
+def _clip_bound(example: str, about: str) -> Any:
     """A clip bound that follows from server data unless it is given."""
     return real(None, 0.0, math.inf, example, f"{about}, in the caller's units; automatic: from server data")
 
@@ -69,11 +122,11 @@ class ClippedOptions(Options):
     noise_kind: NoiseFamily = choice(NoiseFamily, NoiseFamily.GAUSSIAN, "noise of sums, histograms and counts")
     budget_shares: tuple[float, ...] | None = option(
         None,
-        require_shares,
+        _require_shares,
         "shares of outer product, weights, sums, counts; automatic: the paper's rule of thumb for the unit",
-        as_shares,
+        _as_shares,
     )
-    data_radius: float | None = clip_bound("11.0", "norm that rows are clipped to")
+    data_radius: float | None = _clip_bound("11.0", "norm that rows are clipped to")
 
 
 @dataclass(frozen=True)
@@ -91,8 +144,8 @@ class ChooseKOptions(ClippedOptions):
     server_prior: bool = flag(
         True, "let the server points' own outer product support the noisy one; False: the released one alone"
     )
-    outer_product_bound: float | None = clip_bound("1500.0", "norm of a unit's outer product")
-    weights_bound: float | None = clip_bound("1.0", "norm of a client's histogram")
+    outer_product_bound: float | None = _clip_bound("1500.0", "norm of a unit's outer product")
+    weights_bound: float | None = _clip_bound("1.0", "norm of a client's histogram")
 
 
 @dataclass(frozen=True)
@@ -115,8 +168,8 @@ class FedDPKMeansOptions(ChooseKOptions):
         "1.0",
         "rows whose distances to the two nearest centres have a larger ratio are left out; 1 keeps all",
     )
-    means_bound: float | None = clip_bound("21.0", "norm of a client's cluster means")
-    indicators_bound: float | None = clip_bound("10.0", "norm of a client's list of clusters")
+    means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
+    indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,98 +179,406 @@ class FedDPKMeansOptions(ChooseKOptions):
             )
 
 
-class _FromServerData(KMeansTask):
-    """What both tasks are."""
+@dataclass(frozen=True)
+class ServerKMeansPlusPlusOptions(ClippedOptions):
+    """Options of DP-Lloyd after a public start."""
+
+    max_iter: int | None = whole(None, 0, 5, f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}", most=1_000)
+    means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
+    indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
+
+
+@dataclass(frozen=True)
+class ServerLloydOptions(ServerKMeansPlusPlusOptions):
+    """Options of the start from a whole k-means."""
+
+    n_init: int = whole(20, 1, 20, "restarts of k-means on the server points", most=10_000)
+
+
+@dataclass(frozen=True)
+class SpherePackingOptions(ServerKMeansPlusPlusOptions):
+    """Options of the start from a sphere packing."""
+
+    packing: PackingMethod = choice(PackingMethod, PackingMethod.BISECT, "search of the sphere packing")
+
+
+# -- tasks --------------------------------------------------------------------------------------------------------
+
+
+class _OnServerPoints(KMeansTask):
+    """What all of them are."""
 
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"
-    chooses = starts_private = True
+
+    def facts(self, known: Known) -> ServerFacts:
+        """What follows from the server's points, without which there is no run."""
+        if known.server is None or known.server.n_points == 0:
+            raise PlanError(f"{self.name!r} starts from the server's own points: give server_data.")
+        return known.server
+
+    def of_rounds(self, known: Known, facts: ServerFacts, rounds: Sequence[PlannedSum]) -> Algorithm:
+        """The rounds with their noise, from a state without centroids."""
+
+        def initial_state(seed: int, server_points: Array | None = None, /) -> State:
+            relative = None if server_points is None else server_points - np.asarray(facts.centre)
+            return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
+
+        return Algorithm(self.name, private_sums(known, rounds, known.options.noise_kind), initial_state)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPKMeans(_FromServerData):
-    """FedDP-KMeans as a task."""
+class FedDPKMeans(_OnServerPoints):
+    """FedDP-KMeans as 3 + T private sums."""
 
     name = "feddp_kmeans"
     title = "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data"
+    chooses = starts_private = True
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """FedDP-KMeans as a list of 3 + T private sums; a `PlanError` if the server has no points.
-
-        The rounds release ``outer_product``, ``weights``, and ``clipped_sums`` with ``counts`` (record level) or
-        ``means`` with ``indicators`` (client level).
-        """
-        facts, options = _facts(known), known.options
-        n_lloyd = options.max_iter if options.max_iter is not None else DEFAULT_LLOYD_ROUNDS
-        lloyd_total = options.lloyd_share if n_lloyd else 0.0
-        shares = shared(budget_shares(known), 1.0 - lloyd_total, options.noise_kind)
-        parts: list[list[ReleasePart]] = [
-            [outer_product_part(known, facts, shares[0])],
-            [weights_part(known, facts, shares[1])],
-            centers_parts(known, facts, *shares[2:]),
-            *lloyd_parts(known, facts, lloyd_total, n_lloyd),
-        ]
-        outer, weights, centers, *lloyd = allocate(known, parts, options.noise_kind)
-        rounds = (
+        """The rounds and their shares of the budget."""
+        facts, rounds = self.facts(known), self.options.max_iter
+        n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
+        lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
+        outer, weights, *centers = shared(budget_shares(known), 1.0 - lloyd_total, self.options.noise_kind)
+        rounds_of_start = [
             outer_product_round(known, facts, outer),
             weights_round(known, facts, weights),
-            centers_round(known, facts, centers),
-            *(lloyd_round(known, facts, blocks, index) for index, blocks in enumerate(lloyd, start=1)),
-        )
-        return Algorithm("feddp_kmeans", rounds, empty_state(known, facts))
+            centers_round(known, facts, *centers),
+        ]
+        return self.of_rounds(known, facts, rounds_of_start + lloyd_rounds(known, facts, lloyd_total, n_lloyd))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPChooseK(_FromServerData):
-    """The choice of k alone as a task."""
+class FedDPChooseK(_OnServerPoints):
+    """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
 
     name = "feddp_choose_k"
     title = "FedDP-KMeans' first two steps: the cost curve over k"
+    chooses = starts_private = True
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, known: Known) -> Algorithm:
-        """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
-        facts = _facts(known)
-        if not known.config.choose_n_clusters:
+        """The two rounds; a `PlanError` where k is given."""
+        facts = self.facts(known)
+        if not self.choose_n_clusters:
             raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
-        shares = shared(budget_shares(known)[:2], 1.0, known.options.noise_kind)
-        outer, weights = allocate(
-            known,
-            [[outer_product_part(known, facts, shares[0])], [weights_part(known, facts, shares[1])]],
-            known.options.noise_kind,
-        )
-        rounds = (outer_product_round(known, facts, outer), weights_round(known, facts, weights))
-        return Algorithm("feddp_choose_k", rounds, empty_state(known, facts))
+        outer, weights = shared(budget_shares(known)[:2], 1.0, self.options.noise_kind)
+        rounds = [outer_product_round(known, facts, outer), weights_round(known, facts, weights)]
+        return self.of_rounds(known, facts, rounds)
 
 
-def budget_shares(public: Known) -> tuple[float, ...]:
+@dataclass(frozen=True, kw_only=True)
+class PublicStart(_OnServerPoints):
+    """A start that costs no privacy, then T Lloyd rounds on clipped sums (paper, section 5)."""
+
+    options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
+
+    @abstractmethod
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """First centroids, (n_clusters, n_features), from public randomness and the server's points."""
+
+    def build(self, known: Known) -> Algorithm:
+        """The whole budget goes to the rounds; after the start the server's points are not needed any more."""
+        facts, rounds = self.facts(known), self.options.max_iter
+        planned = lloyd_rounds(known, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds)
+
+        def initial_state(seed: int, server_points: Array | None = None, /) -> State:
+            return seeded_state(round_to_grid(truncate(self.start(known, seed, server_points))), seed)
+
+        return Algorithm(self.name, private_sums(known, planned, self.options.noise_kind), initial_state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerKMeansPlusPlus(PublicStart):
+    """Start from k-means++ seeding of the server's points."""
+
+    name = "server_kmeans++"
+    title = "k-means++ on server data, then DP-Lloyd"
+
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """k-means++ of the server's points."""
+        from sklearn.cluster import kmeans_plusplus
+
+        centers, _ = kmeans_plusplus(_present(server_points), self.n_clusters, random_state=seed % 2**32)
+        return np.asarray(centers, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLloyd(PublicStart):
+    """Start from a whole k-means of the server's points, with restarts."""
+
+    name = "server_lloyd"
+    title = "k-means of server data, then DP-Lloyd"
+    options: ServerLloydOptions = ServerLloydOptions()
+
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """k-means of the server's points."""
+        points = _present(server_points)
+        weights = np.ones(len(points))
+        return weighted_kmeans(points, weights, self.n_clusters, n_init=self.options.n_init, seed=seed)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpherePacking(PublicStart):
+    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
+
+    name = "sphere_packing"
+    title = "sphere packing, then DP-Lloyd on clipped sums"
+    server_data = ServerData.BOUNDS
+    options: SpherePackingOptions = SpherePackingOptions()
+
+    def start(self, known: Known, seed: int, server_points: Array | None) -> Array:
+        """A sphere packing of the box."""
+        generator = np.random.default_rng(seed)
+        return sphere_packing(self.n_clusters, known.n_features, generator, self.options.packing)
+
+    def facts(self, known: Known) -> ServerFacts:
+        """What follows from the server's points or, without, from the box."""
+        require_packable(self.n_clusters, known.n_features)
+        return known.server or facts_without_server(known.config, known.n_features)
+
+
+def _present(server_points: Array | None) -> Array:
+    """The server's points, without which there is no start."""
+    if server_points is None:
+        raise PlanError("the server's points are not at hand: give server_data.")
+    return server_points
+
+
+def budget_shares(known: Known) -> tuple[float, ...]:
     """Shares as configured, or the paper's rule of thumb for the unit."""
-    shares: tuple[float, ...] | None = public.options.budget_shares
-    return shares or RULE_OF_THUMB[public.settings.unit]
+    shares: tuple[float, ...] | None = known.options.budget_shares
+    return shares or RULE_OF_THUMB[known.settings.unit]
 
 
-def lloyd_parts(public: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[list[ReleasePart]]:
-    """T equal Lloyd rounds that take `total` of the budget together, split as the centers round is."""
+# -- round 1: outer product ---------------------------------------------------------------------------------------
+
+
+def outer_product_round(known: Known, facts: ServerFacts, share: float) -> PlannedSum:
+    """Step 1: the projection onto the leading eigenvectors of the clients' outer product (Algorithm 1, lines 2-7).
+
+    A row of norm at most R adds a matrix of Frobenius norm at most R^2. At record level a client's sum is rounded to
+    the grid, which changes the difference of two neighbours' sums by at most one grid step in each of m entries:
+    sqrt(m) steps are added. At client level the whole triangle is clipped and rounded toward zero: nothing is added.
+    """
+    n_components = min(known.config.n_clusters, known.n_features)
+    size = triangle_size(known.n_features)
+    per_client = known.settings.unit is PrivacyUnit.CLIENT
+    if per_client:
+        radius = facts.data_radius
+        moved = _clipped("S6", "outer product, in Frobenius norm,", Norm.L2, facts.outer_product_bound)
+    else:
+        radius = math.sqrt(facts.outer_product_bound)
+        # Each party rounds its own sum, so two neighbours' sums may also differ by a grid step in each entry.
+        bound = facts.outer_product_bound + outer_product_rounding(size)
+        because = (
+            "S5: one row x within the radius R adds x x^T, of Frobenius norm at most R^2, plus one grid step of "
+            "rounding in each entry; entries off the diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, step 1)"
+        )
+        moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        del state
+        triangle = outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
+        return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
+
+    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        noise = blocks[0].noise_scale
+        matrix = symmetric_from_triangle(released["outer_product"], known.n_features)
+        server_points = state_extra(state, SERVER_POINTS)
+        if known.options.server_prior:
+            matrix, _ = shrink_to_server(matrix, clip_rows(server_points, radius), noise)
+        # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
+        auto = known.config.choose_n_clusters
+        projection = leading_eigenvectors(matrix, standing_out(matrix, noise, n_components) if auto else n_components)
+        projected = round_to_grid(server_points @ projection)
+        return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: projected})
+
+    parts = [ReleasePart("outer_product", (size,), moved, share, moved.bound)]
+    return PlannedSum("outer-product", parts, statistic, advance, radius)
+
+
+def outer_product_rounding(size: int) -> float:
+    """What rounding a client's sum of `size` entries to the grid adds to the sensitivity at record level."""
+    return math.sqrt(size) * _ROUNDING
+
+
+def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
+    """Rows relative to the public centre, clipped to the ball of a radius; on the grid."""
+    return clip_rows(points - np.asarray(facts.centre), radius)
+
+
+# -- round 2: weights ---------------------------------------------------------------------------------------------
+
+
+def weights_round(known: Known, facts: ServerFacts, share: float) -> PlannedSum:
+    """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
+    config = known.config
+    norm, order = count_norm(config), count_order(config)
+    per_client = config.settings.unit is PrivacyUnit.CLIENT
+    if per_client:
+        moved = _clipped("S8", "histogram", norm, facts.weights_bound, nonnegative=True)
+    else:
+        nearest = "S7: one row is nearest to one server point (FedDP-KMeans, section 3, step 2)"
+        moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        projection, projected_points = state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS)
+
+        def counted(part: slice) -> Sequence[Array]:
+            labels = nearest_projected(centred(points[part], facts, facts.data_radius), projection, projected_points)
+            return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+
+        (histogram,) = sum_over_blocks(counted, len(points), known.n_features)
+        return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
+
+    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        least = known.options.weight_threshold * blocks[0].standard_deviation
+        weights = _without_noise_weights(released["weights"], least)
+        centers, curve = clustered(config, state_extra(state, PROJECTED_POINTS), weights, seed_of(state))
+        # In the space of the data: the best guess before step 3.
+        lifted = round_to_grid(truncate(centers @ state_extra(state, PROJECTION).T + np.asarray(facts.centre)))
+        return state.changed(centroids=lifted, counts=np.zeros(len(lifted)), **curve, **{PROJECTED_CENTERS: centers})
+
+    def admits(state: State) -> bool:
+        complete = len(state.arrays[PROJECTED_POINTS]) == facts.n_points
+        return complete and _fits(state, PROJECTED_POINTS, known, facts.n_points)
+
+    parts = [ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
+    reads = (PROJECTION, PROJECTED_POINTS)
+    return PlannedSum("weights", parts, statistic, advance, facts.data_radius, reads, admits)
+
+
+def clustered(
+    config: Run, points: Array, weights: Array, seed: int, *, logarithmic: bool = False
+) -> tuple[Array, dict[str, Array]]:
+    """Weighted k-means, on the grid; where k is to be chosen, at the elbow of the cost curve, which is an extra."""
+    k, n_init = config.n_clusters, config.n_init
+    if not config.choose_n_clusters:
+        return round_to_grid(weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]), {}
+    costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
+    return round_to_grid(found[elbow(costs, logarithmic=logarithmic) - 1]), {COST_CURVE: round_to_grid(costs)}
+
+
+def _without_noise_weights(weights: Array, threshold: float) -> Array:
+    """Drop weights below the threshold, which noise alone may have made; the largest stay."""
+    least = max(0.0, min(threshold, float(np.quantile(weights, 1.0 - _ALWAYS_KEPT))))
+    return np.where((weights >= least) & (weights > 0.0), weights, 0.0)
+
+
+# -- round 3 and Lloyd: centers -----------------------------------------------------------------------------------
+
+
+def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> PlannedSum:
+    """Step 3: the rows nearest to each projected centre give the first centroids (Algorithm 1, lines 18-24)."""
+    margin = known.options.margin
+
+    def labels_of(rows: Array, state: State) -> LabelArray:
+        return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
+
+    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        centroids, counts = _new_centroids(state, released, blocks, facts)
+        return state.changed(centroids=centroids, counts=counts)
+
+    def admits(state: State) -> bool:
+        return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
+
+    parts = _centers_parts(known, facts, sums_share, counts_share)
+    statistic, reads = _cluster_statistic(known, facts, labels_of), (PROJECTION, PROJECTED_CENTERS)
+    return PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
+
+
+def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[PlannedSum]:
+    """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
+
+    The T equal rounds take `total` of the budget together, split as the centers round is.
+    """
     if n_rounds == 0:
         return []
-    sums, counts = shared(budget_shares(public)[2:], total / n_rounds, public.options.noise_kind)
-    return [centers_parts(public, facts, sums, counts) for _ in range(n_rounds)]
+    centre = np.asarray(facts.centre)
+
+    def labels_of(rows: Array, state: State) -> LabelArray:
+        return nearest_projected(rows, None, state.centroids - centre)
+
+    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        return stepped(state, *_new_centroids(state, released, blocks, facts))
+
+    shares = shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
+    parts, statistic = _centers_parts(known, facts, *shares), _cluster_statistic(known, facts, labels_of)
+    numbers = range(1, n_rounds + 1)
+    return [PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers]
 
 
-def empty_state(public: Known, facts: ServerFacts) -> InitialState:
-    """Start without centroids: the server's points only."""
+def _centers_parts(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> list[ReleasePart]:
+    """Describe sums and counts (record level), or cluster means and indicators (client level)."""
+    k, d = known.config.n_clusters, known.n_features
+    norm = count_norm(known.config)
+    if known.settings.unit is PrivacyUnit.RECORD:
+        # The centre is public, so the row's distance from it is all that one row adds.
+        because = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
+        sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, because)
+        return [
+            ReleasePart("clipped_sums", (k, d), sums, sums_share, sums.bound),
+            ReleasePart("counts", (k,), counts_sensitivity(norm), counts_share, 1.0),
+        ]
+    means = _clipped("S10", "list of cluster means", Norm.L2, facts.means_bound)
+    indicators = _clipped("S10", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
+    return [
+        ReleasePart("means", (k, d), means, sums_share, means.bound),
+        # An indicator is 0 or 1 before the list is scaled down.
+        ReleasePart("indicators", (k,), indicators, counts_share, min(1.0, indicators.bound)),
+    ]
 
-    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        nothing = np.zeros((public.config.n_clusters, public.n_features))
-        return server_state(nothing, facts, seed, server_points)
 
-    return initial_state
+def _cluster_statistic(
+    known: Known, facts: ServerFacts, labels_of: Callable[[Array, State], LabelArray]
+) -> Callable[[Array, State], Sequence[Array]]:
+    """Sums and counts by label, or a client's means and indicators."""
+    k, order = known.config.n_clusters, count_order(known.config)
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        def summed(part: slice) -> Sequence[Array]:
+            rows = centred(points[part], facts, facts.data_radius)
+            return sums_and_counts(rows, labels_of(rows, state), k)
+
+        sums, counts = sum_over_blocks(summed, len(points), known.n_features)
+        if known.settings.unit is PrivacyUnit.RECORD:
+            return [sums, counts]
+        bounds = facts.means_bound, facts.indicators_bound
+        return [*means_and_indicators(sums, counts, *bounds, indicator_order=order)]
+
+    return statistic
 
 
-def _facts(public: Known) -> ServerFacts:
-    """What follows from the server's points, which this algorithm needs."""
-    if public.server is None or public.server.n_points == 0:
-        raise PlanError(f"{public.config.algorithm!r} starts from the server's own points: give server_data.")
-    return public.server
+def _new_centroids(
+    state: State, released: ReleasedSum, blocks: tuple[Block, ...], facts: ServerFacts
+) -> tuple[Array, Array]:
+    """Quotients of released sums and counts; a cluster whose count is lost in its noise keeps the centroid it had."""
+    k = len(state.centroids)
+    sums, counts = released[blocks[0].name][:k], released[blocks[1].name][:k]
+    least = min(1.0, blocks[1].sensitivity.bound) + blocks[1].noise_scale
+    found = counts > least
+    means = sums / np.where(found, counts, 1.0)[:, None]
+    # The means of clipped rows lie in the ball, so noise that leaves it is cut off.
+    inside = clip_rows(round_to_grid(means), facts.data_radius)
+    centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
+    return round_to_grid(centroids), counts
+
+
+def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:
+    """Whether a server's projection and its projected points or centres have the plan's shapes and are exact."""
+    projection, table = state.arrays[PROJECTION], state.arrays[name]
+    d, k = known.n_features, known.config.n_clusters
+    if projection.ndim != 2 or len(projection) != d or not 1 <= projection.shape[1] <= min(k, d):
+        return False
+    shaped = is_table(table, most_rows, projection.shape[1])
+    return shaped and is_projection(projection) and is_near(table, d)
+
+
+def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False) -> Sensitivity:
+    """One client's statistic, clipped to a bound."""
+    because = f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
+    return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)

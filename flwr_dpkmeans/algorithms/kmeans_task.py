@@ -7,29 +7,31 @@ from dataclasses import MISSING, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE, has_exact_centroids
 from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import MAX_ITERATIONS, has_exact_centroids, is_cost_curve
-from flwr_dpkmeans.algorithms.measure import (
-    admits_evaluation,
-    evaluation_blocks,
-    evaluation_round,
-    result_extras,
-)
+from flwr_dpkmeans.algorithms.measure import admits_evaluation, evaluation_blocks, evaluation_round, result_extras
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.kmeans.assignment import is_on_grid
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum
+from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known, Task
 from flwr_dpkmeans.sums.trust import TrustModel
 
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
 MOST_CELLS = 100_000
 """Clusters times classes: every client matches the two and writes the table down."""
+MAX_ITERATIONS = 7
+"""Of an estimated number of iterations."""
 _MOST_RESTARTS = 10**8
 _MOST_SAMPLED_ROUNDS = 50
 _COUNTS = ("counts", "indicators")
@@ -61,29 +63,13 @@ class KMeansTask(Task):
 
     # -- what is released besides -------------------------------------------------------------------------------
 
-    def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
-        """A private count and histograms of the columns' ranges; see `discovery`."""
-        return preliminary_rounds(config, delta=delta, n_features=n_features)
-
-    def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
-        """One client's count and histograms."""
-        return preliminary_statistic(plan, index, points, found)
-
-    def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-        """N and the box, from noisy count and histograms."""
-        return take_preliminary(plan, index, released, found)
-
-    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
-        """Refuse a box that no histogram can have led to."""
-        require_box(config, box, n_features)
-
-    def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
-        """Cost, clipped rows, and clusters by label."""
-        return evaluation_blocks(config, multiplier)
-
-    def evaluation_round(self, known: Known) -> PrivateSum:
-        """Measure the centroids that the algorithm ended with."""
-        return evaluation_round(known)
+    preliminary = staticmethod(preliminary_rounds)
+    preliminary_statistic = staticmethod(preliminary_statistic)
+    take_preliminary = staticmethod(take_preliminary)
+    require_box = staticmethod(require_box)
+    evaluation = staticmethod(evaluation_blocks)
+    evaluation_round = staticmethod(evaluation_round)
+    result_arrays = staticmethod(result_extras)
 
     # -- what is refused ----------------------------------------------------------------------------------------
 
@@ -152,10 +138,6 @@ class KMeansTask(Task):
                 f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
             )
 
-    def result_arrays(self, config: Run) -> tuple[str, ...]:
-        """The cost curve if k was chosen, and an evaluation's arrays."""
-        return result_extras(config)
-
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state has centroids of the plan's shape that are exact, and beside them just what is read."""
         if not {"centroids", "counts"} <= set(state.arrays) or state.centroids.ndim != 2:
@@ -170,10 +152,14 @@ class KMeansTask(Task):
             # The result comes with the cost curve where the run chose the number of clusters.
             known = set(result_extras(plan.config))
             fits = fits and known - {COST_CURVE} <= set(state.extras) <= known
-            fits = fits and (COST_CURVE not in state.extras or is_cost_curve(state.extras[COST_CURVE], self.n_clusters))
+            fits = fits and (COST_CURVE not in state.extras or self._is_cost_curve(state.extras[COST_CURVE]))
             unmeasured = plan.settings.evaluation is Evaluation.NONE
             fits = fits and (unmeasured or admits_evaluation(plan.config, state))
         return fits and has_exact_centroids(state)
+
+    def _is_cost_curve(self, array: Array) -> bool:
+        """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
+        return array.shape == (self.n_clusters,) and is_on_grid(array)
 
     # -- what is told -------------------------------------------------------------------------------------------
 

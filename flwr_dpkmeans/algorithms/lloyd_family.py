@@ -1,82 +1,48 @@
-"""What FastLloyd, GLloyd, SuLloyd and Lloyd have in common: public parameters, iteration counts, sphere packing.
+"""FastLloyd (Diaa, Humphries, Kerschbaum 2025), and GLloyd, SuLloyd (Su et al. 2016) and Lloyd on absolute sums.
 
-And what a state that a server sent must be like, so that a client's search for nearest centres is exact. On the grid
-and inside these ranges all sums are exact: each row's label is then a function of that row alone, to the last bit. The
-statistics' bounds themselves hold for every state.
+All start from a sphere packing. On absolute sums, centroids that leave the box are truncated to it by default: it costs
+nothing, and with independent noise on sums and counts an unbounded quotient is much worse than the papers' figures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state, stepped
+from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.assignment import is_on_grid
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
-from flwr_dpkmeans.kmeans.statistics import absolute_statistics
-from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update
+from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update, relative_update
+from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, InitialState, State
-from flwr_dpkmeans.sums.settings import Options, choice, whole
-from flwr_dpkmeans.sums.task import Known, Run
-
-_STRETCH = 1.01
-"""Largest length of a projection's column: 1, and room for rounding."""
-_LARGEST_COUNT = 2.0**47
-
-
-def cluster_state(
-    centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
-) -> State:
-    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts of the last release,
-    (k,).
-
-    Both are zeros before there are any. `movements` are the largest steps of a centroid so far; `extras` what an
-    algorithm's own steps carry on, such as a projection: on the grid, of one or two dimensions.
-    """
-    return State({"centroids": centroids, "counts": counts, **(extras or {})}, movements)
-
-
-def has_exact_centroids(state: State) -> bool:
-    """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
-    inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
-    return bool(inside) and is_on_grid(state.centroids)
-
-
-def is_projection(array: Array) -> bool:
-    """Whether the columns of a table are on the grid and do not stretch."""
-    return is_on_grid(array) and bool(np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2)
-
-
-def is_near(array: Array, n_features: int) -> bool:
-    """Whether points are on the grid and no farther from the origin than points of the box can be from a centre."""
-    # At most 2 sqrt(d) from a centre in the box.
-    farthest = (2.0 * _STRETCH) ** 2 * n_features
-    return is_on_grid(array) and bool(np.square(array).sum(axis=-1).max(initial=0.0) <= farthest)
-
-
-def is_cost_curve(array: Array, most_clusters: int) -> bool:
-    """Whether an array has one entry for each number of clusters that the run chose from, on the grid."""
-    return array.shape == (most_clusters,) and is_on_grid(array)
-
-
-def is_table(array: Array, most_rows: int, width: int) -> bool:
-    """Whether an array has 1 to `most_rows` rows of the width."""
-    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
-
+from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum
+from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known
 
 MIN_ITERATIONS = 2
-MAX_ITERATIONS = 7
 ERROR_TARGET = 0.004
 """Mean squared error per iteration that the number of iterations aims at (Su et al. 2016)."""
 MOST_PACKING_WORK = 10**9
 """Largest k^2 d of a sphere packing, half a minute or so: a plan comes from a server that may be hostile."""
 RHO = 0.225
 """Su et al.'s estimate of a normalised centroid coordinate, used by SuLloyd and GLloyd."""
+SULLOYD_CONSTANT = 500.0
+"""Constant of SuLloyd's number of iterations (Su et al. 2016)."""
+BOX_BOUND = 1.0
+"""B: data live in [-B, B]^d."""
+
+
+# -- what all four have -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,72 +56,324 @@ class PackedOptions(Options):
     )
 
 
-def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
-    """Say how far one row moves the counts of clusters, in either norm."""
-    return Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", nonnegative=True)
+class _Packed(KMeansTask):
+    """A start from a sphere packing, then iterations whose number follows from the noise."""
+
+    options: PackedOptions
+
+    def iterations(self, estimate: float) -> int:
+        """Floor the paper's estimate and clip it to [2, 7], unless ``max_iter`` overrides it."""
+        if self.max_rounds is not None:
+            return self.max_rounds
+        if not math.isfinite(estimate):
+            return MAX_ITERATIONS
+        return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
+
+    def calibrated(
+        self,
+        known: Known,
+        estimate: Callable[[float], float],
+        split: Callable[[float, int], tuple[float, float]],
+        bound: float,
+    ) -> tuple[float, int]:
+        """The least multiplier sigma of all iterations' Gaussian noise together, and their number T.
+
+        `estimate` says T for a sigma, `split` the multipliers of sums and counts; the sums' sensitivity is at least
+        `bound`.
+        """
+        k, d = self.n_clusters, known.n_features
+
+        def closeness_at(sigma: float) -> Closeness:
+            t = self.iterations(estimate(sigma))
+            sums, counts = split(sigma * math.sqrt(t), d)
+            unit = 2.0**known.fraction_bits
+            arrays = [(sums * bound, k * d), (counts, k)]
+            return joint_closeness([discrete_gaussian_closeness(max(1.0, std * unit), n) for std, n in arrays] * t)
+
+        sigma = known.calibrate(closeness_at)
+        return sigma, self.iterations(estimate(sigma))
+
+    def packed_state(self, known: Known) -> InitialState:
+        """Start from a sphere packing: data-independent, from a seed that everybody knows."""
+        k, d = self.n_clusters, known.n_features
+        require_packable(k, d)
+
+        def initial_state(seed: int, server_points: Array | None = None, /) -> State:
+            del server_points
+            return cluster_state(sphere_packing(k, d, np.random.default_rng(seed), self.options.packing), np.zeros(k))
+
+        return initial_state
 
 
-def iterations(config: Run, estimate: float) -> int:
-    """Floor the paper's estimate and clip it to [2, 7], unless ``max_iter`` overrides it."""
-    rounds = config.task.max_rounds
-    if rounds is not None:
-        return rounds
-    if not math.isfinite(estimate):
-        return MAX_ITERATIONS
-    return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
-
-
-def require_packable(public: Known) -> None:
+def require_packable(n_clusters: int, n_features: int) -> None:
     """Refuse a sphere packing that would keep every client busy for minutes: its work grows with k^2 d."""
-    k, d = public.config.n_clusters, public.n_features
-    if k**2 * d > MOST_PACKING_WORK:
+    if n_clusters**2 * n_features > MOST_PACKING_WORK:
         raise ConfigurationError(
-            f"n_clusters is {k} with {d} features, but a start by sphere packing may take at most k^2 d = "
-            f"{MOST_PACKING_WORK:.0e} steps: choose fewer clusters, or an algorithm without it such as 'proxy_lloyd'."
+            f"n_clusters is {n_clusters} with {n_features} features, but a start by sphere packing may take at most "
+            f"k^2 d = {MOST_PACKING_WORK:.0e} steps: choose fewer clusters, or an algorithm without it such as "
+            "'proxy_lloyd'."
         )
 
 
-def packed_state(public: Known) -> InitialState:
-    """Start from a sphere packing: data-independent, from a seed that everybody knows."""
-    require_packable(public)
-    config = public.config
-
-    def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        del server_points
-        generator = np.random.default_rng(seed)
-        centroids = sphere_packing(config.n_clusters, public.n_features, generator, public.options.packing)
-        return cluster_state(centroids, np.zeros(config.n_clusters))
-
-    return initial_state
+def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
+    """Say how far one row moves the counts of clusters, in either norm."""
+    return Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True)
 
 
-def absolute_sums(points: Array, state: State) -> Sequence[Array]:
-    """Statistic of an iteration on absolute sums."""
-    return absolute_statistics(points, state.centroids)
+# -- FastLloyd ----------------------------------------------------------------------------------------------------
 
 
-def absolute_advance(post_processing: PostProcessing) -> Callable[[State, ReleasedSum], State]:
-    """Post-processing of an iteration on absolute sums."""
+class Schedule(Enum):
+    """The radius over the iterations: half the diagonal first, then the radius; or always the radius."""
+
+    STEP = "step"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True)
+class FastLloydOptions(PackedOptions):
+    """Options of FastLloyd."""
+
+    alpha: float = real(0.8, 1e-6, 1e6, "0.8", "radius over half a cell's diagonal (equation 22)")
+    schedule: Schedule = choice(Schedule, Schedule.STEP, "radius of the first iteration")
+    radius_clipping: bool = flag(True, "clip steps to the radius")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastLloyd(_Packed):
+    """Relative sums of the points within a radius, Gaussian noise."""
+
+    name = "fastlloyd"
+    title = "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
+    needs_n_examples = True
+    options: FastLloydOptions = FastLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """T iterations (equation 21, clipped to [2, 7]) with the smallest sigma that costs epsilon (equation 7)."""
+        k, d = self.n_clusters, known.n_features
+        eta = cluster_radius(self.options.alpha, k, d)
+        first = d**0.5 * BOX_BOUND if self.options.schedule is Schedule.STEP else eta
+
+        def estimate(sigma: float) -> float:
+            n = float(known.known_n_examples)
+            scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
+            return ERROR_TARGET * 4.0 * n**2 / scale
+
+        sigma, t = self.calibrated(known, estimate, split_multiplier, min(first, eta))
+        multipliers = split_multiplier(sigma, d)
+        radii = (first,) + (eta,) * (t - 1)
+        rounds = [_iteration(self, d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
+        return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+
+
+def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
+    """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations 22-25).
+
+    Examples
+    --------
+    >>> cluster_radius(0.8, 1, 4)
+    1.6
+    """
+    diagonal = 2.0 * BOX_BOUND * math.sqrt(n_features)
+    # Twelve digits, so that a pow that differs in its last digit does not make two machines' states differ.
+    return float(f"{alpha * diagonal / (2.0 * n_clusters ** (1.0 / n_features)):.12g}")
+
+
+def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, float]:
+    """Split sigma into (sigma_R, sigma_C) with 1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2 (equation 7).
+
+    Examples
+    --------
+    >>> sums, counts = split_multiplier(1.0, 4)
+    >>> round(1 / sums**2 + 1 / counts**2, 12)
+    1.0
+    """
+    root = math.sqrt(4.0 * n_features)
+    counts = noise_multiplier * math.sqrt(1.0 + root)
+    return counts / math.sqrt(root), counts
+
+
+def _iteration(
+    task: FastLloyd, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
+) -> PrivateSum:
+    """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
+    k, options, spread = task.n_clusters, task.options, math.sqrt(n_iterations)
+    sums_multiplier, counts_multiplier = multipliers
+    within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
+    # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
+    sums = Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
+    # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
+    entry, gaussian = min(radius, 2.0 * BOX_BOUND), NoiseShape.GAUSSIAN
+    blocks = (
+        Block("relative_sums", (k, n_features), sums, gaussian, sums_multiplier * spread, entry),
+        Block("counts", (k,), counts_sensitivity(), gaussian, counts_multiplier * spread, 1.0),
+    )
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        return relative_statistics(points, state.centroids, radius)
 
     def advance(state: State, released: ReleasedSum) -> State:
-        moved = absolute_update(state.centroids, released["sums"], released["counts"], post_processing=post_processing)
-        return moved_state(state, moved, released["counts"])
+        """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
+        moved = relative_update(
+            state.centroids,
+            released["relative_sums"],
+            released["counts"],
+            clip_radius=radius if options.radius_clipping else None,
+            post_processing=options.post_processing or PostProcessing.FOLD,
+        )
+        return stepped(state, moved, released["counts"])
 
-    return advance
-
-
-def moved_state(state: State, centroids: Array, counts: Array) -> State:
-    """Record new centroids, their noisy counts and the largest step."""
-    return cluster_state(centroids, counts, (*state.movements, largest_step(state.centroids, centroids)))
-
-
-def largest_step(before: Array, after: Array) -> float:
-    """Largest Euclidean step of a centroid, in scaled units."""
-    return math.sqrt(max(map(math.fsum, np.square(after - before).tolist())))
+    return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, radius)
 
 
-def total_closeness(scales_and_sizes: Sequence[tuple[float, int]], n_rounds: int, fraction_bits: int) -> Closeness:
-    """Closeness of equal rounds together, from the standard deviations (data units) and sizes of one round's arrays."""
-    unit = 2.0**fraction_bits
-    arrays = [discrete_gaussian_closeness(max(1.0, std * unit), size) for std, size in scales_and_sizes]
-    return joint_closeness(arrays * n_rounds)
+# -- on absolute sums ---------------------------------------------------------------------------------------------
+
+
+class _OnAbsoluteSums(_Packed):
+    """T equal iterations on absolute sums of points in [-1, 1]^d."""
+
+    def iterating(self, known: Known, n_iterations: int, sums_multiplier: float, counts_multiplier: float) -> Algorithm:
+        """The algorithm, from its number of iterations and its noise."""
+        k, d = self.n_clusters, known.n_features
+        norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
+        # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
+        blocks = (
+            Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0),
+            Block("counts", (k,), counts_sensitivity(norm), self.noise, counts_multiplier, 1.0),
+        )
+        post_processing = self.options.post_processing or PostProcessing.TRUNCATE
+
+        def statistic(points: Array, state: State) -> Sequence[Array]:
+            return absolute_statistics(points, state.centroids)
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            sums, counts = released["sums"], released["counts"]
+            return stepped(
+                state, absolute_update(state.centroids, sums, counts, post_processing=post_processing), counts
+            )
+
+        rounds = [PrivateSum(f"lloyd-{i}", blocks, statistic, advance) for i in range(1, n_iterations + 1)]
+        return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+
+
+@dataclass(frozen=True)
+class GLloydOptions(PackedOptions):
+    """Options of GLloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLloyd(_OnAbsoluteSums):
+    """Sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (FastLloyd paper, appendix B.1)."""
+
+    name = "glloyd"
+    title = "GLloyd: DP-Lloyd with Gaussian noise"
+    needs_n_examples = True
+    options: GLloydOptions = GLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """T from the noise, and the noise from T: see `calibrated`."""
+        k, d = self.n_clusters, known.n_features
+
+        def estimate(sigma: float) -> float:
+            n = float(known.known_n_examples)
+            return ERROR_TARGET * n**2 / (k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2)
+
+        sigma, t = self.calibrated(known, estimate, glloyd_split, math.sqrt(d))
+        return self.iterating(known, t, *glloyd_split(sigma * math.sqrt(t), d))
+
+
+def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
+    """Split sigma into (sigma_S, sigma_C) (FastLloyd paper, equation 31, solved with equation 30).
+
+    Examples
+    --------
+    >>> sums, counts = glloyd_split(1.0, 4)
+    >>> round(1 / sums**2 + 1 / counts**2, 12)
+    1.0
+    """
+    root = math.sqrt(2.0 * RHO + math.sqrt(n_features))
+    return noise_multiplier * root / n_features**0.25, noise_multiplier * root / math.sqrt(2.0 * RHO)
+
+
+@dataclass(frozen=True)
+class SuLloydOptions(PackedOptions):
+    """Options of SuLloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuLloyd(_OnAbsoluteSums):
+    """Sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
+
+    Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
+    mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
+    after every outcome of a private count, which decides how many there are.
+    """
+
+    name = "sulloyd"
+    title = "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)"
+    noise = NoiseShape.LAPLACE
+    needs_n_examples = True
+    options: SuLloydOptions = SuLloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """T from what is left of epsilon; sums and counts in the ratio d : (4 d rho^2)^(1/3)."""
+        d, k = known.n_features, self.n_clusters
+        epsilon = known.settings.epsilon * (1.0 - known.settings.reserved_share(counts=True))
+        n = float(known.known_n_examples)
+        count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
+        t = self.iterations(epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
+        sum_share, count_share = d / (d + count_part), count_part / (d + count_part)
+        per_iteration = _laplace_epsilon(known, epsilon, [sum_share / t, count_share / t] * t) / t
+        return self.iterating(known, t, 1.0 / (per_iteration * sum_share), 1.0 / (per_iteration * count_share))
+
+
+def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
+    """The largest sum of the iterations' epsilons, of which each array has a share, with which the run costs epsilon.
+
+    Where N was counted it is the same however many iterations follow: see `with_joint_pure_release`.
+    """
+    others = public.released_events()
+    if not others:
+        return least
+
+    def events_at(scale: float) -> Sequence[Event]:
+        iterations = [LaplaceRelease("iterations", scale / share) for share in ([1.0] if public.counted else shares)]
+        return [*others, *iterations]
+
+    scale = calibrate_scale(events_at, public.settings.epsilon, public.delta, start=1.0 / least)
+    # Not at least `least`: where a count lowers delta, what was released before costs more than its share.
+    return 1.0 / scale
+
+
+@dataclass(frozen=True)
+class LloydOptions(PackedOptions):
+    """Options of Lloyd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lloyd(_OnAbsoluteSums):
+    """Lloyd's algorithm without noise: not private, for comparison."""
+
+    name = "lloyd"
+    title = "Lloyd: no noise, not private, for comparison"
+    noise = NoiseShape.NONE
+    options: LloydOptions = LloydOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        """As many iterations as estimates come to at most."""
+        return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
+
+
+def root_at_least(square: int) -> float:
+    """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
+
+
+def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
+    """How far one row of the box moves the sums."""
+    if norm is Norm.L1:
+        bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
+    else:
+        bound, because = root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+    return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)

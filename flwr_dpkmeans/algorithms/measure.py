@@ -10,6 +10,7 @@ box, which clients check (`received.has_exact_centroids`).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids, sum_over_blocks
@@ -27,34 +27,38 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, 
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.plan import COUNT, Plan
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.task import Known, Run
 
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
 """Names of the released arrays, and of the extras that hold them in the state."""
-_BECAUSE = {
-    (CLIPPED_COST, PrivacyUnit.RECORD): (
+_ARRAYS = {
+    CLIPPED_COST: (
+        0.45,
         "S18: one row's squared distance to its nearest centroid, divided by the squared clip distance and clipped, is "
-        "at most 1 (evaluation)"
-    ),
-    (ROWS_BEYOND, PrivacyUnit.RECORD): "S18: one row lies beyond the clip distance or not (evaluation)",
-    (CELL_COUNTS, PrivacyUnit.RECORD): "S18: one row has one cluster and at most one label (evaluation)",
-    (CLIPPED_COST, PrivacyUnit.CLIENT): (
+        "at most 1 (evaluation)",
         "S19: one client's mean over its rows of clipped squared distances, in squared clip distances, is at most 1 "
-        "(evaluation)"
+        "(evaluation)",
     ),
-    (ROWS_BEYOND, PrivacyUnit.CLIENT): (
-        "S19: one client's share of rows beyond the clip distance is at most 1 (evaluation)"
+    ROWS_BEYOND: (
+        0.1,
+        "S18: one row lies beyond the clip distance or not (evaluation)",
+        "S19: one client's share of rows beyond the clip distance is at most 1 (evaluation)",
     ),
-    (CELL_COUNTS, PrivacyUnit.CLIENT): (
-        "S19: one client's shares of rows by cluster and label add up to at most 1 (evaluation)"
+    CELL_COUNTS: (
+        0.45,
+        "S18: one row has one cluster and at most one label (evaluation)",
+        "S19: one client's shares of rows by cluster and label add up to at most 1 (evaluation)",
     ),
 }
-"""Why no array moves by more than 1."""
-_PARTS = {CLIPPED_COST: 0.45, ROWS_BEYOND: 0.1, CELL_COUNTS: 0.45}
-"""Of the evaluation's share. The cost is one number, but small beside its bound; accuracy has the noise of k cells, but
-is of the size of 1: both want the same. How many rows were clipped need not be known to more than some percent."""
+"""Of each array its part of the evaluation's share, and why one row and one client move it by no more than 1.
+
+The cost is one number, but small beside its bound; accuracy has the noise of k cells, but is of the size of 1: both
+want the same. How many rows were clipped need not be known to more than some percent.
+"""
 
 
 def clip_distance(config: Run, n_features: int) -> float:
@@ -80,17 +84,23 @@ def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     exact, unit = config.settings.evaluation is Evaluation.EXACT, config.settings.unit
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
-    for name, part in _PARTS.items():
-        shape = (config.n_clusters, config.settings.n_classes + 1) if name == CELL_COUNTS else (1,)
+    for name, (part, one_row, one_client) in _ARRAYS.items():
+        because = one_row if unit is PrivacyUnit.RECORD else one_client
         # One row adds 1 at most to one entry; a client's means, whose entries add up to 1, have a norm of 1 at most.
-        sensitivity = Sensitivity(Norm.L2, 1.0, unit, _BECAUSE[name, unit], nonnegative=True)
-        blocks.append(Block(name, shape, sensitivity, noise, 0.0 if exact else multiplier / math.sqrt(part), 1.0))
+        moved = Sensitivity(Norm.L2, 1.0, unit, because, nonnegative=True)
+        own = 0.0 if exact else multiplier / math.sqrt(part)
+        blocks.append(Block(name, _shape(config, name), moved, noise, own, 1.0))
     return tuple(blocks)
 
 
-def evaluation_round(public: Known) -> PrivateSum:
+def _shape(config: Run, name: str) -> tuple[int, ...]:
+    """Shape of an array: cost and rows beyond are one number; cells are by cluster and class, or none."""
+    return (config.n_clusters, config.settings.n_classes + 1) if name == CELL_COUNTS else (1,)
+
+
+def evaluation_round(known: Known) -> PrivateSum:
     """Measure the centroids that the algorithm ended with: they stay; the released arrays are added to the state."""
-    config, d = public.config, public.n_features
+    config, d = known.config, known.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
@@ -115,13 +125,12 @@ def evaluation_round(public: Known) -> PrivateSum:
         return [round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        found = {name: released[name] for name in EVALUATION_ARRAYS}
-        return cluster_state(state.centroids, state.counts, state.movements, dict(state.extras) | found)
+        return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         return labelled(points, state, None)
 
-    return PrivateSum(EVALUATION_ROUND, public.evaluation, statistic, advance, clip, labelled=labelled)
+    return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled)
 
 
 def result_extras(config: Run) -> tuple[str, ...]:
@@ -131,9 +140,8 @@ def result_extras(config: Run) -> tuple[str, ...]:
 
 def admits_evaluation(config: Run, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
-    shapes = dict.fromkeys(EVALUATION_ARRAYS, (1,)) | {CELL_COUNTS: (config.n_clusters, config.settings.n_classes + 1)}
-    extras = state.extras
-    return all(name in extras and extras[name].shape == shapes[name] and is_on_grid(extras[name]) for name in shapes)
+    arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
+    return all(one is not None and one.shape == _shape(config, name) and is_on_grid(one) for name, one in arrays)
 
 
 def _cells(nearest: LabelArray, labels: Labels | None, n_clusters: int, n_classes: int) -> Array:
@@ -162,6 +170,10 @@ class Measured:
     value: float
     noise: float
     """0 for an exact evaluation."""
+
+    def times(self, factor: float) -> Measured:
+        """The same in another unit."""
+        return Measured(self.value * factor, self.noise * factor)
 
     def __str__(self) -> str:
         return f"{self.value:.4g} +- {self.noise:.2g}"
@@ -213,7 +225,7 @@ class EvaluationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys, for JSON."""
-        plain: dict[str, Any] = _lists(asdict(self))
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     def __str__(self) -> str:
@@ -222,7 +234,7 @@ class EvaluationResult:
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"
         parts.append(f"share clipped {self.clipped}")
-        if self.accuracy is not None and self.purity is not None:
+        if self.accuracy is not None:
             parts += [f"accuracy {self.accuracy}", f"purity {self.purity}"]
         warning = " (the run is NOT PRIVATE)" if self.kind == NOISY else ""
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)
@@ -251,13 +263,6 @@ def quotient(
     return Measured(value, math.sqrt(max(0.0, variance) + sampling) / units.value)
 
 
-def _lists(value: Any) -> Any:
-    """Tuples as lists, as JSON has them."""
-    if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 _FAR = 5.0
 """A known number of units is not used if the table's own total is so many deviations away from it."""
 
@@ -276,20 +281,13 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     planned = plan.rounds[-1]
     noise = {block.name: plan.released_std(planned, block) for block in planned.blocks}
     # Where the run chose k there are fewer centroids than rows of the table; the others hold noise alone.
-    cells = state.extras[CELL_COUNTS][: len(state.centroids)]
-    cell_noise = noise[CELL_COUNTS]
+    cells, cell_noise = state[CELL_COUNTS][: len(state.centroids)], noise[CELL_COUNTS]
+    counts = cells.sum(axis=1)
     units, source = _units(plan, cells, cell_noise, plan.n_clients if n_clients is None else n_clients)
     left_out = 1.0 - config.settings.client_sampling_rate
-    square = clip_distance(config, plan.n_features) ** 2
-    in_clips = quotient(float(state.extras[CLIPPED_COST][0]), noise[CLIPPED_COST], units, sampled_out=left_out)
-    cost = Measured(in_clips.value * square, in_clips.noise * square)
-    in_units = squared_unit(plan.bounds)
-    labelled = config.settings.n_classes > 0
-    # The last column is of rows without a class, which no cluster can be matched with.
-    classes = cells[:, :-1] if labelled else cells
-    matching = _matching(classes) if labelled else ()
-    leading = [(row, int(classes[row].argmax())) for row in range(len(cells))]
-    counts = cells.sum(axis=1)
+
+    def per_unit(name: str) -> Measured:
+        return quotient(float(state[name][0]), noise[name], units, sampled_out=left_out)
 
     def share(chosen: Sequence[tuple[int, int]]) -> Measured:
         """Rows in the chosen cells over all rows; where these are the table's total, the two share noise."""
@@ -298,39 +296,38 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
         found = math.fsum(float(cells[cell]) for cell in chosen)
         return quotient(found, math.sqrt(variance), units, covariance, sampled_out=left_out)
 
+    def sum_noise(noise: float, sums: Array) -> float:
+        """On each of some sums over sampled clients, at most.
+
+        With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance:
+        1 - p times its part of the sum.
+        """
+        return math.sqrt(noise**2 + left_out * max(0.0, float(sums.max())))
+
+    distance = clip_distance(config, plan.n_features)
+    cost, in_units = per_unit(CLIPPED_COST).times(distance**2), squared_unit(plan.bounds)
+    labelled = config.settings.n_classes > 0
+    # The last column is of rows without a class, which no cluster can be matched with.
+    matching = _matching(cells[:, :-1]) if labelled else ()
+    exact = config.settings.evaluation is Evaluation.EXACT
     return EvaluationResult(
-        kind=_kind(plan),
+        # Noise alone is not privacy, as with a seed or after exact releases.
+        kind=EXACT if exact else PRIVATE if plan.is_private else NOISY,
         averaged_over="rows" if config.settings.unit is PrivacyUnit.RECORD else "clients",
         n_units=units,
         n_units_source=source,
-        clip_distance=math.sqrt(square),
+        clip_distance=distance,
         cost=cost,
-        cost_in_units=None if in_units is None else Measured(cost.value * in_units, cost.noise * in_units),
-        clipped=quotient(float(state.extras[ROWS_BEYOND][0]), noise[ROWS_BEYOND], units, sampled_out=left_out),
-        counts=tuple(float(count) for count in counts),
-        counts_noise=_sum_noise(cell_noise * math.sqrt(cells.shape[1]), counts, left_out),
-        cells=tuple(tuple(float(cell) for cell in row) for row in cells),
-        cells_noise=_sum_noise(cell_noise, cells, left_out),
+        cost_in_units=None if in_units is None else cost.times(in_units),
+        clipped=per_unit(ROWS_BEYOND),
+        counts=tuple(counts.tolist()),
+        counts_noise=sum_noise(cell_noise * math.sqrt(cells.shape[1]), counts),
+        cells=tuple(map(tuple, cells.tolist())),
+        cells_noise=sum_noise(cell_noise, cells),
         accuracy=share(matching) if labelled else None,
-        purity=share(leading) if labelled else None,
+        purity=share([*enumerate(cells[:, :-1].argmax(axis=1).tolist())]) if labelled else None,
         matching=matching,
     )
-
-
-def _kind(plan: Plan) -> str:
-    """What the run makes of the evaluation: noise alone is not privacy, as with a seed or after exact releases."""
-    if plan.settings.evaluation is Evaluation.EXACT:
-        return EXACT
-    return PRIVATE if plan.is_private else NOISY
-
-
-def _sum_noise(noise: float, sums: Array, sampled_out: float) -> float:
-    """Noise on each of some sums over sampled clients, at most.
-
-    With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance: 1 - p
-    times its part of the sum.
-    """
-    return math.sqrt(noise**2 + sampled_out * max(0.0, float(sums.max())))
 
 
 def _units(plan: Plan, cells: Array, cell_noise: float, n_clients: int) -> tuple[Measured, str]:
@@ -345,19 +342,15 @@ def _units(plan: Plan, cells: Array, cell_noise: float, n_clients: int) -> tuple
 
 def _known_units(plan: Plan, n_clients: int) -> Measured | None:
     """N as declared or counted privately, if nobody has left; at client level the clients that take part on average."""
-    config = plan.config
-    if config.settings.unit is PrivacyUnit.CLIENT:
-        rate = config.settings.client_sampling_rate
+    settings = plan.settings
+    if settings.unit is PrivacyUnit.CLIENT:
+        rate = settings.client_sampling_rate
         return Measured(n_clients * rate, math.sqrt(n_clients * rate * (1.0 - rate)))
     if plan.n_examples is None or n_clients < plan.n_clients:
         return None
-    counted = [
-        plan.released_std(planned, block)
-        for planned in plan.preliminary
-        for block in planned.blocks
-        if block.name == "count" and config.settings.n_examples is None
-    ]
-    return Measured(float(plan.n_examples), counted[0] if counted else 0.0)
+    blocks = [(planned, block) for planned in plan.preliminary for block in planned.blocks if block.name == COUNT]
+    noise = [plan.released_std(*block) for block in blocks if settings.n_examples is None]
+    return Measured(float(plan.n_examples), noise[0] if noise else 0.0)
 
 
 def _matching(cells: Array) -> tuple[tuple[int, int], ...]:
@@ -365,4 +358,4 @@ def _matching(cells: Array) -> tuple[tuple[int, int], ...]:
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cells, maximize=True)
-    return tuple((int(row), int(column)) for row, column in zip(rows, columns, strict=True))
+    return tuple(zip(rows.tolist(), columns.tolist(), strict=True))

@@ -8,53 +8,92 @@ known at the party alone.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.dplloyd import root_at_least
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
+from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, option, real, whole
+from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.settings import Box, Options, option, real, whole
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
 """Name of a state's standard deviations."""
-_SHARES = (1.0, 2.0, 2.0)
-"""Of the budget, for counts, sums and squares: a count's error is divided by far more than it moves a mean."""
 _LEAST = 2.0**-16
+_MOST_CENTERS = 10_000
+
+
+class OneRound(Task):
+    """A task that learns everything in one round, from nothing."""
+
+    @abstractmethod
+    def planned(self, known: Known) -> PlannedSum:
+        """The round."""
+
+    @abstractmethod
+    def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of what it learns, by name in the state."""
+
+    def build(self, known: Known) -> Algorithm:
+        """The whole budget goes to the round."""
+
+        def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
+            del seed, server_points
+            return State({})
+
+        return Algorithm(self.name, private_sums(known, [self.planned(known)]), from_nothing)
+
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+        """Nothing is known before, then just these arrays, on the grid: a server may tell clients no more."""
+        shapes = {} if step is not None else dict(self.shapes(plan.n_features or 0))
+        found = {name: array.shape for name, array in state.arrays.items()}
+        return found == shapes and all(map(is_on_grid, state.arrays.values()))
+
+
+# -- moments ------------------------------------------------------------------------------------------------------
+
+
+def group_counts(n_groups: int, share: float) -> ReleasePart:
+    """Rows of each group."""
+    one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S23: one row lies in at most one group", nonnegative=True)
+    return ReleasePart("group_counts", (n_groups,), one, share, 1.0)
 
 
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
     """What is released of `width` columns of rows in groups: counts, sums, and squares less one half.
+
+    Counts have the smallest share of the budget: their error is divided by far more than it moves a mean.
 
     Examples
     --------
     >>> [(part.name, part.shape, part.sensitivity.bound) for part in moment_parts(3, 4)]
     [('group_counts', (3,), 1.0), ('group_sums', (3, 4), 2.0), ('group_squares', (3, 4), 1.0)]
     """
-    one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S23: one row lies in at most one group", nonnegative=True)
-    counts = ReleasePart("group_counts", (n_groups,), one, _SHARES[0], 1.0)
     if not width:
-        return [counts]
+        return [group_counts(n_groups, 1.0)]
     root, because = root_at_least(width), "S24: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
     sums = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because)
     because = "S25: each of a row's d squares, less one half, is at most one half"
     squares = Sensitivity(Norm.L2, root / 2.0, PrivacyUnit.RECORD, because)
     return [
-        counts,
-        ReleasePart("group_sums", (n_groups, width), sums, _SHARES[1], 1.0),
-        ReleasePart("group_squares", (n_groups, width), squares, _SHARES[2], 0.5),
+        group_counts(n_groups, 1.0),
+        ReleasePart("group_sums", (n_groups, width), sums, 2.0, 1.0),
+        ReleasePart("group_squares", (n_groups, width), squares, 2.0, 0.5),
     ]
 
 
@@ -90,30 +129,28 @@ def deviations_of(variances: Array, least: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments(Task):
+class Moments(OneRound):
     """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
     title = "private means and standard deviations"
 
-    def build(self, known: Known) -> Algorithm:
-        """One round."""
-        (blocks,) = allocate(known, [moment_parts(1, known.n_features)])
+    def planned(self, known: Known) -> PlannedSum:
+        """All rows are one group."""
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             del state
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
-        def advance(state: State, released: ReleasedSum) -> State:
+        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
             rows, means, variances = read_moments(released)
             return state.changed(rows=rows, means=round_to_grid(means), deviations=deviations_of(variances, _LEAST))
 
-        return Algorithm(self.name, (PrivateSum("moments", blocks, statistic, advance),), from_nothing)
+        return PlannedSum("moments", moment_parts(1, known.n_features), statistic, advance)
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
-        """Nothing is known before; then three arrays."""
-        shape = (1, plan.n_features or 0)
-        return fits(state, {} if step is not None else {"rows": (1,), "means": shape, DEVIATIONS: shape})
+    def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Three arrays."""
+        return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
     def result(self, plan: Plan, state: State) -> Result:
         """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``."""
@@ -123,17 +160,7 @@ class Moments(Task):
         return Result({"mean": mean, "deviation": state[DEVIATIONS][0] * widths, "rows": state["rows"]})
 
 
-def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
-    """The start of a task that learns everything in its first round."""
-    del seed, server_points
-    return State({})
-
-
-def fits(state: State, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a state that a server sent has just these arrays, on the grid: a server may tell clients no more."""
-    return {name: array.shape for name, array in state.arrays.items()} == dict(shapes) and all(
-        map(is_on_grid, state.arrays.values())
-    )
+# -- histograms ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,33 +171,32 @@ class HistogramsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histograms(Task):
+class Histograms(OneRound):
     """Noisy counts of every column's values in bins."""
 
     name = "histograms"
     title = "private histograms of columns"
     options: HistogramsOptions = HistogramsOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        """One round of one array."""
+    def planned(self, known: Known) -> PlannedSum:
+        """One array."""
         d, n = shape = (known.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True)
-        (blocks,) = allocate(known, [[ReleasePart("bins", shape, moved, 1.0, 1.0)]])
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             bins = np.minimum((points + 1.0) * (n / 2.0), n - 1).astype(np.int64)
             return [np.stack([np.bincount(column, minlength=n) for column in bins.T]).astype(np.float64)]
 
-        def advance(state: State, released: ReleasedSum) -> State:
+        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
             return state.changed(bins=released["bins"])
 
-        return Algorithm(self.name, (PrivateSum("histograms", blocks, statistic, advance),), from_nothing)
+        return PlannedSum("histograms", [ReleasePart("bins", shape, moved, 1.0, 1.0)], statistic, advance)
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
-        """Nothing is known before; then the counts."""
-        return fits(state, {} if step is not None else {"bins": (plan.n_features or 0, self.options.bins)})
+    def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """The counts."""
+        return {"bins": (n_features, self.options.bins)}
 
     def result(self, plan: Plan, state: State) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
@@ -179,7 +205,7 @@ class Histograms(Task):
         return Result({"counts": state["bins"], "edges": edges})
 
 
-_MOST_CENTERS = 10_000
+# -- radii --------------------------------------------------------------------------------------------------------
 
 
 def _as_centers(value: object) -> object:
@@ -212,45 +238,43 @@ class RadiiOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Radii(Task):
+class Radii(OneRound):
     """Root mean square distance of the rows of each cluster from its center."""
 
     name = "radii"
     title = "private radii of clusters"
     options: RadiiOptions = RadiiOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        """One round of two arrays."""
-        centers, square = self._scaled(known.settings.bounds, known.n_features), self.options.reach**2
-        shape = (len(centers),)
-        count = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S23: one row lies in at most one group", True)
-        because = "S28: one row adds a number from 0 to 1 to one cluster"
-        cost = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, True)
-        parts = [ReleasePart("group_counts", shape, count, 1.0, 1.0), ReleasePart("spreads", shape, cost, 1.0, 1.0)]
-        (blocks,) = allocate(known, [parts])
+    def planned(self, known: Known) -> PlannedSum:
+        """Rows and squared distances by cluster."""
+        centers, square = self.scaled_centers(known.settings.bounds, known.n_features), self.options.reach**2
+        n = len(centers)
+        cost = Sensitivity(
+            Norm.L2, 1.0, PrivacyUnit.RECORD, "S28: one row adds a number from 0 to 1 to one cluster", True
+        )
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))
-            return [np.bincount(labels, w, minlength=len(centers)).astype(float) for w in (None, shares)]
+            return [np.bincount(labels, w, minlength=n).astype(float) for w in (None, shares)]
 
-        def advance(state: State, released: ReleasedSum) -> State:
+        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
             rows = released["group_counts"]
             shares = np.clip(released["spreads"] / np.maximum(rows, 1.0), 0.0, 1.0)
             return state.changed(rows=rows, radii=round_to_grid(self.options.reach * np.sqrt(shares)))
 
-        return Algorithm(self.name, (PrivateSum("radii", blocks, statistic, advance),), from_nothing)
+        parts = [group_counts(n, 1.0), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
+        return PlannedSum("radii", parts, statistic, advance)
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
-        """Nothing is known before; then a radius and a count for each center."""
-        shape = (len(self.options.centers or ()),)
-        return fits(state, {} if step is not None else {"rows": shape, "radii": shape})
+    def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """A radius and a count for each center."""
+        return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
     def result(self, plan: Plan, state: State) -> Result:
         """``radii``, (n_clusters,), in the box [-1, 1]^d, where distances are taken, and ``rows``."""
         return Result(dict(state.arrays))
 
-    def _scaled(self, box: tuple[tuple[float, ...], tuple[float, ...]], width: int) -> Array:
+    def scaled_centers(self, box: Box, width: int) -> Array:
         """The centers in the box, on the grid."""
         if self.options.centers is None:
             raise ConfigurationError("centers are not given: give a fitted model's cluster_centers_.")
@@ -273,21 +297,12 @@ def deviating_rows(points: Array, moments: Result, z: float = 4.0) -> NDArray[np
 
 
 def far_rows(points: Array, plan: Plan, radii: Result, times: float = 2.0) -> NDArray[np.bool_]:
-    """Flag rows beyond some times the radius of the cluster that they are nearest to; local.
+    """Flag rows, (n_rows, n_features) in the units of the data, farther from the nearest center than some radii; local.
 
-    Parameters
-    ----------
-    points : ndarray, (n_rows, n_features)
-        In the units of the data.
-    plan : Plan
-        Of the run of `Radii`.
-    radii : Result
-        Of that run.
-    times : float
-        Multiple of a radius.
+    Plan and radii are those of one run of `Radii`.
     """
     task = plan.task
     assert isinstance(task, Radii)
     scaled = round_to_grid(plan_bounds(plan, points.shape[1]).scale(points))
-    labels, squared = nearest_centroids(scaled, task._scaled(plan.bounds, points.shape[1]))
+    labels, squared = nearest_centroids(scaled, task.scaled_centers(plan.bounds, points.shape[1]))
     return np.asarray(np.sqrt(squared) > times * radii["radii"][labels])

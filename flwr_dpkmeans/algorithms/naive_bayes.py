@@ -11,25 +11,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.dplloyd import root_at_least
+from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
 from flwr_dpkmeans.algorithms.moments import (
     DEVIATIONS,
+    OneRound,
     deviations_of,
-    fits,
-    from_nothing,
     moment_arrays,
     moment_parts,
     read_moments,
 )
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.update import round_to_grid
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result, Task
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.task import Known, Result
 
 CELLS = "cells"
 """Name of a state's table of categories by class."""
@@ -75,7 +77,7 @@ class NaiveBayesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(Task):
+class NaiveBayes(OneRound):
     """Naive Bayes of labelled rows.
 
     Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The state has each class's ``rows``,
@@ -109,8 +111,8 @@ class NaiveBayes(Task):
                     f"and give bounds from 0 to {n - 1} there."
                 )
 
-    def build(self, known: Known) -> Algorithm:
-        """One round."""
+    def planned(self, known: Known) -> PlannedSum:
+        """Moments of the numbers, and cells of the categories."""
         columns, n_classes = self.columns(known.n_features), self.options.classes
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
@@ -118,7 +120,6 @@ class NaiveBayes(Task):
             because = "S27: one row lies in one cell of each of its c columns of categories"
             moved = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True)
             parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
-        (blocks,) = allocate(known, [parts])
 
         def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
             del state
@@ -128,16 +129,31 @@ class NaiveBayes(Task):
         def unlabelled(points: Array, state: State) -> Sequence[Array]:
             return labelled(points, state, np.full(len(points), -1))
 
-        def advance(state: State, released: ReleasedSum) -> State:
-            return state.changed(**self._learned(columns, released, {one.name: one.noise_scale for one in blocks}))
+        def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+            rows = released["group_counts"]
+            found = {"rows": rows}
+            if columns.numbers:
+                _, means, variances = read_moments(released)
+                noise = {one.name: one.noise_scale for one in blocks}
+                scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
+                variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
+                deviations = deviations_of(variances, self.options.least_deviation)
+                found |= {"means": round_to_grid(means), DEVIATIONS: deviations}
+            if columns.coded:
+                found[CELLS] = np.maximum(released[CELLS], 0.0)
+            return state.changed(**found)
 
-        step = PrivateSum("classes", blocks, unlabelled, advance, labelled=labelled)
-        return Algorithm(self.name, (step,), from_nothing)
+        return PlannedSum("classes", parts, unlabelled, advance, labelled=labelled)
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
-        """Nothing is known before; then the model."""
-        shapes = self.columns(plan.n_features or 0).shapes(self.options.classes)
-        return fits(state, {} if step is not None else shapes)
+    def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """The model."""
+        columns, n_classes = self.columns(n_features), self.options.classes
+        found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
+        if columns.numbers:
+            found |= dict.fromkeys(("means", DEVIATIONS), (n_classes, len(columns.numbers)))
+        if columns.coded:
+            found[CELLS] = (n_classes, columns.n_cells)
+        return found
 
     def result(self, plan: Plan, state: State) -> Result:
         """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
@@ -167,34 +183,13 @@ class NaiveBayes(Task):
             )
         return Columns(categories)
 
-    def _learned(self, columns: Columns, released: ReleasedSum, noise: Mapping[str, float]) -> dict[str, Array]:
-        """The state's arrays, from noisy sums; `noise` has each array's scale."""
-        rows = released["group_counts"]
-        found = {"rows": rows}
-        if columns.numbers:
-            _, means, variances = read_moments(released)
-            scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
-            variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
-            found |= {"means": round_to_grid(means), DEVIATIONS: deviations_of(variances, self.options.least_deviation)}
-        if columns.coded:
-            found[CELLS] = np.maximum(released[CELLS], 0.0)
-        return found
-
     def _priors(self, state: State) -> Array:
         """Each class's share of the rows, smoothed."""
         rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
         return np.asarray(rows / rows.sum())
 
     def log_joint(self, state: State, points: Array) -> Array:
-        """Logarithm of each class's weight for each row, (n_rows, n_classes), up to one constant.
-
-        Parameters
-        ----------
-        state : State
-            The result of a run.
-        points : ndarray, (n_rows, n_features)
-            In the box [-1, 1]^d.
-        """
+        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of points in the box [-1, 1]^d."""
         columns, priors = self.columns(points.shape[1]), self._priors(state)
         joint = np.tile(np.log(priors), (len(points), 1))
         if columns.numbers:
@@ -209,15 +204,10 @@ class NaiveBayes(Task):
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of numbers and of categories.
-
-    Parameters
-    ----------
-    categories : tuple of int
-        For each column how many it has; 0: numbers.
-    """
+    """Columns of numbers and of categories."""
 
     categories: tuple[int, ...]
+    """For each column how many it has; 0: numbers."""
 
     @property
     def numbers(self) -> list[int]:
@@ -233,15 +223,6 @@ class Columns:
     def n_cells(self) -> int:
         """Categories of all columns."""
         return sum(self.categories)
-
-    def shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of a state's arrays."""
-        found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
-        if self.numbers:
-            found |= dict.fromkeys(("means", DEVIATIONS), (n_classes, len(self.numbers)))
-        if self.coded:
-            found[CELLS] = (n_classes, self.n_cells)
-        return found
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by class, smoothed."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, Sensitivity, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, Sensitivity, round_events
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run
 
 
@@ -35,6 +37,38 @@ class ReleasePart:
     """Largest magnitude that one unit adds to one entry."""
 
 
+@dataclass(frozen=True)
+class PlannedSum:
+    """One round before its noise is known: a `PrivateSum` whose `advance` is given the blocks, which know the noise."""
+
+    name: str
+    parts: Sequence[ReleasePart]
+    statistic: Callable[[Array, State], Sequence[Array]]
+    advance: Callable[[State, ReleasedSum, tuple[Block, ...]], State]
+    radius: float | None = None
+    reads: tuple[str, ...] = ()
+    admits: Callable[[State], bool] | None = None
+    labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
+
+    def with_noise(self, blocks: tuple[Block, ...]) -> PrivateSum:
+        """The round itself."""
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            return self.advance(state, released, blocks)
+
+        return PrivateSum(
+            self.name, blocks, self.statistic, advance, self.radius, self.reads, self.admits, self.labelled
+        )
+
+
+def private_sums(
+    known: Known, rounds: Sequence[PlannedSum], kind: NoiseFamily = NoiseFamily.GAUSSIAN
+) -> tuple[PrivateSum, ...]:
+    """A run's rounds with the noise that `allocate` finds for them."""
+    blocks = allocate(known, [planned.parts for planned in rounds], kind)
+    return tuple([planned.with_noise(own) for planned, own in zip(rounds, blocks, strict=True)])
+
+
 def allocate(
     public: Known, rounds: Sequence[Sequence[ReleasePart]], kind: NoiseFamily = NoiseFamily.GAUSSIAN
 ) -> tuple[tuple[Block, ...], ...]:
@@ -51,18 +85,15 @@ def allocate(
         return tuple(tuple(_block(public, part, scale, kind) for part in parts) for parts in rounds)
 
     def events_at(scale: float) -> Sequence[Event]:
+        events = list(before)
         try:
-            own = [
-                event
-                for blocks in blocks_at(scale)
-                for event in round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
-            ]
+            for blocks in blocks_at(scale):
+                events += round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
         except PlanError:
             raise
         except LocalMisuseError:
             # Noise below the grid has no price: as dear as none.
             return [ExactRelease("noise below the grid")]
-        events = [*before, *own]
         return with_joint_pure_release(events) if public.counted else events
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)

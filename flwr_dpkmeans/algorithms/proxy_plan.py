@@ -1,27 +1,161 @@
-"""What ProxyLloyd decides before anything is released, and what all its rounds share.
+"""ProxyLloyd's rounds in one table, its constants, and the public numbers that follow from them before any release.
 
-Numbers of proxies, passes and rounds, and budget shares follow from public values. Record level: every row adds vectors
-of length at most 1, and N rows are summed. Client level: every client adds the mean over its rows of the same vectors,
-clipped, and M clients are summed; a client of 10 rows weighs as much as one of 1,000.
+Every statistic is a sum of vectors of length at most 1: rows, residuals and outer products are divided by their radius
+before they are sent, so that all L2 sensitivities are 1 (and the rounding of a sum), whatever an earlier release or a
+hostile server made the radius. Record level: N rows are summed. Client level: every client adds the mean over its rows
+of the same vectors, clipped, and M clients are summed; a client of 10 rows weighs as much as one of 1,000.
+Pictures and reasons: ``algorithms/PROXY_LLOYD.md``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp_steps import SEED, state_extra
-from flwr_dpkmeans.algorithms.lloyd_family import is_near, is_projection, is_table
+from flwr_dpkmeans.algorithms.cluster_states import is_near, is_projection, is_table, seed_of
+from flwr_dpkmeans.algorithms.feddp_kmeans import outer_product_rounding
+from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.projected import triangle_size
 from flwr_dpkmeans.kmeans.update import clip_vector, round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.task import Known, Run
+
+
+@dataclass(frozen=True)
+class Summed:
+    """One array that a round releases."""
+
+    name: str
+    shape: Callable[[Setting], tuple[int, ...]]
+    share: Callable[[ProxyOptions, float], float]
+    """Of the squared-GDP budget, from the constants and, where rounds of a kind are repeated, this one's share."""
+    one_row: str
+    """Why one row adds a vector of length at most 1, with the row of the proof table."""
+    one_client: str
+    """What one client sends instead: a mean of such vectors."""
+    client_bound: Callable[[int, int], float]
+    """Norm that a client's mean is clipped to, 1 where it is larger: from the rows n of a client and k."""
+    nonnegative: bool = False
+    sum_is_rounded: bool = False
+    """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
+
+
+def _any_mean(n: int, k: int) -> float:
+    """All vectors may agree."""
+    del n, k
+    return 1.0
+
+
+def _scattered(n: int, k: int) -> float:
+    """The mean of n unit vectors that point anywhere, as residuals do once the centers lie well."""
+    del k
+    return 1.0 / math.sqrt(n)
+
+
+def _cells(n: int, k: int) -> float:
+    """Shares of n rows in k cells that are equally likely."""
+    return math.sqrt(1.0 / n + 1.0 / k)
+
+
+ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
+    {
+        # 1. Where the data lie and how far they spread.
+        "location": (
+            Summed(
+                "row_sums",
+                lambda run: (run.n_features,),
+                lambda options, _: options.location_share,
+                "S11: one row's difference from the public centre, divided by the location round's clip bound and "
+                "clipped to length 1, is in one sum (ProxyLloyd)",
+                "mean over its rows",
+                _any_mean,
+            ),
+            Summed(
+                "row_squares",
+                lambda _: (1,),
+                lambda options, _: options.squares_share,
+                "S11: one row's squared distance from the public centre, divided by the squared clip bound and "
+                "clipped, is at most 1 (ProxyLloyd)",
+                "mean square over its rows",
+                _any_mean,
+                nonnegative=True,
+            ),
+        ),
+        # 2. Which shape they have: the ellipsoid that the first proxies are spread over.
+        "covariance": (
+            Summed(
+                "unit_outer_product",
+                lambda run: (triangle_size(run.n_features),),
+                lambda options, _: options.covariance_share,
+                "S12: one row's difference from the released centre, divided by the radius and clipped to length 1, "
+                "adds a matrix of Frobenius norm at most 1, plus one grid step of rounding in each entry (ProxyLloyd)",
+                "mean outer product over its rows",
+                lambda n, _: 2.0 / math.sqrt(n),
+                sum_is_rounded=True,
+            ),
+        ),
+        # 3 to 2 + L. Where rows are: the proxies move to them, and counts weigh them.
+        "proxies": (
+            Summed(
+                "proxy_sums",
+                lambda run: (run.plan.n_proxies, run.plan.n_components or run.n_features),
+                lambda options, whole: whole - whole * options.proxy_counts_share,
+                "S13: one row's residual from its nearest proxy, divided by the radius and clipped to length 1, is in "
+                "one sum (ProxyLloyd)",
+                "mean residual over its rows, by nearest proxy",
+                _scattered,
+            ),
+            Summed(
+                "proxy_counts",
+                lambda run: (run.plan.n_proxies,),
+                lambda options, whole: whole * options.proxy_counts_share,
+                "S13: one row is nearest to one proxy (ProxyLloyd)",
+                "shares of its rows, by nearest proxy",
+                _cells,
+                nonnegative=True,
+            ),
+        ),
+        # 3 + L to 2 + L + T. Lloyd steps on residuals, whose radius falls with their mean square.
+        "refinement": (
+            Summed(
+                "residual_sums",
+                lambda run: (run.n_clusters, run.n_features),
+                lambda options, whole: whole * (1.0 - options.counts_share - options.residual_share),
+                "S14: one row's residual from its nearest centroid, divided by the radius and clipped to length 1, is "
+                "in one sum (ProxyLloyd)",
+                "mean residual over its rows, by cluster",
+                _scattered,
+            ),
+            Summed(
+                "counts",
+                lambda run: (run.n_clusters,),
+                lambda options, whole: whole * options.counts_share,
+                counts_sensitivity().because,
+                "shares of its rows, by cluster",
+                _cells,
+                nonnegative=True,
+            ),
+            Summed(
+                "residual_squares",
+                lambda _: (1,),
+                lambda options, whole: whole * options.residual_share,
+                "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
+                "mean squared residual over its rows",
+                _any_mean,
+                nonnegative=True,
+            ),
+        ),
+    }
+)
+"""What each kind of round releases: shapes, shares of the budget, and why nothing moves by more than its bound."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +232,23 @@ class ProxyOptions:
     """Clip residuals beyond the radius; False drops them, as FastLloyd does."""
 
 
+def client_bounds(config: Run) -> dict[str, float]:
+    """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
+
+    A client beyond a bound is scaled down: its direction is kept.
+
+    Examples
+    --------
+    >>> from flwr_dpkmeans.options import parse_config
+    >>> bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
+    >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
+    (0.346, 0.141, 1.0)
+    """
+    n, k = config.settings.examples_per_client, config.n_clusters
+    arrays = [one for released in ROUNDS.values() for one in released]
+    return {one.name: float(f"{min(1.0, one.client_bound(n, k)):.12g}") for one in arrays}
+
+
 def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
     """Put the values for runs with server points in place, where there are any."""
     if public.server is None or public.server.n_points == 0:
@@ -108,37 +259,6 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
         seeding_share=options.server_seeding_share,
         subspace_passes=options.server_passes,
     )
-
-
-def client_bounds(config: Run) -> dict[str, float]:
-    """Clip bounds of one client's means of vectors of length at most 1, by name of the array; above 0, at most 1.
-
-    The mean of n vectors of length 1 (n: the declared ``examples_per_client``) has a length between 1 / sqrt(n), where
-    they point anywhere, and 1, where they all agree. Shares of k cells have a norm of sqrt(1 / k + 1 / n) where cells
-    are equally likely; residuals from nearest centers are without a common direction once these lie well. A client
-    beyond a bound is scaled down: its direction is kept.
-
-    Examples
-    --------
-    >>> from flwr_dpkmeans.options import parse_config
-    >>> bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
-    >>> round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]
-    (0.346, 0.141, 1.0)
-    """
-    n, k = config.settings.examples_per_client, config.n_clusters
-    scattered = 1.0 / math.sqrt(n)
-    shares = math.sqrt(1.0 / n + 1.0 / k)
-    bounds = {
-        "row_sums": 1.0,
-        "row_squares": 1.0,
-        "unit_outer_product": 2.0 * scattered,
-        "proxy_sums": scattered,
-        "proxy_counts": shares,
-        "residual_sums": scattered,
-        "counts": shares,
-        "residual_squares": 1.0,
-    }
-    return {name: float(f"{min(1.0, bound):.12g}") for name, bound in bounds.items()}
 
 
 @dataclass(frozen=True)
@@ -180,7 +300,9 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
                 f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
             )
         n_proxies, n_passes = 0, 0
-    before = options.location_share + options.squares_share + options.covariance_share
+    before = 0.0
+    for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
+        before += one.share(options, 0.0)
     before += options.seeding_share if n_passes else 0.0
     default = min(options.refinements, options.most_rounds - 2 - n_passes)
     growing = [
@@ -239,9 +361,9 @@ class Setting:
         return self.public.settings.unit is PrivacyUnit.CLIENT
 
     @property
-    def n_units(self) -> float:
-        """What the sums are taken over."""
-        return self.public.n_units
+    def in_subspace(self) -> bool:
+        """Whether proxies live on some axes only."""
+        return self.plan.n_components is not None
 
     @property
     def middle(self) -> Array:
@@ -265,71 +387,48 @@ class Setting:
 
     def generator(self, state: State, *place: int) -> np.random.Generator:
         """Public randomness of one step."""
-        return np.random.default_rng([int(state_extra(state, SEED)[0]), *place])
+        return np.random.default_rng([seed_of(state), *place])
 
-    def part(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        weight: float,
-        one_row: str,
-        means: str,
-        *,
-        rounding: float = 0.0,
-        nonnegative: bool = False,
-    ) -> ReleasePart:
-        """Describe an array with its share of the squared-GDP budget.
+    def parts(self, name: str, whole: float = 0.0) -> list[ReleasePart]:
+        """What one round of a kind releases: the table's arrays, with the sensitivity of the run's unit."""
+        parts = []
+        for one in ROUNDS[name]:
+            shape = one.shape(self)
+            if self.per_client:
+                bound, because = client_bounds(self.public.config)[one.name], _MEANS.format(one.one_client)
+            else:
+                rounding = outer_product_rounding(math.prod(shape)) if one.sum_is_rounded else 0.0
+                # Divided by its radius before it is summed: 1, whatever an earlier release made the radius (S11-S14).
+                bound, because = 1.0 + rounding, one.one_row
+            moved = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, one.nonnegative)
+            parts.append(ReleasePart(one.name, shape, moved, math.sqrt(one.share(self.options, whole)), bound))
+        return parts
 
-        One row adds a vector of length at most 1, because of `one_row`, and `rounding` where a client's sum is rounded;
-        one client's `means` of such vectors are clipped to a bound of at most 1 and rounded toward zero.
-        """
-        if self.per_client:
-            bound, because = client_bounds(self.public.config)[name], _MEANS.format(means)
-        else:
-            # Divided by its radius before it is summed: 1, whatever an earlier release made the radius (S11 to S14).
-            bound, because = 1.0 + rounding, one_row
-        sensitivity = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, nonnegative)
-        return ReleasePart(name, shape, sensitivity, math.sqrt(weight), bound)
-
-    def sent(self, arrays: Sequence[Array], n_rows: int, blocks: tuple[Block, ...]) -> list[Array]:
+    def sent(self, arrays: Sequence[Array], n_rows: int, parts: Sequence[ReleasePart]) -> list[Array]:
         """Turn sums over one client's rows into what it sends."""
         if not self.per_client:
             return list(arrays)
-        pairs = zip(arrays, blocks, strict=True)
-        return [clip_vector(array / max(1, n_rows), block.sensitivity.bound) for array, block in pairs]
+        pairs = zip(arrays, parts, strict=True)
+        return [clip_vector(array / max(1, n_rows), part.sensitivity.bound) for array, part in pairs]
+
+    def admitting(self, names: Sequence[str]) -> Callable[[State], bool]:
+        """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
+
+        The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of
+        that row alone, to the last bit.
+        """
+        d, k, n_proxies = self.n_features, self.n_clusters, self.plan.n_proxies
+        width = self.plan.n_components or d
+        shapes: dict[str, tuple[int, ...]] = {CENTRE: (d,), AXES: (d, width), PROXIES: (n_proxies, width)}
+        shapes |= dict.fromkeys((SPREAD, PROXY_RADIUS, RADIUS), (1,))
+
+        def fits(name: str, array: Array) -> bool:
+            shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)
+            return shaped and (is_projection(array) if name == AXES else is_near(array, d))
+
+        return lambda state: all(name in state.arrays and fits(name, state.arrays[name]) for name in names)
 
 
 def as_length(value: float) -> Array:
     """A length on the grid, as an array of the state."""
     return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
-
-
-def admitting(setting: Setting, names: Sequence[str]) -> Callable[[State], bool]:
-    """Return a round's `admits`, for the extras that its statistic reads."""
-    return lambda state: admits(setting, names, state)
-
-
-def admits(setting: Setting, names: Sequence[str], state: State) -> bool:
-    """Whether what a server sent for a round lies on the grid and in the ranges where nearest proxies are exact.
-
-    The bounds of the statistics hold for every state. Inside these ranges each row's label is also a function of that
-    row alone, to the last bit.
-    """
-    d, plan = setting.n_features, setting.plan
-    width = plan.n_components or d
-    shapes: dict[str, tuple[int, ...]] = {
-        CENTRE: (d,),
-        SPREAD: (1,),
-        PROXY_RADIUS: (1,),
-        RADIUS: (1,),
-        AXES: (d, width),
-        PROXIES: (plan.n_proxies, width),
-    }
-    for name in names:
-        if name not in state.extras:
-            return False
-        array = state.extras[name]
-        fits = array.shape == shapes[name] if name in shapes else is_table(array, setting.n_clusters, width)
-        if not fits or not (is_projection(array) if name == AXES else is_near(array, d)):
-            return False
-    return True

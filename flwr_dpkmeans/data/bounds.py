@@ -10,8 +10,6 @@ import csv
 import json
 import math
 import tomllib
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,16 +19,14 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import locate_file
+from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
 from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The public range of every feature: one for all, or d, in the units of the data.
-
-    A `ConfigurationError` is raised if a range is reversed, empty or not finite, or the two lengths differ.
+    """The public range of every feature, one for all or d, in the units of the data: not reversed, empty or infinite.
 
     Examples
     --------
@@ -61,38 +57,29 @@ class Bounds:
         return _repeated(self, n_features)
 
     def scale(self, points: object) -> NDArray[np.float64]:
-        """Clip points (n, d) to the bounds and map each feature to [-1, 1]; a `DataError` if one is not finite.
+        """Clip points (n, d) to the bounds and map each feature to [-1, 1].
 
-        Every value of the new array is computed from its own cell and bounds alone, by single IEEE operations, so that
-        the result does not depend on the other rows, on their order or on the machine.
+        Every value is computed from its own cell and bounds alone, by single IEEE operations: it does not depend on
+        other rows, on their order or on the machine.
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
         return _to_box(np.clip(values, lower, upper), lower, upper)
 
     def scale_unclipped(self, values: object) -> NDArray[np.float64]:
-        """Map (n, d) values to the scale of [-1, 1] and clip nothing: the inverse of `unscale`.
-
-        For what is compared with released values, which may lie outside the bounds; within them the same as `scale`.
-        """
+        """Map (n, d) values to the scale of [-1, 1] and clip nothing: what is compared with released values."""
         checked = validate_points(values)
         return _to_box(checked.copy(), *self._arrays(checked.shape[1]))
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
-        """Map (n, d) values from the scale of [-1, 1] to the units of the data; -1 and 1 give exactly the bounds.
-
-        Values outside [-1, 1], such as noisy centres, are continued linearly and not clipped.
-        """
+        """Map (n, d) values from the scale of [-1, 1] to the units of the data, linearly, also outside of [-1, 1]."""
         values = validate_points(scaled)
         lower, upper = self._arrays(values.shape[1])
         # Both weights are exact at the ends, unlike lower + share * (upper - lower), which may miss `upper`.
         return lower * (0.5 * (1.0 - values)) + upper * (0.5 * (1.0 + values))
 
     def count_outside(self, points: object) -> int:
-        """Count the rows of (n, d) points with any value outside the bounds; a value on a bound is inside.
-
-        The count depends on private rows: it is for the eyes of the owner of the data only.
-        """
+        """Count the rows of (n, d) points with any value outside the bounds: private, for the rows' owner only."""
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
         return int(((values < lower) | (values > upper)).any(axis=1).sum())
@@ -122,23 +109,15 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     """Read bounds in any of the forms that a caller may give, which are
 
     * a ``Bounds``;
-    * a pair ``(lower, upper)`` in which each part is one number for all features or a sequence of one number per
-      feature. A list of one (lower, upper) pair per feature is transposed by ``tuple(zip(*pairs))``;
+    * a pair ``(lower, upper)``, each part one number for all features or a sequence of one number per feature;
     * text such as ``"0,100"``, one range for all features;
     * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
       ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
       have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
 
     With `feature_names` the result has one range for each of them; a file with names is matched by name, and its rows
-    for other features are ignored. Without them, the ranges stay in the order of the file. A `ConfigurationError` is
-    raised if the value cannot be understood, a feature has no range, or a range is wrong; features are counted from 0.
-
-    Examples
-    --------
-    >>> parse_bounds("0,100")
-    Bounds(lower=(0.0,), upper=(100.0,))
-    >>> parse_bounds((-1, 1), feature_names=["a", "b"])
-    Bounds(lower=(-1.0, -1.0), upper=(1.0, 1.0))
+    for other features are ignored. Without them, the ranges stay in the order of the file. What cannot be understood,
+    a feature without a range and a wrong range are a `ConfigurationError`; features are counted from 0.
     """
     if isinstance(value, Bounds):
         bounds = value
@@ -160,15 +139,8 @@ def _is_bounds_file(value: object) -> bool:
 
 
 def bounds_feature_names(value: object) -> tuple[str, ...]:
-    """Return the feature names in a bounds file, in its order; empty for any other form of bounds.
-
-    Examples
-    --------
-    >>> bounds_feature_names("0,100")
-    ()
-    """
-    named = isinstance(value, str | Path) and Path(value).suffix.lower() in _READERS
-    return (read_bounds_file(str(value)).names or ()) if named else ()
+    """Return the feature names in a bounds file, in its order; empty for any other form of bounds."""
+    return (read_bounds_file(str(value)).names or ()) if _is_bounds_file(value) else ()
 
 
 def _parse_text(text: str) -> Bounds:
@@ -236,26 +208,21 @@ def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence
     if not lower:
         raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if low < high < math.inf and math.isfinite(high - low):
-            continue
-        problem = _problem(low, high)
-        if problem:
+        if not (low < high and math.isfinite(high - low)):
             who = f"feature {index}" if names is None else f"feature {names[index]!r}"
             who = "every feature" if names is None and len(lower) == 1 else who
-            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")
+            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {_problem(low, high)}.")
 
 
 def _problem(low: float, high: float) -> str:
-    """Say what is wrong with one range and how to mend it; empty if nothing is."""
+    """Say what is wrong with one range and how to mend it."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "both must be finite: give the public range of the feature"
     if low == high:
         return "the lower one must be smaller: widen the range around a constant value, or leave the feature out"
     if low > high:
         return "the lower one must be smaller: exchange the two"
-    if not math.isfinite(high - low):
-        return "their distance must be a finite number: give a narrower range"
-    return ""
+    return "their distance must be a finite number: give a narrower range"
 
 
 @dataclass(frozen=True)
@@ -284,18 +251,12 @@ class NamedRanges:
 
 def read_bounds_file(path: str | Path) -> NamedRanges:
     """Read a .csv, .json, .toml or .npz file with lower and upper bounds and, if it has them, names."""
-    located = locate_file(path, "bounds file", ConfigurationError)
-    reader = _READERS.get(located.suffix.lower())
-    if reader is None:
-        raise ConfigurationError(
-            f"the bounds file {str(located)!r} has the suffix {located.suffix!r}, but only .csv, .json, .toml and .npz "
-            "can be read: convert the file to one of these."
-        )
+    located, reader = reader_of(path, "bounds file", _READERS, ConfigurationError)
     try:
         content = reader(located)
-    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, ConfigurationError):
-            raise
+    except ConfigurationError:
+        raise
+    except (*UNREADABLE, csv.Error) as error:
         raise ConfigurationError(
             f"the bounds file {str(located)!r} cannot be read as {located.suffix.lower()} ({error}), but its content "
             "must match its suffix: correct the file."

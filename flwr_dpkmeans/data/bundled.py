@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.readers import array_beside_the_points, find_column, locate_file, read_raw
+from flwr_dpkmeans.data.readers import open_table, read_csv
 from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
@@ -26,10 +26,9 @@ TARGET_COLUMN = "target"
 
 @dataclass(frozen=True)
 class BundledData:
-    """What is publicly known about a bundled data set; `n_clusters` is the number of classes of its labels.
+    """What is publicly known about a bundled data set, with scikit-learn's names; `n_clusters` counts its classes.
 
-    Bounds are chosen from what a feature can plausibly be and never from its rows; names are those that scikit-learn
-    gives, and the shape of an image is its height and width in pixels.
+    Bounds are chosen from what a feature can plausibly be and never from its rows; images are height times width.
     """
 
     n_examples: int
@@ -110,11 +109,7 @@ BUNDLED: Mapping[str, BundledData] = MappingProxyType(
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
-    """Load a bundled data set without its labels, in its own units and scikit-learn's order (often sorted by label).
-
-    The partition column ``"target"`` returns the labels beside the points, to split the rows by. A `ConfigurationError`
-    is raised if the name is no key of ``BUNDLED``, or there is no such partition column.
-    """
+    """Load a bundled data set in its units and scikit-learn's order; partition column ``"target"`` is its labels."""
     if name not in BUNDLED:
         raise ConfigurationError(
             f"the data set is {name!r}, but only the names of bundled data sets are known here: "
@@ -134,16 +129,7 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
 
 
 def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
-    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does: a file of such a name is ``./iris``.
-
-    A bundled data set has no label column (`DataError`), and may be split by ``"target"``. What is neither a bundled
-    name nor looks like a path is a `ConfigurationError`.
-
-    Examples
-    --------
-    >>> load_source("wine").points.shape
-    (178, 13)
-    """
+    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does: a file of such a name is ``./iris``."""
     if source in BUNDLED:
         if label_column:
             raise DataError(
@@ -165,12 +151,9 @@ def _looks_like_path(source: str) -> bool:
 
 
 def load_source_once(source: str, **options: Any) -> Table:
-    """Load a data source as `load_source` does, but parse it only once in a process.
+    """Load a data source once in a process, in which a simulation plays many clients; shared, so read-only.
 
-    Each worker of a simulation plays many clients and answers many messages with one file. At most two tables are
-    kept, and a file that has changed (time of change or size) is read again.
-
-    The table is shared by all callers, so its arrays are read-only; failures are not remembered.
+    At most two tables are kept, and a file that has changed (time of change or size) is read again.
     """
     return _parsed(source, state_of(source), **options)
 
@@ -198,11 +181,9 @@ def _parsed(source: str, state: tuple[str, int, int], **options: Any) -> Table:
 def load_server_table(source: object, label_column: str = "", *, ignored: Collection[str] = ()) -> Table:
     """Load and check the server's public points, at least one, with the names of their columns where they have some.
 
-    The source is an array (kept as it is if it is C-contiguous float64), a data frame (which has names), a `Table`, the
-    path of a file or a bundled name; as text that is neither it is a `ConfigurationError`. Files are read as the
-    clients' tables are: the same columns are left out (text, with a warning of the logger ``flwr_dpkmeans.data``), so
-    that the server's features are those of the clients. Points that are given have no label column, and a public file
-    need not have the clients' `ignored` ones.
+    The source is an array, a data frame, a `Table`, the path of a file or a bundled name. Files are read as the
+    clients' tables are, so that the server's features are those of the clients; a public file need not have the
+    clients' `ignored` columns.
     """
     if isinstance(source, Table):
         table = source
@@ -258,21 +239,19 @@ def _number(value: object) -> float:
 
 def _label_values(path: str, column: str, header: bool | None) -> NDArray[np.generic]:
     """A column of numbers as it is, with NaN for what is none; empty for a column of text."""
-    located = locate_file(path, "table", DataError)
-    raw = read_raw(located, header)
-    index = find_column(raw, "label_column", column, located)
-    if index is None:
-        return array_beside_the_points(located, column)
-    values = raw.columns[index].values
+    raw = open_table(path, partial(read_csv, header=header))
+    place = raw.place_of("label_column", column)
+    if place is None:
+        return raw.array_beside(column)
+    values = raw.columns[place].values
     return np.zeros(0) if values is None else values
 
 
 def load_labels(source: str, column: str, n_rows: int, header: bool | None = None) -> NDArray[np.int64]:
-    """Load the classes (n_rows,) of a table's rows, once in a process, whatever the column holds: shared, so read-only.
+    """Load the classes (n_rows,) of a table's rows once in a process, whatever the column holds (see `as_classes`).
 
-    A bundled data set's labels are its target; `column` is the name (or index) of a file's, or of an array beside the
-    points of an archive. -1 where there is no class (see `as_classes`). A `DataError` is raised if the file cannot be
-    read as a table or has no such column.
+    A bundled data set's labels are its target; `column` is one of a file (or its index), or an array beside the points.
+    Shared, so read-only.
     """
     return _labels(source, column, n_rows, header, state_of(source))
 

@@ -13,23 +13,15 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import (
-    RawColumn,
-    RawTable,
-    array_beside_the_points,
-    find_column,
-    locate_file,
-    read_raw,
-    separator_of,
-)
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, open_table, separator_of
 from flwr_dpkmeans.data.tables import Table, require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -66,18 +58,10 @@ def parse_header(value: object) -> bool | None:
     return said[str(value).lower()]
 
 
-@dataclass(frozen=True, eq=False)
-class DeclaredTable:
-    """Rows in which every declared column is a finite number, and what their label column holds (for `as_classes`)."""
+def load_declared(path: str | Path, schema: Schema) -> Table:
+    """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
 
-    table: Table
-    labels: NDArray[np.generic] | None = field(default=None, repr=False)
-
-
-def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
-    """Load a .csv, .npy, .npz or .parquet file under what its owner says of it.
-
-    A `DataError` is raised if the file is missing or is none of these, or has other columns than declared.
+    A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
 
     Examples
     --------
@@ -85,77 +69,70 @@ def load_declared(path: str | Path, schema: Schema) -> DeclaredTable:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "people.csv"
     ...     _ = file.write_text("name,age,height\\nA,31,170\\nB,>89,160\\n")
-    ...     loaded = load_declared(file, Schema.of("age,height"))
-    >>> loaded.table.points.tolist()
+    ...     load_declared(file, Schema.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    located = locate_file(path, "table", DataError)
-    is_csv = located.suffix.lower() == ".csv"
-    raw = _read_csv(located, schema) if is_csv else read_raw(located)
+    raw = open_table(path, partial(_read_csv, schema=schema))
     if schema.columns and not raw.named:
-        raw = _renamed(raw, schema.columns, located)
-    _require_declared(raw, schema, located)
-    label = find_column(raw, "label_column", schema.label_column, located)
-    wanted = _wanted(raw, schema, label, located)
+        raw = _renamed(raw, schema.columns)
+    _require_declared(raw, schema)
+    label = raw.place_of("label_column", schema.label_column)
+    wanted = _wanted(raw, schema, label)
     points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
     if not kept.all():
         bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
-        _say_left_out(located, ", ".join(map(repr, bad)), nothing_left=not kept.any())
+        _say_left_out(raw.path, ", ".join(map(repr, bad)), nothing_left=not kept.any())
     labels: NDArray[np.generic] | None = None
     if label is not None:
         labels = _numbers(raw.columns[label], raw)[kept]
     elif schema.label_column:
-        beside = array_beside_the_points(located, schema.label_column)
+        beside = raw.array_beside(schema.label_column)
         labels = beside[kept] if beside.shape == kept.shape else np.zeros(0)
-    named = raw.named or bool(schema.columns)
     names = tuple(column.name for column in wanted)
-    return DeclaredTable(Table(np.ascontiguousarray(points[kept]), names, named=named), labels)
+    return Table(np.ascontiguousarray(points[kept]), names, named=raw.named, labels=labels)
 
 
-def _require_declared(raw: RawTable, schema: Schema, path: Path) -> None:
+def _require_declared(raw: RawTable, schema: Schema) -> None:
     """Refuse a file of which nothing is declared, or that lacks a declared column."""
     if raw.named and not schema.columns:
         raise DataError(
-            f"nothing says which columns of {str(path)!r} are clustered, and what stands in them may not decide it: "
-            "name them in the node's configuration, as in columns='age,height'."
+            f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
+            "it: name them in the node's configuration, as in columns='age,height'."
         )
     times = Counter(column.name for column in raw.columns)
     missing = [name for name in schema.columns if times[name] != 1]
     if missing:
         raise DataError(
-            f"columns has {missing[0]!r}, but {str(path)!r} does not have one column of that name: correct the node's "
-            "configuration, or the header."
+            f"columns has {missing[0]!r}, but {str(raw.path)!r} does not have one column of that name: correct the "
+            "node's configuration, or the header."
         )
     require_names(schema.columns, len(schema.columns))
 
 
-def _wanted(raw: RawTable, schema: Schema, label: int | None, path: Path) -> list[RawColumn]:
+def _wanted(raw: RawTable, schema: Schema, label: int | None) -> list[RawColumn]:
     """The columns that are clustered, in the declared order."""
     others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
-    names = [name for name in schema.columns or others if name in others]
-    if not names:
-        raise DataError(f"no column of {str(path)!r} is left to be clustered: name one in columns.")
-    return [others[name] for name in names]
+    wanted = [others[name] for name in schema.columns or others if name in others]
+    if not wanted:
+        raise DataError(f"no column of {str(raw.path)!r} is left to be clustered: name one in columns.")
+    return wanted
 
 
-def _renamed(raw: RawTable, names: Sequence[str], path: Path) -> RawTable:
+def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
     """A table without names under declared ones."""
     if len(names) != len(raw.columns):
         raise DataError(
-            f"columns has {len(names)} names, but {str(path)!r} has {len(raw.columns)} columns: name all of them."
+            f"columns has {len(names)} names, but {str(raw.path)!r} has {len(raw.columns)} columns: name all of them."
         )
-    renamed = tuple(RawColumn(name, column.values) for name, column in zip(names, raw.columns, strict=True))
-    return RawTable(renamed, named=True, other_arrays=raw.other_arrays)
+    renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
+    return replace(raw, columns=tuple(renamed), named=True)
 
 
 def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
     """The values of a column; none of a column of text is a number."""
-    if column.values is not None:
-        return column.values
-    rows = next((len(other.values) for other in raw.columns if other.values is not None), 0)
-    return np.full(rows, math.nan)
+    return np.full(raw.n_rows, math.nan) if column.values is None else column.values
 
 
 @lru_cache(maxsize=64)
@@ -186,7 +163,7 @@ def _read_csv(path: Path, schema: Schema) -> RawTable:
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
     columns = (RawColumn(names[place], values[:, order]) for order, place in enumerate(places))
-    return RawTable(tuple(columns), named=True)
+    return RawTable(path, tuple(columns), named=True)
 
 
 def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:

@@ -34,13 +34,7 @@ COLUMN_KINDS = frozenset({Partition.BY_VALUE, Partition.DIRICHLET, Partition.ONE
 
 
 def parse_sizes(text: object) -> tuple[int, ...]:
-    """Read the sizes of the parts: integers of at least 0 with commas between them; a single one stands for itself.
-
-    Examples
-    --------
-    >>> parse_sizes("100, 50,7")
-    (100, 50, 7)
-    """
+    """Read the sizes of the parts: integers of at least 0 with commas between them."""
     parts = [part.strip() for part in str(text).split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ConfigurationError(
@@ -67,22 +61,10 @@ def partition_indices(
     sizes add up to); more parts than rows leave some empty. They follow from the arguments alone, so that every process
     finds the same split by itself; the seed is no secret.
 
-    `column_values` (n_rows,) is the column to sort by (``by_value``), to spread (``dirichlet``) or whose values are the
-    parts (``one_client_per_value``). `alpha` is the concentration of ``dirichlet``, above 0: large values make the
-    parts alike, small values give each part few of the labels (T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of
-    non-identical data distribution for federated visual classification", 2019, section 3). `sizes` has the rows of each
-    part for ``fixed_sizes``.
-
-    A `ConfigurationError` is raised if a number is out of its range, the kind is unknown, or there is not one size per
-    part; a `DataError` if `column_values` are missing or of another length, the sizes add up to more than the rows, or
-    the column has not as many values as ``one_client_per_value`` has parts.
-
-    Examples
-    --------
-    >>> [partition_indices(5, 2, part, seed=0, kind="contiguous").tolist() for part in range(2)]
-    [[0, 1, 2], [3, 4]]
-    >>> partition_indices(4, 2, 0, seed=0, kind="by_value", column_values=[9, 1, 7, 3]).tolist()
-    [1, 3]
+    `column_values` (n_rows,) is the column of those kinds that look at one, `sizes` has the rows of each part for
+    ``fixed_sizes``. `alpha` is the concentration of ``dirichlet``, above 0: large values make the parts alike, small
+    values give each part few of the labels (T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical data
+    distribution for federated visual classification", 2019, section 3).
     """
     check_integer("n_rows", n_rows, 0)
     check_integer("n_parts", n_parts, 1)

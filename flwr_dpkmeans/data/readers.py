@@ -1,4 +1,7 @@
-"""Find a file, and read each format into columns, before any choice about labels or missing values is made."""
+"""Where a table is opened: the file of each format becomes columns, before any choice about them is made.
+
+Another format is one more of the `READERS`; another kind of source, one more branch of `open_table`.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,108 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError, nearest
 
+ReaderT = TypeVar("ReaderT")
+
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What readers raise for a file of another format."""
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers.
+
+    `text` reads its cells as they are written, None where one is missing.
+    """
+
+    name: str
+    values: NDArray[np.float64] | None = field(repr=False)
+    n_unparsable: int = 0
+    text: Callable[[], list[str | None]] = field(default=list, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """The columns of a file, `named` unless the names were made up here; `beside` are an archive's other arrays."""
+
+    path: Path
+    columns: tuple[RawColumn, ...]
+    named: bool
+    beside: tuple[str, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, which only a column of numbers tells."""
+        return next((len(column.values) for column in self.columns if column.values is not None), 0)
+
+    def place_of(self, what: str, name: str) -> int | None:
+        """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
+        names = [column.name for column in self.columns]
+        if not name or name in self.beside:
+            return None
+        if name in names:
+            return names.index(name)
+        if self.named:
+            hint = nearest(name, names)
+            raise DataError(f"{what} is {name!r}, but the table {str(self.path)!r} has no such column: {hint}")
+        try:
+            index = int(name)
+        except ValueError:
+            index = len(names)
+        if not -len(names) <= index < len(names):
+            raise DataError(
+                f"{what} is {name!r}, but the table {str(self.path)!r} has no column names and {len(names)} columns: "
+                f"give an index from '0' to '{len(names) - 1}'."
+            )
+        return index % len(names)
+
+    def partition_values(self, name: str) -> NDArray[np.generic]:
+        """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise."""
+        place = self.place_of("partition_column", name)
+        if place is None:
+            return self._values_beside(name)
+        column = self.columns[place]
+        values: NDArray[np.generic]
+        if column.values is not None and not column.n_unparsable:
+            values, n_missing = column.values, int((~np.isfinite(column.values)).sum())
+        else:
+            cells = column.text()
+            values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
+        if n_missing:
+            raise DataError(
+                f"the partition column {name!r} of {str(self.path)!r} has {n_missing} rows with a value that is "
+                "missing or infinite, but each row needs one: fill in these cells, or remove the rows."
+            )
+        return values
+
+    def array_beside(self, name: str) -> NDArray[np.generic]:
+        """An array of an archive as it is; an empty one for Python objects."""
+        with np.load(self.path, allow_pickle=False) as archive:
+            try:
+                return np.asarray(archive[name])
+            except ValueError:  # Python objects
+                return np.zeros((0, 0))
+
+    def _values_beside(self, name: str) -> NDArray[np.generic]:
+        """An array of an archive which has one value for each row of the points."""
+        values = self.array_beside(name)
+        if values.shape != (self.n_rows,) or values.dtype.kind not in "biufUS":
+            raise DataError(
+                f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} numbers or "
+                "texts, but each row needs one: save it as an array of one value per row."
+            )
+        return values
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
@@ -36,31 +130,6 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
             f"where a relative path is resolved from the working directory of the process, {str(Path.cwd())!r}."
         )
     return located
-
-
-@dataclass(frozen=True, eq=False)
-class RawColumn:
-    """One column: its values, or None for text; `n_unparsable` counts text cells among numbers.
-
-    `cells` is the Arrow column that it was read from.
-    """
-
-    name: str
-    values: NDArray[np.float64] | None = field(repr=False)
-    n_unparsable: int = 0
-    cells: Any = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class RawTable:
-    """The columns of a file; `named` is False if the names were made up here.
-
-    `other_arrays` holds the names of the arrays of an archive which are not the points.
-    """
-
-    columns: tuple[RawColumn, ...]
-    named: bool
-    other_arrays: tuple[str, ...] = ()
 
 
 def _is_name(cell: str) -> bool:
@@ -114,17 +183,17 @@ def _number(cell: Any) -> float:
         return math.nan
 
 
-def _csv_column(name: str, series: Any) -> RawColumn:
+def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:
     """Decide between numbers and text: text is a column without a single number."""
     if series.dtype.kind in "biuf":
-        return RawColumn(name, series.to_numpy(dtype=np.float64))
+        return RawColumn(name, series.to_numpy(dtype=np.float64), text=text)
     present = series.notna().to_numpy(dtype=bool)
     values = np.full(len(series), np.nan)
     values[present] = [_number(cell) for cell in series[present]]
     is_number = ~np.isnan(values)
     if present.any() and not is_number.any():
-        return RawColumn(name, None)
-    return RawColumn(name, values, int((present & ~is_number).sum()))
+        return RawColumn(name, None, text=text)
+    return RawColumn(name, values, int((present & ~is_number).sum()), text)
 
 
 def read_csv(path: Path, header: bool | None = None) -> RawTable:
@@ -133,35 +202,42 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
 
     first_row, separator = _first_row(path)
     if not first_row:
-        return RawTable((), named=False)
+        return RawTable(path, (), named=False)
     header = _is_header(first_row) if header is None else header
+    read = partial(
+        pd.read_csv,
+        path,
+        sep=separator,
+        header=0 if header else None,
+        index_col=False,
+        skipinitialspace=True,
+        encoding="utf-8-sig",
+    )
     with warnings.catch_warnings():
         # Rows that are all longer than the header would only raise a warning and lose their last cells.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            frame = pd.read_csv(
-                path,
-                sep=separator,
-                header=0 if header else None,
-                index_col=False,
-                skipinitialspace=True,
-                low_memory=False,
-                encoding="utf-8-sig",
-            )
+            frame = read(low_memory=False)
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             raise DataError(
                 f"the rows of {str(path)!r} do not all have the {len(first_row)} cells of the first row, but a table "
                 "needs equally long rows: correct the longer rows, or quote the cells which contain the separator "
                 f"{separator!r}."
             ) from error
-    if header and _has_index(first_row):
-        frame = frame.iloc[:, 1:]
-    names = [str(name).strip() if header else f"x{index}" for index, name in enumerate(frame.columns)]
-    columns = (_csv_column(name, frame.iloc[:, index]) for index, name in enumerate(names))
-    return RawTable(tuple(columns), named=header)
+    columns = [
+        _csv_column(str(name).strip() if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
+        for place, name in enumerate(frame.columns)
+    ]
+    return RawTable(path, tuple(columns[1:] if header and _has_index(first_row) else columns), named=header)
 
 
-def _array_table(array: NDArray[Any], path: Path, other_arrays: tuple[str, ...] = ()) -> RawTable:
+def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
+    """Read one column of a .csv file as it is written; None where a cell is empty."""
+    series = read(usecols=[place], dtype=str).iloc[:, 0]
+    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
+
+
+def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) -> RawTable:
     """Turn a 2-D array of numbers or truth values into columns x0, x1, ..."""
     if array.ndim != 2:
         raise DataError(
@@ -173,39 +249,33 @@ def _array_table(array: NDArray[Any], path: Path, other_arrays: tuple[str, ...] 
             f"the array of {str(path)!r} has dtype {array.dtype}, but it must hold real numbers: "
             "save it after array.astype('float64')."
         )
-    values = array.astype(np.float64)
-    columns = tuple(RawColumn(f"x{index}", values[:, index]) for index in range(values.shape[1]))
-    return RawTable(columns, named=False, other_arrays=other_arrays)
+    columns = (RawColumn(f"x{place}", values) for place, values in enumerate(array.astype(np.float64).T))
+    return RawTable(path, tuple(columns), named=False, beside=beside)
 
 
 def _read_npy(path: Path) -> RawTable:
     with path.open("rb") as file:
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return _array_table(array, path)
+        return _array_table(np.lib.format.read_array(file, allow_pickle=False), path)
 
 
-def _matrices(archive: Any) -> list[str]:
-    """Name the 2-D arrays of an archive, leaving out arrays of Python objects, which are not loaded."""
-    names = []
-    for name in archive.files:
-        try:
-            if archive[name].ndim == 2:
-                names.append(name)
-        except ValueError:
-            continue
-    return names
+def _is_matrix(archive: Any, name: str) -> bool:
+    """Whether an array of an archive has two dimensions; Python objects are not loaded."""
+    try:
+        return bool(archive[name].ndim == 2)
+    except ValueError:
+        return False
 
 
 def _read_npz(path: Path) -> RawTable:
     with np.load(path, allow_pickle=False) as archive:
-        matrices = ["X"] if "X" in archive.files else _matrices(archive)
+        names = archive.files
+        matrices = ["X"] if "X" in names else [name for name in names if _is_matrix(archive, name)]
         if len(matrices) != 1:
             raise DataError(
                 f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "
                 "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
             )
-        others = tuple(name for name in archive.files if name != matrices[0])
-        return _array_table(archive[matrices[0]], path, others)
+        return _array_table(archive[matrices[0]], path, tuple(name for name in names if name != matrices[0]))
 
 
 def _parquet_values(column: Any) -> NDArray[np.float64] | None:
@@ -223,6 +293,21 @@ def _parquet_values(column: Any) -> NDArray[np.float64] | None:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
+def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
+    """The cells of a column of a Parquet file as text; None where one is missing."""
+    import pyarrow as pa
+
+    try:
+        return [None if cell is None else str(cell) for cell in column.cast(pa.string()).to_pylist()]
+    except pa.ArrowException:
+        pass
+    # Outside of the handler: the chained error could carry a cell.
+    raise DataError(
+        f"the partition column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
+        "by these only: write the column as text."
+    )
+
+
 def _read_parquet(path: Path) -> RawTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -234,141 +319,46 @@ def _read_parquet(path: Path) -> RawTable:
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     columns = (
-        RawColumn(name, _parquet_values(table.column(index)), cells=table.column(index))
-        for index, name in enumerate(table.column_names)
+        RawColumn(name, _parquet_values(cells), text=partial(_parquet_text, cells, name, path))
+        for name, cells in zip(table.column_names, table.columns, strict=True)
         if not name.startswith("__index_level_")  # the index of a pandas frame
     )
-    return RawTable(tuple(columns), named=True)
+    return RawTable(path, tuple(columns), named=True)
 
 
 READERS: Mapping[str, Callable[[Path], RawTable]] = MappingProxyType(
     {".csv": read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
 )
 
-UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
-
-def read_raw(path: Path, header: bool | None = None) -> RawTable:
-    """Choose the reader by the suffix, and turn its failures into one sentence."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"the table {str(path)!r} has the suffix {path.suffix!r}, but only .csv, .npy, .npz and .parquet can be "
-            "read: convert the file to one of these."
+def reader_of(
+    path: str | Path, what: str, readers: Mapping[str, ReaderT], error: type[LocalMisuseError]
+) -> tuple[Path, ReaderT]:
+    """A file's absolute path, and its reader by the suffix."""
+    located = locate_file(path, what, error)
+    if located.suffix.lower() not in readers:
+        *others, last = readers
+        raise error(
+            f"the {what} {str(located)!r} has the suffix {located.suffix!r}, but only {', '.join(others)} and {last} "
+            "can be read: convert the file to one of these."
         )
+    return located, readers[located.suffix.lower()]
+
+
+def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv) -> RawTable:
+    """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
+    located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
     try:
-        return reader(path) if header is None or reader is not read_csv else read_csv(path, header)
+        return reader(located)
     except DPKMeansError:
         raise
     except UnicodeDecodeError:
-        problem = f"the table {str(path)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
+        problem = f"the table {str(located)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
     except UNREADABLE as error:
         problem = (
-            f"the table {str(path)!r} cannot be read as {path.suffix.lower()} ({type(error).__name__}), but its "
+            f"the table {str(located)!r} cannot be read as {located.suffix.lower()} ({type(error).__name__}), but its "
             "content must match its suffix: check that the file is complete, readable by this user and holds no "
             "pickled objects."
         )
     # Outside of the handlers: the chained error could carry the bytes of a cell.
     raise DataError(problem)
-
-
-def find_column(raw: RawTable, what: str, name: str, path: Path) -> int | None:
-    """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
-    names = [column.name for column in raw.columns]
-    if not name or name in raw.other_arrays:
-        return None
-    if name in names:
-        return names.index(name)
-    if raw.named:
-        raise DataError(f"{what} is {name!r}, but the table {str(path)!r} has no such column: {nearest(name, names)}")
-    return _column_index(what, name, len(names), path)
-
-
-def partition_values(raw: RawTable, name: str, path: Path) -> NDArray[np.generic]:
-    """Return the column that rows are split by: numbers if it holds nothing else, text otherwise."""
-    index = find_column(raw, "partition_column", name, path)
-    if index is None:
-        return _column_beside_the_points(path, name, raw)
-    column = raw.columns[index]
-    if column.values is not None and not column.n_unparsable:
-        values: NDArray[np.generic] = column.values
-        n_missing = int((~np.isfinite(column.values)).sum())
-    else:
-        cells = _csv_text(path, index, raw.named) if path.suffix.lower() == ".csv" else _parquet_text(column, path)
-        values = np.array(["" if cell is None else cell for cell in cells], dtype=np.str_)
-        n_missing = sum(cell is None for cell in cells)
-    if n_missing:
-        raise DataError(
-            f"the partition column {name!r} of {str(path)!r} has {n_missing} rows with a value that is missing or "
-            "infinite, but each row needs one: fill in these cells, or remove the rows."
-        )
-    return values
-
-
-def _column_index(what: str, name: str, n_columns: int, path: Path) -> int:
-    """Read the index of a column; negative ones count from the end."""
-    try:
-        index = int(name)
-    except ValueError:
-        index = n_columns
-    if not -n_columns <= index < n_columns:
-        raise DataError(
-            f"{what} is {name!r}, but the table {str(path)!r} has no column names and {n_columns} columns: give an "
-            f"index from '0' to '{n_columns - 1}'."
-        )
-    return index % n_columns
-
-
-def _csv_text(path: Path, index: int, header: bool) -> list[str | None]:
-    """Read one column of a .csv file as it is written; None where a cell is empty."""
-    import pandas as pd
-
-    first_row, separator = _first_row(path)
-    series = pd.read_csv(
-        path,
-        sep=separator,
-        header=0 if header else None,
-        index_col=False,
-        usecols=[index + 1 if header and _has_index(first_row) else index],
-        dtype=str,
-        skipinitialspace=True,
-        encoding="utf-8-sig",
-    ).iloc[:, 0]
-    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
-
-
-def _parquet_text(column: RawColumn, path: Path) -> list[str | None]:
-    """The cells of a column of a Parquet file as text; None where one is missing."""
-    import pyarrow as pa
-
-    try:
-        return [None if cell is None else str(cell) for cell in column.cells.cast(pa.string()).to_pylist()]
-    except pa.ArrowException:
-        pass
-    # Outside of the handler: the chained error could carry a cell.
-    raise DataError(
-        f"the partition column {column.name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
-        "by these only: write the column as text."
-    )
-
-
-def array_beside_the_points(path: Path, name: str) -> NDArray[np.generic]:
-    """Read an array of an archive as it is; an empty one for Python objects."""
-    with np.load(path, allow_pickle=False) as archive:
-        try:
-            values: NDArray[Any] = archive[name]
-        except ValueError:  # Python objects
-            values = np.zeros((0, 0))
-    return values
-
-
-def _column_beside_the_points(path: Path, name: str, raw: RawTable) -> NDArray[np.generic]:
-    """Read an array of an archive which has one value for each row of the points."""
-    n_rows = len(raw.columns[0].values) if raw.columns[0].values is not None else 0
-    values = array_beside_the_points(path, name)
-    if values.shape != (n_rows,) or values.dtype.kind not in "biufUS":
-        raise DataError(
-            f"the partition column {name!r} is an array of {str(path)!r} that is not {n_rows} numbers or texts, but "
-            "each row needs one: save it as an array of one value per row."
-        )
-    return values

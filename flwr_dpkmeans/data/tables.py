@@ -6,14 +6,14 @@ import logging
 import numbers
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawColumn, find_column, locate_file, partition_values, read_raw
+from flwr_dpkmeans.data.readers import RawColumn, open_table, read_csv
 from flwr_dpkmeans.errors import DataError, nearest
 
 _logger = logging.getLogger("flwr_dpkmeans.data")
@@ -23,13 +23,15 @@ _logger = logging.getLogger("flwr_dpkmeans.data")
 class Table:
     """Finite points, (n, d), with one name per feature: the file's own where it is `named`, else ``x0``, ``x1``, ...
 
-    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients.
+    n may be 0. `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients,
+    `labels`, (n,), what a declared label column holds (for `as_classes`).
     """
 
     points: NDArray[np.float64] = field(repr=False)
     feature_names: tuple[str, ...]
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
     named: bool = True
+    labels: NDArray[np.generic] | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,59 +48,47 @@ def load_table(
     columns: Collection[str] = (),
     header: bool | None = None,
 ) -> Table:
-    """Load the numeric columns of a file: points (n, d) with d >= 1 and n >= 0.
+    """Load the numeric columns of a file (one of `READERS`): points (n, d) with d >= 1 and n >= 0.
 
-    Text columns (not a single number in them) cannot be clustered: they are left out, and so are dates; a warning of
-    the logger ``flwr_dpkmeans.data`` names them. Truth values become 0 and 1. A column that holds both numbers and text
-    is an error, so that one mistyped cell never changes the number of features.
+    Text columns (not a single number in them) and dates are left out, and named by a warning of the logger
+    ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and text is an error, so that one
+    mistyped cell never changes the number of features. Of a Parquet file the stored type decides; of an archive the
+    points are the array ``X``, or else the only one with two dimensions.
 
-    The formats are
+    Unless `header` says it, the first row of a .csv file is taken for one if all of its cells are different, have a
+    letter and are no number (or if it is pandas' ``0,1,2,...``). That is a guess, which a row of text can mislead:
+    deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed first column is pandas' index, and left out.
+    A header without rows is an empty client, of which every column is a feature: no cell tells otherwise.
 
-    * ``.csv``: UTF-8, separated by commas, semicolons or tabs. Unless `header` says it, the first row is taken for one
-      if all of its cells are different, have a letter and are no number (or if it is pandas' ``0,1,2,...``). That is a
-      guess, which a row of text can mislead: deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed
-      first column of a header is pandas' index, and is left out. A header without rows is an empty client: then every
-      column counts as a feature, as there is no cell to judge it by.
-    * ``.npy``: one array of shape (n, d).
-    * ``.npz``: the array named ``X``, or else the only array with two dimensions; others are ignored.
-    * ``.parquet``: the stored type of a column decides whether it is numeric.
-
-    `label_column` is left out: a name, or an index (such as ``"4"`` or ``"-1"``) if the file has no names; also the
-    name of an array beside the points of an archive. `partition_column`, likewise, of numbers or text, is left out and
-    returned beside the points; both may be the same. `ignored` names columns to leave out where the file has them,
-    `columns` the only ones to look at besides those two, in any order (empty: all; without effect on a file that has no
-    names).
-
-    A `DataError` is raised if the file is missing or unreadable, a column that is named is unknown, no numeric column
-    remains, or a value is missing, infinite or not a number. No message contains a value of a cell.
+    `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
+    beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are
+    left out where the file has them; of a file with names only `columns` are looked at besides (empty: all). A
+    `DataError` contains no value of a cell.
     """
-    located = locate_file(path, "table", DataError)
-    raw = read_raw(located, header)
+    raw = open_table(path, partial(read_csv, header=header))
     if not raw.columns:
         raise DataError(
-            f"the table {str(located)!r} has 0 columns, but it needs at least 1: add a row of column names."
+            f"the table {str(raw.path)!r} has 0 columns, but it needs at least 1: add a row of column names."
         )
-    values = partition_values(raw, partition_column, located) if partition_column else None
-    named = {"label_column": label_column, "partition_column": partition_column}
-    left_out = {find_column(raw, what, name, located) for what, name in named.items()}
+    values = raw.partition_values(partition_column) if partition_column else None
+    left_out = {raw.place_of("label_column", label_column), raw.place_of("partition_column", partition_column)}
     kept = [column for place, column in enumerate(raw.columns) if place not in left_out and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
-            find_column(raw, "columns", name, located)
+            raw.place_of("columns", name)
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
-        _say_left_out(located, ", ".join(repr(name) for name in text))
+        _say_left_out(raw.path, ", ".join(repr(name) for name in text))
     numeric = [column for column in kept if column.values is not None]
-    return Table(_points(numeric, located), tuple(column.name for column in numeric), values, raw.named)
+    return Table(_points(numeric, raw.path), tuple(column.name for column in numeric), values, raw.named)
 
 
 def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
-    """Check points (n, d), n >= 0 and d >= 1, given by a caller and return them as C-contiguous float64 rows.
+    """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
 
-    An array, nested sequences, or a data frame with the method ``to_numpy``: the array itself if it has this form
-    already, otherwise a copy. The argument is never changed. A `DataError` is raised if there are not 2 dimensions, a
-    value is no finite real number, or the width is not `n_features`, where it is given.
+    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
+    that is no finite real number.
     """
     array = _as_array(points)
     if array.ndim != 2:
@@ -126,16 +116,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
 
 
 def frame_columns(points: object) -> tuple[str, ...]:
-    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns.
-
-    A `DataError` is raised if some names are text and some are not.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame_columns(pd.DataFrame({"a": [1], "b": [2]})), frame_columns([[1, 2]])
-    (('a', 'b'), ())
-    """
+    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
     names = list(getattr(points, "columns", ()))
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
@@ -148,10 +129,14 @@ def frame_columns(points: object) -> tuple[str, ...]:
 
 def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
     """Refuse names that do not tell the columns of a table apart; none are always accepted."""
-    if names and (len(names) != n_features or len(set(names)) != n_features):
+    twice = sorted(name for name in set(names) if list(names).count(name) > 1)
+    if twice:
         raise DataError(
-            f"{n_features} columns have {len(set(names))} different names, but each needs one of its own: rename them."
+            f"{list(names).count(twice[0])} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
+            "its own: rename them."
         )
+    if names and len(names) != n_features:
+        raise DataError(f"{n_features} columns have {len(names)} names, but each needs one: name all of them.")
     return tuple(str(name) for name in names)
 
 
@@ -159,12 +144,6 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
 
     What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> validate_columns(pd.DataFrame({"b": [1.0], "a": [2.0]}), ["a", "b"])
-    array([[2., 1.]])
     """
     own = frame_columns(points)
     if not own or not names or own == tuple(names):
@@ -172,7 +151,10 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     places = {name: place for place, name in enumerate(own)}
     other = [name for name in names if name not in places]
     if other:
-        raise DataError(f"the points have no column {other[0]!r}, but it was there before: {nearest(other[0], own)}")
+        raise DataError(
+            f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
+            f"{nearest(other[0], own)}"
+        )
     more = sorted(set(own) - set(names))
     if more:
         raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
@@ -181,16 +163,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
 
 
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
-    """Check class labels (n_rows,) of rows and return them as integers.
-
-    A `DataError` is raised if there is not one label for each row, or one is no whole number from 0 to ``n_classes -
-    1`` (where classes are declared).
-
-    Examples
-    --------
-    >>> validate_labels([1.0, 0.0], 2).tolist()
-    [1, 0]
-    """
+    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
     try:
         array = np.asarray(labels)
     except ValueError:

@@ -12,13 +12,14 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.columns import agreed_names, places_of
@@ -130,34 +131,23 @@ class KMeansClient(NumPyClient):
         Parameters
         ----------
         parameters : list of ndarray
-            For a statistic: centroids (k, d), counts and movements, in scaled units, and the algorithm's extras.
-            For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there are any.
+            For a statistic: the state's arrays, such as centroids (k, d) and counts, and then the movements, in scaled
+            units. For a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
+            are any.
         config : dict
-            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and, if there are
-            any, the names of the ``extras`` (JSON).
+            ``task``; for a statistic or a preliminary release also ``plan`` (bytes), ``round`` (int) and the names of
+            the ``arrays`` (JSON).
 
         Returns
         -------
-        list of ndarray
-            The statistic's arrays; empty for ``describe``.
-        int
-            Always 0: the number of examples is private.
-        dict
-            For ``describe``: ``n_features`` and, where they are known, ``feature_names`` as JSON; ``has_labels`` if
-            there are any. That is schema: nothing here depends on a value.
+        tuple
+            The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
+            ``feature_names`` (JSON) and ``has_labels``, where there are any. That is schema: nothing depends on a
+            value.
         """
         task = _task(config)
         if task is Task.DESCRIBE:
-            if self._output_dir is not None:
-                from flwr_dpkmeans.results.writer import require_writable
-
-                require_writable(self._output_dir)
-            schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
-            if self._feature_names:
-                schema["feature_names"] = json.dumps(self._feature_names)
-            if self._labels is not None:
-                schema["has_labels"] = True
-            return [], 0, schema
+            return [], 0, self._schema()
         plan = _plan(config)
         if task is Task.PRELIMINARY:
             found = _found(parameters)
@@ -167,20 +157,24 @@ class KMeansClient(NumPyClient):
         step = algorithm.rounds[int(config["round"]) - 1]
         return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
 
+    def _schema(self) -> dict[str, Scalar]:
+        """What the mod may know of the table before a plan is agreed on."""
+        if self._output_dir is not None:
+            from flwr_dpkmeans.results.writer import require_writable
+
+            require_writable(self._output_dir)
+        schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
+        if self._feature_names:
+            schema["feature_names"] = json.dumps(self._feature_names)
+        if self._labels is not None:
+            schema["has_labels"] = True
+        return schema
+
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
 
-        Parameters
-        ----------
-        parameters : list of ndarray
-            Final centroids, counts and movements, in scaled units.
-        config : dict
-            ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the last sum.
-
-        Returns
-        -------
-        tuple
-            ``(0.0, 0, {})``: nothing that depends on data is reported back.
+        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the
+        last sum. Returns ``(0.0, 0, {})``: nothing that depends on data is reported back.
         """
         plan = _plan(config)
         state = _state(parameters, config)
@@ -193,40 +187,21 @@ class KMeansClient(NumPyClient):
                 logger.warning("%s", sentence)
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
-            self._take_clusters(plan, state, report, names, int(config.get("n_clients", plan.n_clients)))
-        elif self._output_dir is not None:
-            from flwr_dpkmeans.results.writer import write_arrays
-
-            _log_written(write_arrays(self._output_dir, plan.task.result(plan, state), report))
+            self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
+        if self._output_dir is not None:
+            folder, evaluation = self._output_dir, self.evaluation_
+            for path in write_result(folder, plan, state, report, names, evaluation, self._image_shape):
+                logger.info("wrote %s", path)
         return 0.0, 0, {}
 
-    def _take_clusters(
-        self, plan: Plan, state: State, report: PrivacyReport, names: tuple[str, ...], n_clients: int
-    ) -> None:
-        """Keep what a clustering found, and write its files."""
+    def _take_clusters(self, plan: Plan, state: State, n_clients: int) -> None:
+        """Keep what a clustering found."""
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.scaled_centers_ = state.centroids
         self.counts_ = state.counts
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.evaluation_ = read_evaluation(plan, state, n_clients)
-        if self._output_dir is None:
-            return
-        from flwr_dpkmeans.results.writer import RunResult, write_run
-
-        result = RunResult(
-            self.cluster_centers_,
-            self.counts_,
-            self.movements_,
-            report,
-            self._image_shape,
-            names,
-            state.centroids,
-            self.evaluation_,
-            plan.bounds,
-        )
-        config = plan.config.changed(bounds=plan.bounds)
-        _log_written(write_run(self._output_dir, result, config, self.cost_curve_))
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
@@ -257,12 +232,6 @@ class KMeansClient(NumPyClient):
                 logger.debug("some rows have values outside the bounds and are clipped")
             self._scaled = (bounds, order, in_box(bounds, points, plan.fraction_bits))
         return self._scaled[2]
-
-
-def _log_written(paths: Sequence[Path]) -> None:
-    """Say where the files of a result are."""
-    for path in paths:
-        logger.info("wrote %s", path)
 
 
 def _task(config: dict[str, Scalar]) -> Task:

@@ -8,101 +8,73 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans import baselines
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_private, plan_bounds, resolve_bounds
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import PrivateBounds, parse_run
+from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
-from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.statement import Step, build_report
-from flwr_dpkmeans.sums.task import Result, Run, Task, task_class
+from flwr_dpkmeans.threads import one_thread
+from flwr_dpkmeans.sums.task import Registry, Result, Run, Task, task_class
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
 Array = NDArray[np.float64]
 
+CheckedT = TypeVar("CheckedT")
+
 RUN_ID = 1
 """Of every run without messages."""
 
 
-@dataclass(frozen=True)
-class FittedFederation:
-    """What a clustering found."""
-
-    scaled: Array
-    """Centroids (k, d) in the box [-1, 1]^d of `bounds`; without post-processing some may lie outside."""
-    bounds: Box
-    """The box that data were scaled by."""
-    counts: Array
-    """Noisy counts (k,) of the last release."""
-    movements: tuple[float, ...]
-    """Largest step of a centroid in each Lloyd round, in scaled units."""
-    privacy: PrivacyReport
-    steps: tuple[Step, ...]
-    """One for each aggregation."""
-    cost_curve: Array | None = None
-    """Cost over the number of clusters (largest k,), if the run chose it, in squared scaled units."""
-    evaluation: EvaluationResult | None = None
-
-    @property
-    def centers(self) -> Array:
-        """Centroids in the caller's units."""
-        return Bounds(*self.bounds).unscale(self.scaled)
+OnePlace = Callable[[Run, Sequence[Array]], tuple[State, Box, PrivacyReport]]
+IN_ONE_PLACE: Registry[OnePlace] = Registry("flwr_dpkmeans.in_one_place")
+"""How baselines that need all rows together are computed, by name; ``simulations.baselines`` adds its own."""
 
 
 @dataclass(frozen=True)
 class Federated:
-    """What a task found.
-
-    Parameters
-    ----------
-    plan : Plan
-        The final one.
-    state : State
-        The last one, in the box [-1, 1]^d.
-    privacy : PrivacyReport
-        Cost, guarantee, every release.
-    columns : tuple of str
-        Names of the columns, where the tables have some.
-    steps : tuple of Step
-        One for each aggregation.
-    evaluation : EvaluationResult or None
-        Metrics of a clustering, if the run had an evaluation.
-    """
+    """What a task found; its arrays by name as ``found["mean"]``."""
 
     plan: Plan = field(repr=False)
+    """The final one."""
     state: State = field(repr=False)
+    """The last one, in the box [-1, 1]^d."""
     privacy: PrivacyReport = field(repr=False)
+    """Cost, guarantee, every release."""
     columns: tuple[str, ...] = ()
+    """Names of the columns, where the tables have some."""
     steps: tuple[Step, ...] = field(default=(), repr=False)
+    """One for each aggregation."""
     evaluation: EvaluationResult | None = field(default=None, repr=False)
+    """Metrics of a clustering, if the run had an evaluation."""
 
     @property
     def result(self) -> Result:
@@ -113,43 +85,13 @@ class Federated:
         return self.result[name]
 
 
-def fit_inprocess(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
-) -> FittedFederation:
-    """Cluster through Flower's messages; parameters as in `play_inprocess`."""
-    return _clustering(play_inprocess(config, parts, server_points, labels))
-
-
-def fit_direct(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
-) -> FittedFederation:
-    """Cluster without messages; parameters as in `play_inprocess`."""
-    return _clustering(play_directly(config, parts, server_points, labels))
-
-
-def _clustering(found: Federated) -> FittedFederation:
-    """What was found, as a clustering has it."""
-    state = found.state
-    return FittedFederation(
-        state.centroids,
-        found.plan.bounds,
-        state.counts,
-        state.movements,
-        found.privacy,
-        tuple(step for step in found.steps if not Plan.discovers(step.round_index)),
-        state.extras.get(COST_CURVE),
-        found.evaluation,
-    )
-
-
 def play_inprocess(
     config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` has one table (n_i, d) for each client, `server_points` (n_server, d) are the server's own, both in the
-    caller's units; `labels` (n_i,) are for a task or an evaluation that looks at them. The result is that of one of the
-    clients: under ``oblivious`` the server has none.
+    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
+    them. The result is that of one of the clients: under ``oblivious`` the server has none.
     """
     clients = [
         KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
@@ -159,11 +101,11 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=lambda step: logger.debug("%s", step),
+        on_step=_debug,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=lambda sentence: logger.debug("%s", sentence),
+        on_warning=_debug,
     )
-    with grid.running():
+    with one_thread(), grid.running():
         steps = strategy.start(grid).steps
     first = clients[0]
     if first.state_ is None or first.privacy_ is None:
@@ -192,19 +134,19 @@ def play_directly(
         server=None if held is None else held.facts,
         public_points=None if held is None else held.public,
     )
-    found = run_direct(
-        plan,
-        parts,
-        scale=_in_box,
-        server_points=None if held is None else held.kept,
-        labels=labels,
-        on_step=lambda step: logger.debug("%s", step),
-    )
+    kept = None if held is None else held.kept
+    with one_thread():
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=_debug)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
+
+
+def _debug(told: object) -> None:
+    """Say what a deployment would show."""
+    logger.debug("%s", told)
 
 
 def _provenance(started: str) -> Provenance:
@@ -217,44 +159,137 @@ def _in_box(plan: Plan, points: Array) -> Array:
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
-def fit_in_one_place(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
-) -> FittedFederation:
-    """Run a baseline that needs all rows together; parameters as in `play_inprocess`."""
-    del server_points, labels
-    if config.evaluation is not EvaluationKind.NONE:
+def fit_in_one_place(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
+    """A baseline on all rows together: what it found in the scaled box, that box, and what it guarantees."""
+    if config.algorithm not in IN_ONE_PLACE:
         raise ConfigurationError(
-            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
-            "without rounds: leave evaluation out and measure the result there."
+            f"{config.algorithm!r} is for comparison only and no part of the package: import simulations.baselines "
+            "first, in a copy of the project, or choose 'proxy_lloyd'."
         )
-    if config.private_bounds:
-        raise ConfigurationError(
-            f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
-            "give bounds, or choose 'proxy_lloyd'."
-        )
-    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
-    scaled = [round_to_grid(bounds.scale(part)) for part in parts]
     started = utc_now()
-    found = baselines.run(config, scaled, resolve_delta(config, len(parts)))
-    privacy = replace(found.privacy, provenance=_provenance(started))
-    return FittedFederation(found.centroids, (bounds.lower, bounds.upper), found.counts, (), privacy, ())
+    state, box, privacy = IN_ONE_PLACE[config.algorithm](config, parts)
+    return state, box, replace(privacy, provenance=_provenance(started))
 
 
 def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
     # All parties are the caller's own here, so only the plan's own limits apply.
     settings = NodeSettings(ClientPolicy(max_delta=0.5), MemoryLedger(), "default", simulated=True)
-
-    def own_settings(_: Context) -> NodeSettings:
-        return settings
-
-    def own_client(_: Context) -> KMeansClient:
-        return client
-
-    return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
+    return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
-_ENGINES = {"inprocess": play_inprocess, "direct": play_directly}
+ENGINES: Mapping[str, Callable[..., Federated]] = MappingProxyType(
+    {"inprocess": play_inprocess, "direct": play_directly}
+)
+"""How a run's messages travel, by name."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The parties' tables, checked once, with the first one's columns in its order."""
+
+    parts: list[Array] = field(repr=False)
+    names: tuple[str, ...]
+    """Of the columns, where all tables have some."""
+    one_order: bool
+    """Whether all had them in this order."""
+
+    @classmethod
+    def of(cls, X: Any, argument: str = "X") -> Tables:
+        """Check what a caller gives: a DataError names the table, or what is wrong with their list."""
+        given = listed_tables(X, argument)
+        if len(given) < 2:
+            raise DataError(
+                f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
+                "more clients."
+            )
+        orders = [frame_columns(table) for table in given]
+        if any(orders) and not all(orders):
+            raise DataError(
+                f"{sum(map(bool, orders))} of {len(orders)} tables in {argument} have column names and the others have "
+                "none, but columns are matched by name: give data frames only, or arrays only."
+            )
+        if not any(orders):
+            _require_same_labels(given, argument)
+        parts = [_of_party(argument, index, validate_columns, table, orders[0]) for index, table in enumerate(given)]
+        widths = sorted({part.shape[1] for part in parts})
+        if len(widths) > 1:
+            raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
+        return cls(parts, orders[0], len(set(orders)) == 1)
+
+    @property
+    def total(self) -> int:
+        """Rows of all parties together."""
+        return sum(len(part) for part in self.parts)
+
+    def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
+        """The run over these tables that flat options describe, and the server's points."""
+        bounds, domain = given["bounds"], given.get("bounds_domain")
+        box, order, points = resolve_bounds(bounds, server_data, domain, names=self.names)
+        if order != self.names:
+            raise DataError(
+                f"the tables have no column names, but the bounds file or server_data names {len(order)} columns: give "
+                "data frames, or leave the names out there."
+            )
+        self._require_named_bounds(domain if is_private(bounds) else bounds, box)
+        facts = {"n_features": self.parts[0].shape[1], "n_clients": len(self.parts), "feature_names": self.names}
+        return build_run({**given, **facts}, box, has_server_data=points is not None), points
+
+    def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
+        """Refuse bounds by position where the tables disagree on the positions."""
+        by_position = stated is not None and not bounds_feature_names(stated)
+        if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
+            raise ConfigurationError(
+                f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
+                "orders: give a bounds file that names the columns, or put the columns in one order."
+            )
+
+    def labels(self, y: Any, n_classes: int) -> list[Labels]:
+        """Labels of all rows, one array for each party."""
+        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping)
+        if wrong or len(given := list(y)) != len(self.parts):
+            raise DataError(
+                f"y must have one array of labels for each of the {len(self.parts)} clients: pass a list of arrays."
+            )
+        pairs = zip(given, self.parts, strict=True)
+        return [_of_party("y", i, validate_labels, own, len(part), n_classes) for i, (own, part) in enumerate(pairs)]
+
+
+def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
+    """The parties' tables as a list; one table for all is a mistake that has a sentence of its own."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 2:
+        raise DataError(
+            f"{argument} is one table of shape {tuple(shape)}, but there must be one for each client: pass a list such "
+            "as [X_a, X_b]."
+        )
+    if isinstance(X, Mapping) or not isinstance(X, Iterable) or isinstance(X, str | bytes):
+        mend = f"list({argument}.values())" if isinstance(X, Mapping) else "a list such as [X_a, X_b]"
+        raise DataError(
+            f"{argument} is of type {type(X).__name__}, but there must be one table for each client: pass {mend}."
+        )
+    return list(X)
+
+
+def _of_party(what: str, index: int, check: Callable[..., CheckedT], *values: Any) -> CheckedT:
+    """Check what one party gives; a sentence about it begins with its place in the list."""
+    try:
+        return check(*values)
+    except DataError as error:
+        raise DataError(f"{what}[{index}]: {error}") from error
+
+
+def _require_same_labels(tables: Sequence[ArrayLike], argument: str) -> None:
+    """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
+    labels = {index: list(table.columns) for index, table in enumerate(tables) if hasattr(table, "columns")}
+    first = min(labels, default=0)
+    for index, own in labels.items():
+        if len(own) == len(labels[first]) and own != labels[first]:
+            raise DataError(
+                f"{argument}[{index}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
+                f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
+                "frame.columns.astype(str)."
+            )
 
 
 def federate(
@@ -289,10 +324,6 @@ def federate(
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
         is given by its name.
 
-    Returns
-    -------
-    Federated
-
     Raises
     ------
     ConfigurationError, DataError, PlanError, BudgetError
@@ -305,28 +336,32 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
-    if engine not in _ENGINES:
-        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, _ENGINES)}")
-    tables, names = _tables(parts)
+    require_engine(engine)
+    tables = Tables.of(parts, "parts")
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
         what = "no bounds were given" if bounds is None else "bounds are 'private'"
         raise ConfigurationError(
             f"{what}, but this task does not find them by itself: give a public (lower, upper) pair, such as "
             "(0, 100), or a bounds file."
         )
-    box, order, _ = resolve_bounds(bounds, None, None, names=names)
-    if order != names:
-        raise DataError("the bounds file names columns, but the tables have no names: give data frames.")
-    values: dict[str, Any] = {**_options_of(task), **options, "bounds": (box.lower, box.upper), "feature_names": names}
-    values |= {"n_features": tables[0].shape[1], "n_clients": len(tables)}
-    values["n_examples"] = sum(map(len, tables)) if n_examples is None else n_examples
-    values["n_examples"] = None if n_examples == "private" else values["n_examples"]
-    run = parse_run(**values)
-    classes = _classes(labels, tables, run.task.n_classes(run.settings))
-    found = _ENGINES[engine](run, tables, None, classes)
+    rows = tables.total if n_examples is None else n_examples
+    run, _ = tables.run({**_options_of(task), **options, "bounds": bounds, "n_examples": rows})
+    n_classes = run.task.n_classes(run.settings)
+    if (labels is None) != (n_classes == 0):
+        told = "none were given" if labels is None else "labels were given"
+        wants = "looks at labels" if n_classes else "looks at no labels"
+        raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
+    classes = None if labels is None else tables.labels(labels, n_classes)
+    found = ENGINES[engine](run, tables.parts, None, classes)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found
+
+
+def require_engine(engine: str) -> None:
+    """Refuse an engine that there is not."""
+    if engine not in ENGINES:
+        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES)}")
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
@@ -337,37 +372,4 @@ def _options_of(task: str | Task) -> dict[str, Any]:
     if not isinstance(task, Task):
         raise ConfigurationError(f"task is {task!r}, but it must be a registered name or a Task: give 'moments'.")
     own = {name: getattr(task, name) for name in task.own_fields()}
-    own |= {one.name: getattr(task.options, one.name) for one in fields(task.options)}
-    return {"algorithm": task.name, **own}
-
-
-def _tables(parts: Sequence[ArrayLike]) -> tuple[list[Array], tuple[str, ...]]:
-    """The parties' tables with the first one's columns in its order."""
-    if getattr(parts, "ndim", 0) == 2 or not isinstance(parts, Iterable) or isinstance(parts, str | bytes | Mapping):
-        raise DataError("one table was given, but there is one for each party: pass a list such as [X_a, X_b].")
-    listed = list(parts)
-    if len(listed) < 2:
-        raise DataError(f"there are {len(listed)} tables, but masks need at least 2 parties: pass one for each.")
-    names = frame_columns(listed[0])
-    if any(bool(frame_columns(one)) != bool(names) for one in listed):
-        raise DataError("some tables have column names and others have none: give data frames only, or arrays only.")
-    tables = [validate_columns(one, names) for one in listed]
-    if len({table.shape[1] for table in tables}) > 1:
-        raise DataError("the parties' tables differ in their number of columns, but all need the same ones.")
-    return tables, names
-
-
-def _classes(
-    labels: Sequence[ArrayLike] | None, tables: Sequence[Array], n_classes: int
-) -> list[NDArray[np.int64]] | None:
-    """The parties' labels, which a task that looks at none must not be given."""
-    if (labels is None) != (n_classes == 0):
-        told = "none were given" if labels is None else "labels were given"
-        wants = "looks at labels" if n_classes else "looks at no labels"
-        raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
-    if labels is None:
-        return None
-    listed = list(labels)
-    if len(listed) != len(tables):
-        raise DataError(f"there are labels for {len(listed)} parties, but {len(tables)} tables: pass one for each.")
-    return [validate_labels(own, len(table), n_classes) for own, table in zip(listed, tables, strict=True)]
+    return {"algorithm": task.name, **own, **task.options.get_params()}

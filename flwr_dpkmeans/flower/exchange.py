@@ -18,21 +18,15 @@ from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.node import is_simulated_server
-from flwr_dpkmeans.log import event, placed_logger
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
 """Messages that are on their way at a time: enough for a worker on every core of this machine."""
 _POLL_SECONDS = 0.05
 DEPLOYED_POLL_SECONDS = 0.25
 """Between two questions for replies in a deployment: each is one small request to the SuperLink."""
-
-
 _JOINING_POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
 _REMIND_SECONDS = 30.0
-
-logger = placed_logger("flwr_dpkmeans.server")
 
 
 def is_deployed(grid: Grid) -> bool:
@@ -50,33 +44,11 @@ def wait_for_nodes(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[int]:
-    """Wait until the expected nodes have joined.
+    """Wait until the expected nodes have joined, and return their ids in ascending order.
 
-    Parameters
-    ----------
-    grid : Grid
-        Flower's grid.
-    n_clients : int or None
-        Exactly this many take part (the lowest node ids if there are more); None: all that are there once none has
-        come or gone for 3 s, or when the time is up.
-    min_clients : int
-        With `n_clients` None, the least number.
-    timeout : float
-        Seconds.
-    say : callable
-        Told what is being waited for.
-    clock, sleep : callable
-        For tests.
-
-    Returns
-    -------
-    list of int
-        Ascending node ids.
-
-    Raises
-    ------
-    CohortError
-        If too few joined in time.
+    With `n_clients` exactly this many take part, those with the lowest ids; without, all that are there once none has
+    come or gone for 3 s or the time (seconds) is up, at least `min_clients`. `say` is told what is being waited for;
+    tests give their own clock. Raises a `CohortError` if too few joined in time.
     """
     start = clock()
     wanted = n_clients or min_clients
@@ -110,22 +82,7 @@ def wait_for_nodes(
 
 
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
-    """Send to all and wait for their replies, in the way that suits the grid.
-
-    Parameters
-    ----------
-    grid : Grid
-        Any.
-    messages : sequence of Message
-        One for each node.
-    timeout : float
-        Seconds for all of them together.
-
-    Returns
-    -------
-    list of Message
-        The replies that came in time.
-    """
+    """Send to all, wait up to `timeout` seconds in the way that suits the grid, and return the replies in time."""
     if is_deployed(grid):
         return send_in_waves(grid, messages, timeout, in_flight=len(messages), poll=DEPLOYED_POLL_SECONDS)
     if is_simulated_server() and len(messages) > IN_FLIGHT:
@@ -143,27 +100,9 @@ def send_in_waves(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Message]:
-    """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight` at a time.
+    """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight` messages at a time.
 
-    Parameters
-    ----------
-    grid : Grid
-        Of a simulation or a deployment.
-    messages : sequence of Message
-        One for each node.
-    timeout : float
-        Seconds for all of them together.
-    in_flight : int
-        Largest number of messages without a reply.
-    poll : float
-        Seconds between two looks for replies.
-    clock, sleep : callable
-        For tests.
-
-    Returns
-    -------
-    list of Message
-        The replies that came in time.
+    `timeout` seconds are for all of them together, `poll` between two looks for replies; tests give their own clock.
     """
     end = clock() + timeout
     waiting: set[str] = set()
@@ -181,25 +120,3 @@ def send_in_waves(
         if not arrived:
             sleep(poll)
     return replies
-
-
-def announce(plan: Plan) -> None:
-    """Say at the start how long a deployment's run will take."""
-    trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
-    if plan.is_final:
-        logger.info(
-            "expected duration: about %.0f s, %d round trips of %.0f s; the clients' computing comes on top",
-            trips * pace,
-            trips,
-            pace,
-            extra=details,
-        )
-    else:
-        logger.info(
-            "expected duration: about %.0f s for each of %d round trips and of the rounds that follow from what is "
-            "asked or counted first; the clients' computing comes on top",
-            pace,
-            trips,
-            extra=details,
-        )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
@@ -47,9 +47,9 @@ class Faults:
     """What is delivered instead of a reply: none, one, several, or changed ones."""
     extra: list[Message] = field(default_factory=list)
     """Delivered with the next batch of replies: late ones, forged ones."""
-    on_send: Callable[[list[Message]], list[Message]] = lambda messages: messages
+    on_send: Callable[[list[Message]], list[Message]] = list
     """Sees the whole batch of requests: in another order, without some, with older ones."""
-    on_receive: Callable[[list[Message]], list[Message]] = lambda replies: replies
+    on_receive: Callable[[list[Message]], list[Message]] = list
     """The same for a batch of replies."""
 
 
@@ -74,13 +74,7 @@ class InProcessGrid(Grid):
         self._run = Run.create_empty(run_id)
         self._faults = faults or Faults()
         self._contexts = {
-            node_id: Context(
-                run_id=run_id,
-                node_id=node_id,
-                node_config=dict(node.node_config),
-                state=RecordDict(),
-                run_config=dict(run_config or {}),
-            )
+            node_id: Context(run_id, node_id, dict(node.node_config), RecordDict(), dict(run_config or {}))
             for node_id, node in self._nodes.items()
         }
         self._ids = itertools.count(1)
@@ -107,12 +101,7 @@ class InProcessGrid(Grid):
             TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = saved
 
     def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
         """Make a message (Flower's deprecated way)."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
@@ -177,12 +166,8 @@ class InProcessGrid(Grid):
 
 def copied(content: RecordDict) -> RecordDict:
     """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
+    records: Mapping[str, Any] = content
     copy = RecordDict()
-    for name, record in content.items():
-        if isinstance(record, ConfigRecord):
-            copy[name] = ConfigRecord(dict(record))
-        elif isinstance(record, ArrayRecord):
-            copy[name] = ArrayRecord(dict(record))
-        else:
-            copy[name] = MetricRecord(dict(record))
+    for name, record in records.items():
+        copy[name] = type(record)(dict(record))
     return copy

@@ -11,6 +11,9 @@ from typing import Any
 
 from flwr.app import Context
 
+from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.log import LogOptions, event, show_logs
@@ -18,7 +21,10 @@ from flwr_dpkmeans.node.client_log import logger
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.state import State
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGERS = "ledgers"
@@ -91,6 +97,34 @@ def run_folder(output: str, run_id: int) -> Path:
     """Folder of a run, ``run-<run id>``, below `output` or ``~/flwr-dpkmeans``."""
     root = Path(output).expanduser().absolute() if output else Path.home() / HOME_FOLDER
     return root / f"run-{run_id}"
+
+
+def write_result(
+    folder: Path,
+    plan: Plan,
+    state: State,
+    report: PrivacyReport,
+    names: tuple[str, ...] = (),
+    evaluation: EvaluationResult | None = None,
+    image_shape: tuple[int, ...] | None = None,
+) -> list[Path]:
+    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
+    from flwr_dpkmeans.results.writer import RunResult, write_arrays, write_run
+
+    if "centroids" not in state.arrays:
+        return write_arrays(folder, plan.task.result(plan, state), report)
+    result = RunResult(
+        in_callers_units(plan, state.centroids),
+        state.counts,
+        state.movements,
+        report,
+        image_shape,
+        names,
+        state.centroids,
+        evaluation,
+        plan.bounds,
+    )
+    return write_run(folder, result, plan.config.changed(bounds=plan.bounds), state.extras.get(COST_CURVE))
 
 
 def node_settings(context: Context) -> NodeSettings:

@@ -306,7 +306,7 @@ def _ledger(options: NodeOptions) -> str:
 
 
 def _data(options: NodeOptions) -> str:
-    table = load_declared(str(options.data_path), Schema(options.columns, options.label_column, options.header)).table
+    table = load_declared(str(options.data_path), Schema(options.columns, options.label_column, options.header))
     _secret(options.data_path)
     if not len(table.points):
         raise ConfigurationError(

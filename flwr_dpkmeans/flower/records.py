@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Never
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.flower_errors import error_text
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Failure, Packet, Request, encode_request
+from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -30,6 +30,19 @@ VECTOR_RECORD = "dpkmeans.vector"
 VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
 """Serialisation of vectors: raw 64-bit words, so that nothing has to be parsed."""
 _MEMORY = "dpkmeans.client"
+_SUPERLINK = 1
+_ERRORS = MappingProxyType(
+    {
+        1: "its SuperNode could not load the app, or its guard has not approved it",
+        2: "its app failed before it could answer",
+        3: "the message was no longer there",
+        4: "its reply was not complete",
+        5: "its SuperNode has given no sign of life for 60 s, or has left",
+        7: "its SuperNode does not trust the app",
+        8: "its app ended without a reply",
+    }
+)
+"""What Flower's error codes mean for the operator."""
 
 
 def content_of(packet: Packet) -> RecordDict:
@@ -48,7 +61,8 @@ def packet_of(content: RecordDict) -> Packet:
     record = content.get(RECORD)
     if not isinstance(record, ConfigRecord):
         raise ProtocolError(f"a message carries no record {RECORD!r}: it is not of this protocol.")
-    return Packet(record, _vector_of(content))
+    carried = content.get(VECTOR_RECORD)
+    return Packet(record, None if carried is None else _vector_of(carried))
 
 
 def n_bytes(content: RecordDict) -> int:
@@ -61,11 +75,8 @@ def n_bytes(content: RecordDict) -> int:
     return size
 
 
-def _vector_of(content: RecordDict) -> Ring | None:
-    """The uint64 vector in a message, if it carries one."""
-    record = content.get(VECTOR_RECORD)
-    if record is None:
-        return None
+def _vector_of(record: Any) -> Ring:
+    """The uint64 vector in a message."""
     if not isinstance(record, ArrayRecord):
         raise ProtocolError("a vector is not an array record: message discarded.")
     array = record.get("vector")
@@ -91,25 +102,20 @@ def remember(context: Context, memory: Memory) -> None:
     context.state[_MEMORY] = ConfigRecord(memory.pack())
 
 
-class Answered:
-    """A node's reply that the server has not looked at; see `flwr_dpkmeans.sums.server.Answer`."""
+@dataclass(frozen=True)
+class Unreadable:
+    """A reply that is not of the protocol, as whoever looks at it is told; see `flwr_dpkmeans.sums.server.Answer`."""
 
-    def __init__(self, content: RecordDict) -> None:
-        self._content = content
-
-    @cached_property
-    def _packet(self) -> Packet:
-        """What it carries; reading a message of another kind fails when it is looked at."""
-        return packet_of(self._content)
+    error: ProtocolError
 
     @property
-    def failure(self) -> Failure | None:
-        """What the node says is wrong."""
-        return self._packet.failure
+    def failure(self) -> Never:
+        """Not to be known."""
+        raise self.error
 
-    def opened(self, stage: Stage, node: int) -> Any:
-        """The reply to what was asked."""
-        return self._packet.opened(stage, node)
+    def opened(self, stage: Stage, node: int) -> Never:
+        """Not to be known."""
+        raise self.error
 
 
 def message_of(node: int, request: Request) -> Message:
@@ -118,13 +124,28 @@ def message_of(node: int, request: Request) -> Message:
     return Message(content_of(encode_request(request)), node, kind)
 
 
-def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answered]]:
+def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Packet | Unreadable]]:
     """What came from which node; Flower's own errors in the place of a reply are logged."""
     for reply in replies:
         if reply.has_error():
             logger.warning("%s", error_text(reply))
-        else:
-            yield reply.metadata.src_node_id, Answered(reply.content)
+            continue
+        answer: Packet | Unreadable
+        try:
+            answer = packet_of(reply.content)
+        except ProtocolError as error:
+            answer = Unreadable(error)
+        yield reply.metadata.src_node_id, answer
+
+
+def error_text(reply: Message) -> str:
+    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out.
+
+    The SuperLink answers in place of a node that is gone, without saying which.
+    """
+    node, code = reply.metadata.src_node_id, reply.error.code
+    who = "a node" if node == _SUPERLINK else f"node {node}"
+    return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
 
 
 def debug_size(what: str, content: RecordDict) -> None:

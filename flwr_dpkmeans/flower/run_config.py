@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.declared import Schema
 from flwr_dpkmeans.data.mixtures import MIXTURE, MIXTURE_BOUNDS
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, Partition, parse_sizes
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.app_data import mixture_of
+from flwr_dpkmeans.flower.client_app import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
@@ -94,6 +93,8 @@ _APP = (
     RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
     RunKey("output-files", "all", "simulation: all, or first: only the client of partition 0 writes its result"),
 )
+_DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
+"""What the app itself reads, where a configuration does not say it."""
 _ELSEWHERE = frozenset(("bounds", "private_bounds", "feature_names", "n_clients", "masking"))
 """Settings that follow from other keys, or that no deployment may change."""
 _STATED = {"epsilon": 2.0}
@@ -187,29 +188,25 @@ def strategy_from_run_config(
     makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
     if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
-    _require_source("data", str(run_config.get("data", "")))
-    _require_source("server-data", str(run_config.get("server-data", "")))
-    _require_partition(run_config)
-    _require_output_files(run_config.get("output-files", OutputFiles.ALL.value))
-    if run_config.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
+    given = {**_DEFAULTS, **run_config}
+    for key in ("data", "server-data"):
+        _require_source(key, str(given[key]))
+    _require_partition(given)
+    _require_one_of("output-files", given["output-files"], OutputFiles)
+    if given.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
         )
-    server_data = _server_data(run_config) if server_points is None else server_points
-    options = _known_schema(run_config) | _given_options(run_config) | {"n_clients": _n_clients(run_config)}
-    timeouts = Timeouts(
-        joining=run_config.get("join-timeout", 120.0),
-        round=run_config.get("round-timeout", 600.0),
-        run=run_config.get("run-timeout", 86_400.0),
-    )
+    server_data = _server_data(given) if server_points is None else server_points
+    options = _known_schema(given) | _given_options(given) | {"n_clients": _n_clients(given)}
     return PrivateKMeans(
-        run_config["n-clusters"] if makes_clusters else None,
-        bounds=_bounds(run_config, has_server_points=server_data is not None),
-        bounds_domain=_unless_auto(run_config, "bounds-domain"),
+        given["n-clusters"] if makes_clusters else None,
+        bounds=_bounds(given, has_server_points=server_data is not None),
+        bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
-        max_clusters=run_config.get("max-clusters", DEFAULT_MAX_CLUSTERS),
-        timeouts=timeouts,
+        max_clusters=given["max-clusters"],
+        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
         **options,
     )
 
@@ -229,86 +226,73 @@ def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
     return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
 
 
-def _given_options(run_config: Mapping[str, Any]) -> dict[str, Any]:
+def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are given and not automatic, by their flat names."""
-    kind = algorithm_entry(run_config.get("algorithm", DEFAULT_ALGORITHM))
+    kind = algorithm_entry(given["algorithm"])
     for other in TASKS.values():
         for key in _keys_of(other) if other is not kind else ():
-            given = _unless_auto(run_config, key.name)
-            if given is not None:
-                foreign_table(key.name, key.option, given, other, kind.name)
+            value = _unless_auto(given, key.name)
+            if value is not None:
+                foreign_table(key.name, key.option, value, other, kind.name)
     keys = (*_own_keys(), *_keys_of(kind))
-    values = {key.option: _unless_auto(run_config, key.name) for key in keys if key.option}
+    values = {key.option: _unless_auto(given, key.name) for key in keys if key.option}
     return {option: value for option, value in values.items() if value is not None}
 
 
-def _unless_auto(run_config: Mapping[str, Any], key: str) -> Any:
+def _unless_auto(given: Mapping[str, Any], key: str) -> Any:
     """What a key was given; None where it is left to the run."""
-    given = run_config.get(key, AUTO)
-    return None if given == AUTO else given
+    value = given.get(key, AUTO)
+    return None if isinstance(value, str) and value == AUTO else value
 
 
-def _n_clients(run_config: Mapping[str, Any]) -> Any:
+def _n_clients(given: Mapping[str, Any]) -> Any:
     """The cohort to wait for; only a simulation knows it by itself."""
-    given = _unless_auto(run_config, "num-clients")
-    if given is None and not is_simulated_server():
+    stated = _unless_auto(given, "num-clients")
+    if stated is None and not is_simulated_server():
         raise ConfigurationError(
             "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
             "number that must take part, such as num-clients=3."
         )
-    return given
+    return stated
 
 
-def _simulated_source(run_config: Mapping[str, Any]) -> str:
+def _simulated_source(given: Mapping[str, Any]) -> str:
     """What `data` names in a simulation; deployed nodes bring their own files, so nothing is known of them."""
-    return str(run_config.get("data", "")) if is_simulated_server() else ""
+    return str(given["data"]) if is_simulated_server() else ""
 
 
-def _known_schema(run_config: Mapping[str, Any]) -> dict[str, Any]:
+def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is public of the tables: names as given; a bundled data set's size and names are in its documentation."""
-    names = Schema.of(_unless_auto(run_config, "columns") or "").columns
-    return _known_sizes(run_config) | ({"feature_names": names} if names else {})
-
-
-def _known_sizes(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is documented of the simulated clients' tables."""
-    source = _simulated_source(run_config)
+    source, known = _simulated_source(given), dict[str, Any]()
     if source == MIXTURE:
-        return {"n_features": mixture_of(run_config).n_features}
-    if source in BUNDLED:
-        described = BUNDLED[source]
-        return {
-            "n_examples": described.n_examples,
-            "n_features": described.n_features,
-            "feature_names": described.feature_names,
-        }
-    return {}
+        known["n_features"] = mixture_of(given).n_features
+    elif source in BUNDLED:
+        known = {name: getattr(BUNDLED[source], name) for name in ("n_examples", "n_features", "feature_names")}
+    names = Schema.of(_unless_auto(given, "columns") or "").columns
+    return known | ({"feature_names": names} if names else {})
 
 
-def _server_data(run_config: Mapping[str, Any]) -> Table | NDArray[np.float64] | None:
+def _server_data(given: Mapping[str, Any]) -> Table | NDArray[np.float64] | None:
     """The server's own points: a file, a bundled data set, or those of the generated mixture."""
-    source = str(run_config.get("server-data", ""))
-    if not source and _simulated_source(run_config) == MIXTURE:
-        entry = algorithm_entry(run_config.get("algorithm", DEFAULT_ALGORITHM))
-        source = MIXTURE if entry.server_data is ServerData.NEEDED else ""
+    source = str(given["server-data"])
+    if not source and _simulated_source(given) == MIXTURE:
+        source = MIXTURE if algorithm_entry(given["algorithm"]).server_data is ServerData.NEEDED else ""
     if not source:
         return None
     if source == MIXTURE:
-        return mixture_of(run_config).server_points()
-    left_out = {str(run_config.get(key, "")) for key in ("label-column", "partition-column")}
+        return mixture_of(given).server_points()
+    left_out = {str(given[key]) for key in ("label-column", "partition-column")}
     return load_server_table(source, ignored=left_out - {""})
 
 
-def _bounds(run_config: Mapping[str, Any], *, has_server_points: bool) -> Any:
+def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
     """Bounds as given, or the documented ones of the data; None where neither are, or they follow from server data."""
-    given, source = run_config.get("bounds", AUTO), _simulated_source(run_config)
-    if not (isinstance(given, str) and given == AUTO):
-        return given
-    if has_server_points:
-        return None
-    documented: dict[str, Bounds] = {name: described.bounds for name, described in BUNDLED.items()}
-    documented[MIXTURE] = MIXTURE_BOUNDS
-    return documented.get(source)
+    stated, source = _unless_auto(given, "bounds"), _simulated_source(given)
+    if stated is not None or has_server_points:
+        return stated
+    if source == MIXTURE:
+        return MIXTURE_BOUNDS
+    return BUNDLED[source].bounds if source in BUNDLED else None
 
 
 def _require_source(key: str, source: str) -> None:
@@ -321,32 +305,29 @@ def _require_source(key: str, source: str) -> None:
         )
 
 
-def _require_output_files(given: Any) -> None:
-    """Refuse a choice of result files that is not known."""
-    kinds = [kind.value for kind in OutputFiles]
-    if given not in kinds:
-        raise ConfigurationError(f"output-files is {given!r}, which is not known here: {nearest(given, kinds)}")
+def _require_one_of(key: str, given: Any, kinds: type[Enum]) -> None:
+    """Refuse a choice that is not known."""
+    names = [kind.value for kind in kinds]
+    if given not in names:
+        raise ConfigurationError(f"{key} is {given!r}, which is not known here: {nearest(given, names)}")
 
 
-def _require_partition(run_config: Mapping[str, Any]) -> None:
+def _require_partition(given: Mapping[str, Any]) -> None:
     """Refuse a split that no client could make, before anything is sent."""
-    kinds = [kind.value for kind in Partition]
-    kind = str(run_config.get("partition", Partition.IID.value))
-    if kind not in kinds:
-        raise ConfigurationError(f"partition is {kind!r}, which is not known here: {nearest(kind, kinds)}")
-    if run_config.get("data") == MIXTURE and kind != Partition.IID.value:
+    kind, alpha = str(given["partition"]), given["partition-alpha"]
+    _require_one_of("partition", kind, Partition)
+    if given["data"] == MIXTURE and kind != Partition.IID.value:
         raise ConfigurationError(
             f"partition is {kind!r}, but the rows of the mixture are drawn for each client: leave partition='iid'."
         )
-    if kind in COLUMN_KINDS and not run_config.get("partition-column", ""):
+    if kind in COLUMN_KINDS and not given["partition-column"]:
         raise ConfigurationError(
             f"partition is {kind!r}, but partition-column does not say by which column: name one of the file's "
             "columns, or 'target' for bundled data."
         )
-    alpha = run_config.get("partition-alpha", 0.5)
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < math.inf:
         raise ConfigurationError(
             f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
         )
     if kind == Partition.FIXED_SIZES.value:
-        parse_sizes(run_config.get("partition-sizes", ""))
+        parse_sizes(given["partition-sizes"])

@@ -8,11 +8,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode, flwr_exit
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.exchange import is_deployed
-from flwr_dpkmeans.flower.node import OutputFiles, run_folder
+from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
@@ -23,11 +23,8 @@ from flwr_dpkmeans.results.writer import (
     METRICS_FILE,
     PICTURE_FILE,
     REPORT_FILE,
-    RunResult,
     metrics_of,
-    write_arrays,
     write_report,
-    write_run,
 )
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]
@@ -71,23 +68,10 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
         paths = write_report(server, report, metrics_of(report, None, None))
-    elif "centroids" not in clusters.arrays:
-        paths = write_arrays(server, plan.task.result(plan, clusters), report)
     else:
-        if strategy.config.choose_n_clusters:
+        if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
-        centroids = in_callers_units(plan, clusters.centroids)
-        written = RunResult(
-            centroids,
-            clusters.counts,
-            clusters.movements,
-            report,
-            feature_names=plan.config.feature_names,
-            scaled=clusters.centroids,
-            evaluation=result.evaluation,
-            bounds=plan.bounds,
-        )
-        paths = write_run(server, written, plan.config.changed(bounds=plan.bounds), clusters.extras.get(COST_CURVE))
+        paths = write_result(server, plan, clusters, report, plan.config.feature_names, result.evaluation)
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)

@@ -16,7 +16,9 @@ from flwr_dpkmeans.flower.records import n_bytes
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import Plan, trips_per_aggregation
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips, trips_per_aggregation
+from flwr_dpkmeans.sums.statement import Step
+from flwr_dpkmeans.sums.task import Run
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -49,6 +51,76 @@ class Progress:
         return f"round trip {self._done} of {self._done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
 
 
+def announce(plan: Plan) -> None:
+    """Say at the start how long a deployment's run will take."""
+    trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
+    if plan.is_final:
+        expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
+    else:
+        expected = (
+            f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or counted "
+            "first"
+        )
+    details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
+    logger.info("expected duration: about %s; the clients' computing comes on top", expected, extra=details)
+
+
+def summary(plan: Plan) -> None:
+    """Say what is about to be run, before anything is sent."""
+    config, is_final = plan.config, plan.is_final
+    counted = "private count" if config.task.counts(config.unit) else "not needed"
+    logger.info(
+        "%s: %sN = %s, %d clients, trust %r, %s noise",
+        config.algorithm,
+        _k_words(config),
+        counted if config.n_examples is None else config.n_examples,
+        plan.n_clients,
+        config.trust,
+        config.noise.value,
+    )
+    logger.info(
+        "plan: %sepsilon %.4g at delta %.3g per %s (with all %d retries: %s%.4g)%s",
+        f"{plan.last_round} rounds, " if is_final else "",
+        plan.epsilon if is_final else config.epsilon,
+        plan.delta,
+        config.unit.value,
+        config.max_retries,
+        "" if is_final else "at most ",
+        worst_case(plan),
+        "" if is_final else "; the rounds follow from what is asked or counted first",
+    )
+
+
+def _k_words(config: Run) -> str:
+    """The number of clusters, where there are some."""
+    if "n_clusters" not in config.task.own_fields():
+        return ""
+    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+
+
+def step_done(step: Step) -> None:
+    """Say what one aggregation released."""
+    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
+    parts = [
+        f"round {step.round_index}/{step.n_rounds} ({step.name})",
+        f"{step.n_clients} clients",
+        f"epsilon so far {step.epsilon:.4g}",
+        f"noise {noise}",
+    ]
+    if step.radius is not None:
+        parts.append(f"radius {step.radius:.3g}")
+    if step.attempt:
+        parts.append(f"attempt {step.attempt}")
+    if step.movement is not None:
+        parts.append(f"largest movement {step.movement:.3g}")
+    logger.info("%s", "; ".join(parts))
+
+
+def warned(sentence: str) -> None:
+    """Say what the report says against the run."""
+    logger.warning("%s", sentence)
+
+
 def round_trips_left(plan: Plan, index: int | None) -> int | None:
     """Round trips after round `index` (None: after the key phase), if nobody drops out; None if not yet planned."""
     if not plan.is_final:
@@ -60,14 +132,12 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
 def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
     left = round_trips_left(plan, index)
-    planned = plan.epsilon if plan.is_final else plan.config.epsilon
-    worst = worst_case(plan)
     logger.info(
         "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
         progress.describe(left),
         epsilon,
-        planned,
-        worst,
+        plan.epsilon if plan.is_final else plan.config.epsilon,
+        worst_case(plan),
         extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
     )
 

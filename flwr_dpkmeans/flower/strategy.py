@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.exchange import announce, exchange, is_deployed, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import exchange, is_deployed, wait_for_nodes
 from flwr_dpkmeans.flower.records import answers_of, message_of
 from flwr_dpkmeans.log import Place, placed, placed_logger
-from flwr_dpkmeans.options import Auto, PrivateCount, flat_options, parse_run, require_server_data, resolve_n_clusters
+from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, require_supported, worst_case
+from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -84,42 +84,38 @@ class KMeansResult(Result):
 class PrivateKMeans(Strategy):
     """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
 
+    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere.
+
     Parameters
     ----------
     n_clusters : int, "auto" or Auto
-        k; "auto" chooses it from noisy weights of the server's points, up to `max_clusters`.
-    bounds : pair, optional
-        Public bounds of the data: a pair of numbers, or a pair of sequences (one entry per feature). None: a
-        cube around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms with 5% of the budget (`bounds_share`), or as a `PrivateBounds` says.
-    bounds_domain : pair, optional
-        With private bounds: a public range that they lie in, if there is one; it need not be tight.
+        k; "auto" chooses it, up to `max_clusters`.
+    bounds : pair, "private" or PrivateBounds, optional
+        None: a cube around the server's points; without server data bounds must be given. ``"private"``: inside
+        `bounds_domain`, if a public range is known.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
-        Total privacy parameters of a run without dropouts; `delta` None means 1/(N ln N), or without
-        `n_examples` 1e-6, or less where the private count asks for it.
+        Of a run without dropouts; `delta` None means 1/(N ln N), or without `n_examples` 1e-6, or less where the
+        private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the budget.
     n_clients : int, optional
         Cohort to wait for; None: whoever is there.
     server_data : array-like or path, optional
         The server's own points, for algorithms that start from them. Clients see them only under ``oblivious``.
-    max_clusters : int
-        Largest number of clusters that "auto" considers.
     timeouts : Timeouts, optional
         Bounds on waiting.
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``; the algorithm's own, such as ``alpha`` of
-        `FastLloyd`; and the objects that `FederatedKMeans` takes, such as ``unit=ClientLevel(20)``. Another
-        algorithm's options are refused.
+        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of
+        `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
 
     Raises
     ------
     ConfigurationError
-        At once, if a value is out of range or unknown.
+        At once, if a value is out of range or unknown, or an option is another algorithm's.
     """
 
     algorithm: ClassVar[str] = ""
@@ -143,44 +139,22 @@ class PrivateKMeans(Strategy):
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
         own = {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
-        given = {"max_clusters": max_clusters, "bounds_domain": bounds_domain} | flat_options(own | options)
+        given = {"bounds_domain": bounds_domain, "max_clusters": max_clusters} | flat_options(own | options)
+        if n_clusters is None:
+            del given["max_clusters"]
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
-            require_server_data(given["algorithm"], has_server_data=True)
-        stated, domain, columns = given.pop("bounds"), given.pop("bounds_domain"), given.pop("feature_names", ())
-        mixed = bool(given.get("allow_unnamed", False))
-        box, names, self._server_points = resolve_bounds(
-            stated, server_data, domain, names=columns, allow_unnamed=mixed
+            require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
+        box, names, points = resolve_bounds(
+            given["bounds"],
+            server_data,
+            given["bounds_domain"],
+            names=given.pop("feature_names", ()),
+            allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        stated_k, most = given.pop("n_clusters"), given.pop("max_clusters")
-        given |= {} if stated_k is None else resolve_n_clusters(stated_k, most)
-        given |= {"n_examples": None if is_private(given["n_examples"]) else given["n_examples"]}
-        given.setdefault("private_bounds", is_private(stated))
-        self.config = parse_run(
-            has_server_data=server_data is not None,
-            bounds=(box.lower, box.upper),
-            n_features=n_features,
-            epsilon=epsilon,
-            delta=delta,
-            n_clients=n_clients,
-            feature_names=names,
-            **given,
-        )
-        algorithm_entry(self.config.algorithm)
-        trust_model(self.config.trust)
-        if not self.config.masking:
-            raise ConfigurationError(
-                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
-                "engine='direct'."
-            )
-        self.timeouts = timeouts or Timeouts()
-        self._on_step = on_step or log_step
-        self._on_warning: Callable[[str], None] = log_warning
-        self._warned: list[str] = []
-        self._run: Server | None = None
-        self._steps: list[Step] = []
-        self._wait: float | None = None
-        self._progress = server_log.Progress()
+        given |= {"n_features": n_features, "epsilon": epsilon, "delta": delta, "n_clients": n_clients}
+        config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
+        self._set_up(config, points, timeouts, on_step, None)
 
     @classmethod
     def from_config(
@@ -193,18 +167,35 @@ class PrivateKMeans(Strategy):
         on_warning: Callable[[str], None] | None = None,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
-        strategy = cls(
-            getattr(config.task, "n_clusters", None),
-            bounds=config.bounds,
-            timeouts=timeouts,
-            on_step=on_step,
-            algorithm=config.algorithm,
-            trust=config.trust,
-        )
-        strategy.config = config
-        strategy._server_points = server_points
-        strategy._on_warning = on_warning or log_warning
+        strategy = cls.__new__(cls)
+        strategy._set_up(config, server_points, timeouts, on_step, on_warning)
         return strategy
+
+    def _set_up(
+        self,
+        config: Run,
+        server_points: NDArray[np.float64] | None,
+        timeouts: Timeouts | None,
+        on_step: Callable[[Step], None] | None,
+        on_warning: Callable[[str], None] | None,
+    ) -> None:
+        """Take a configuration that a Flower run can have."""
+        algorithm_entry(config.algorithm)
+        trust_model(config.trust)
+        if not config.masking:
+            raise ConfigurationError(
+                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
+                "engine='direct'."
+            )
+        self.config, self._server_points = config, server_points
+        self.timeouts = timeouts or Timeouts()
+        self._on_step = on_step or server_log.step_done
+        self._on_warning = on_warning or server_log.warned
+        self._warned: list[str] = []
+        self._run: Server | None = None
+        self._steps: list[Step] = []
+        self._wait: float | None = None
+        self._progress = server_log.Progress()
 
     @property
     def run(self) -> Server:
@@ -215,38 +206,7 @@ class PrivateKMeans(Strategy):
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        plan, config = self.run.plan, self.config
-        counted = "private count" if config.task.counts(config.unit) else "not needed"
-        n = config.n_examples if config.n_examples is not None else counted
-        logger.info(
-            "%s: %sN = %s, %d clients, trust %r, %s noise",
-            config.algorithm,
-            _k_words(config),
-            n,
-            plan.n_clients,
-            config.trust,
-            config.noise.value,
-        )
-        if plan.is_final:
-            logger.info(
-                "plan: %d rounds, epsilon %.4g at delta %.3g per %s (with all %d retries: %.4g)",
-                plan.last_round,
-                plan.epsilon,
-                plan.delta,
-                config.unit.value,
-                config.max_retries,
-                worst_case(plan),
-            )
-        else:
-            logger.info(
-                "plan: epsilon %.4g at delta %.3g per %s (with all %d retries: at most %.4g); the rounds follow "
-                "from what is asked or counted first",
-                config.epsilon,
-                plan.delta,
-                config.unit.value,
-                config.max_retries,
-                worst_case(plan),
-            )
+        server_log.summary(self.run.plan)
         self._warn()
 
     def _warn(self) -> None:
@@ -269,14 +229,15 @@ class PrivateKMeans(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
         del server_round
-        step = self.run.take(answers_of(replies))
+        server = self.run
+        step = server.take(answers_of(replies))
         if step is None:
             return None, None
         self._steps.append(step)
         self._on_step(step)
-        if step.round_index in (0, self.run.plan.last_round):
+        if step.round_index in (0, server.plan.last_round):
             self._warn()
-        server_log.progressed(self._progress, self.run.plan, step.round_index, step.epsilon)
+        server_log.progressed(self._progress, server.plan, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -307,14 +268,12 @@ class PrivateKMeans(Strategy):
         ----------
         grid : Grid
             Flower's grid.
-        initial_arrays : ArrayRecord, optional
-            Must be left out: every algorithm makes its own start, from a public seed and what is released.
+        initial_arrays, train_config, evaluate_config : optional
+            Must be left out, since every algorithm makes its own start; not sent, since clients act on the plan only.
         num_rounds : int, optional
             Overrides the algorithm's own number of iterations (``max_iter``).
         timeout : float, optional
             Seconds to wait for the replies of one aggregation.
-        train_config, evaluate_config : ConfigRecord, optional
-            Not sent: clients act on the plan only.
         evaluate_fn : callable, optional
             ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
 
@@ -351,13 +310,12 @@ class PrivateKMeans(Strategy):
         """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
-        self._open(grid)
+        server = self._open(grid)
         self._progress, result = server_log.Progress(), KMeansResult()
-        while self.run.due is not Stage.FINISH:
-            preparing = self.run.due in (Stage.KEYS, Stage.SHARE)
+        while (due := server.due) is not Stage.FINISH:
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
-            if preparing and self.run.due is Stage.SUM:
-                server_log.progressed(self._progress, self.run.plan, None, 0.0)
+            if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
+                server_log.progressed(self._progress, server.plan, None, 0.0)
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -367,9 +325,14 @@ class PrivateKMeans(Strategy):
                 evaluated = evaluate_fn(index, arrays) if evaluate_fn is not None else None
                 if evaluated is not None:
                     result.evaluate_metrics_serverapp[index] = evaluated
-        return self._finish(grid, deadline, result)
+        # Then the last release is sent out.
+        index = server.plan.last_round
+        confirmed = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
+        if confirmed is not None:
+            result.evaluate_metrics_clientapp[index] = confirmed
+        return self._reported(result)
 
-    def _open(self, grid: Grid) -> None:
+    def _open(self, grid: Grid) -> Server:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         if self.config.dropout is None and not is_deployed(grid):
             # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
@@ -380,38 +343,39 @@ class PrivateKMeans(Strategy):
         nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
         seed = config.random_state if config.random_state is not None else secrets.randbits(62)
         held = None if self._server_points is None else hold_points(config, self._server_points)
-        run = grid.run
         plan = draft_plan(
             config,
-            run_id=run.run_id,
+            run_id=grid.run.run_id,
             n_clients=len(nodes),
             seed=seed,
             n_features=None if held is None else held.scaled.shape[1],
             server=None if held is None else held.facts,
             public_points=None if held is None else held.public,
         )
-        own_points = None if held is None else held.kept
-        started = utc_now()
-        self._run = Server(plan, node_ids=nodes, own_points=own_points, started=started, app_hash=run.fab_hash or "")
-        server_log.starting(self.run.plan, nodes)
+        self._run = server = Server(
+            plan,
+            node_ids=nodes,
+            own_points=None if held is None else held.kept,
+            started=utc_now(),
+            app_hash=grid.run.fab_hash or "",
+        )
+        server_log.starting(plan, nodes)
         self.summary()
         if is_deployed(grid):
-            announce(self.run.plan)
+            server_log.announce(plan)
+        return server
 
-    def _finish(self, grid: Grid, deadline: float, result: KMeansResult) -> KMeansResult:
-        """Send the last release out and put the report into the result."""
-        index = self.run.plan.last_round
-        metrics = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
-        if metrics is not None:
-            result.evaluate_metrics_clientapp[index] = metrics
-        result.privacy = self.run.report
-        result.confirmed = self.run.confirmed
-        result.node_ids = self.run.session.roster.node_ids
+    def _reported(self, result: KMeansResult) -> KMeansResult:
+        """The result with what the run came to."""
+        server = self.run
+        result.privacy = server.report
+        result.confirmed = server.confirmed
+        result.node_ids = server.session.roster.node_ids
         result.steps = tuple(self._steps)
-        if self.run.clusters is not None:
-            result.evaluation = read_evaluation(self.run.plan, self.run.clusters, len(result.node_ids))
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
-        server_log.finished(result.privacy, self.run.plan, n_confirmed, n_asked, self._progress)
+        if server.clusters is not None:
+            result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
+        server_log.finished(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
         return result
 
     def _exchange(
@@ -432,33 +396,24 @@ class PrivateKMeans(Strategy):
         replies = exchange(grid, messages, timeout)
         self._progress.count()
         server_log.received(replies, time.monotonic() - start)
-        if self.run.due is not Stage.FINISH:  # Who misses the result stops nobody else.
+        server = self.run
+        if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
-            self.run.require_answers(self.run.asked, heard, timeout, option)
+            server.require_answers(server.asked, heard, timeout, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
         """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
-        clusters, plan = self.run.clusters, self.run.plan
+        server = self.run
+        clusters, plan = server.clusters, server.plan
         if clusters is None:
             return None
-        if "centroids" not in clusters.arrays:
-            arrays = plan.task.result(plan, clusters).arrays
-            return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
-        return ArrayRecord(
-            {
-                "centroids": Array(np.ascontiguousarray(in_callers_units(plan, clusters.centroids))),
-                "counts": Array(np.ascontiguousarray(clusters.counts)),
-            }
-        )
-
-
-def _k_words(config: Run) -> str:
-    """The number of clusters, where there are some."""
-    if "n_clusters" not in config.task.own_fields():
-        return ""
-    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+        if "centroids" in clusters.arrays:
+            arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
+        else:
+            arrays = dict(plan.task.result(plan, clusters).arrays)
+        return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 class ProxyLloyd(PrivateKMeans):
@@ -537,29 +492,6 @@ class SpherePacking(PrivateKMeans):
 
 
 STRATEGIES: dict[str, type[PrivateKMeans]] = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
-
-
-def log_step(step: Step) -> None:
-    """Log one plain line for one aggregation."""
-    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
-    parts = [
-        f"round {step.round_index}/{step.n_rounds} ({step.name})",
-        f"{step.n_clients} clients",
-        f"epsilon so far {step.epsilon:.4g}",
-        f"noise {noise}",
-    ]
-    if step.radius is not None:
-        parts.append(f"radius {step.radius:.3g}")
-    if step.attempt:
-        parts.append(f"attempt {step.attempt}")
-    if step.movement is not None:
-        parts.append(f"largest movement {step.movement:.3g}")
-    logger.info("%s", "; ".join(parts))
-
-
-def log_warning(sentence: str) -> None:
-    """Log one sentence that the report says against the run."""
-    logger.warning("%s", sentence)
 
 
 def _step_metrics(step: Step) -> MetricRecord:

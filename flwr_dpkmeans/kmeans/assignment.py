@@ -1,18 +1,15 @@
 """The nearest centroid of each point, in blocks that fit the processor's caches.
 
-The nearest centroid maximises the score ``x . c - |c|^2 / 2``. One matrix product gives the scores of a chunk as a
-(n_clusters, chunk) array. ``argmax`` over that array is slow, because NumPy has no vector code for it along the first
-axis; ``max`` has. So the index of the centroid is stored in the lowest bits of the score before the maximum is taken
-(`_LabelCode`), and one pass gives both the best score and its label. Data for which the bits do not suffice take
-the plain way.
+It maximises the score ``x . c - |c|^2 / 2``; one matrix product gives the (n_clusters, chunk) scores of a chunk. NumPy
+has no vector code for ``argmax`` along their first axis, but for ``max``: so the centroid's index is stored in the
+lowest bits of a score (`_LabelCode`), and one pass gives score and label; where bits do not suffice, ``argmax`` does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +34,14 @@ _GRID = 2.0**16
 _SCORE_RESOLUTION = 2.0**-33
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AssignedBlock:
     """Consecutive points with their labels and the scores ``x . c - |c|^2 / 2`` of their nearest centroids."""
 
     start: int
-    points: FloatArray = field(repr=False)
-    labels: LabelArray = field(repr=False)
-    scores: FloatArray = field(repr=False)
-
-    @property
-    def stop(self) -> int:
-        """Index after the last point of this block."""
-        return self.start + len(self.points)
+    points: FloatArray
+    labels: LabelArray
+    scores: FloatArray
 
     def squared_distances(self) -> FloatArray:
         """Return |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it."""
@@ -70,6 +62,12 @@ class _LabelCode:
 
     exponent: int
     label_bits: int
+    unit: float
+    """Spacing of floats in the binade."""
+    centre: float
+    """Middle of the binade."""
+    rounding_shift: float
+    """Number whose addition rounds a score to a multiple of unit * 2^label_bits."""
 
     @classmethod
     def of(cls, centroids: FloatArray, offsets: FloatArray) -> _LabelCode | None:
@@ -78,29 +76,16 @@ class _LabelCode:
         bound = float(np.max(np.abs(centroids).sum(axis=1) - offsets))
         if not bound < 2.0**20:
             return None
-        code = cls(max(math.frexp(bound)[1], 0), (len(centroids) - 1).bit_length())
-        return code if code.unit * 2.0**code.label_bits <= _SCORE_RESOLUTION else None
-
-    @cached_property
-    def unit(self) -> float:
-        """Spacing of floats in the binade."""
-        return 2.0 ** (self.exponent - 51)
-
-    @cached_property
-    def centre(self) -> float:
-        """Middle of the binade."""
-        return 3.0 * 2.0**self.exponent
-
-    @cached_property
-    def rounding_shift(self) -> float:
-        """Number whose addition rounds a score to a multiple of unit * 2^label_bits."""
-        return self.centre * 2.0**self.label_bits
+        exponent, label_bits = max(math.frexp(bound)[1], 0), (len(centroids) - 1).bit_length()
+        unit, centre = 2.0 ** (exponent - 51), 3.0 * 2.0**exponent
+        if unit * 2.0**label_bits > _SCORE_RESOLUTION:
+            return None
+        return cls(exponent, label_bits, unit, centre, centre * 2.0**label_bits)
 
     def terms(self, n_clusters: int) -> FloatArray:
         """Return what to add to the score of each centroid to move it to the binade and to label it."""
         codes = (2.0**self.label_bits - 1.0) - np.arange(n_clusters)
-        terms: FloatArray = np.asarray(self.centre + codes * self.unit, dtype=np.float64)
-        return terms
+        return np.asarray(self.centre + codes * self.unit, dtype=np.float64)
 
     def covers(self, best: FloatArray) -> bool:
         """Say whether every maximum lies in the binade; false for points far outside the box and for NaN."""
@@ -212,29 +197,19 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
 
     Exact on the 2^-16 grid inside [-1, 1]^d, where ties go to the lowest index. For other data, centroids whose
     squared distances differ by less than about 2^-32 count as tied. A `DataError` is raised if the shapes do not fit.
-
-    Examples
-    --------
-    >>> labels, squared_distances = nearest_centroids([[0.0], [0.5], [1.0]], [[0.0], [1.0]])
-    >>> labels.tolist(), squared_distances.tolist()
-    ([0, 0, 1], [0.0, 0.25, 0.0])
     """
     points = np.asarray(points)
     labels = np.empty(len(points), dtype=np.int32)
     squared_distances = np.empty(len(points))
     for block in iterate_assigned_blocks(points, centroids):
-        labels[block.start : block.stop] = block.labels
-        squared_distances[block.start : block.stop] = block.squared_distances()
+        rows = slice(block.start, block.start + len(block.points))
+        labels[rows], squared_distances[rows] = block.labels, block.squared_distances()
     return labels, squared_distances
 
 
 @one_thread()
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:
-    """Return the mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d), in squared data units.
-
-    FastLloyd calls it the normalised intra-cluster variance (NICV). It is computed from the data without noise:
-    whoever publishes it pays no privacy budget and has no guarantee.
-    """
+    """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d): FastLloyd's NICV, exact."""
     points = np.asarray(points)
     if len(points) == 0:
         raise DataError("the number of points is 0, but a cost per point needs at least 1: give at least one row.")

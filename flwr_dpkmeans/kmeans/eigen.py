@@ -1,9 +1,8 @@
-"""Eigenvectors that are equal bit for bit on all machines.
+"""Eigenvectors that are equal bit for bit on all machines: each client goes from release to release by itself.
 
-Under every trust model each client goes from release to release by itself, and the clients must agree to the last bit.
-LAPACK's and BLAS's last digits depend on the processor and on the number of threads, and where eigenvalues are close
-(a covariance that noise has hidden) its eigenvectors are arbitrary. Here are only elementwise additions,
-multiplications, divisions and square roots, which IEEE 754 rounds alike everywhere, in an order that is fixed.
+LAPACK's and BLAS's last digits depend on processor and threads, and where eigenvalues are close (a covariance that
+noise has hidden) eigenvectors are arbitrary. Here are only elementwise operations that IEEE 754 rounds alike everywhere
+(+, -, *, /, square roots), in an order that is fixed.
 """
 
 from __future__ import annotations
@@ -40,21 +39,14 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         values, inner = _jacobi(product(np.ascontiguousarray(basis.T), product(matrix, basis)))
         vectors = product(basis, inner)
     order = np.argsort(-values, kind="stable")
-    values, vectors = values[order], vectors[:, order]
-    return values, with_positive_peaks(vectors)
+    return values[order], with_positive_peaks(vectors[:, order])
 
 
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
-    """Turn columns, whose sign is free, so that the largest entry of each is positive.
-
-    Examples
-    --------
-    >>> with_positive_peaks(np.array([[0.6], [-0.8]])).tolist()
-    [[-0.6], [0.8]]
-    """
+    """Turn columns, whose sign is free, so that the largest entry of each is positive."""
     largest = np.abs(vectors).argmax(axis=0)
-    turned: FloatArray = vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
-    return turned
+    signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
+    return np.asarray(vectors * signs, dtype=np.float64)
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, block_length, nearest_centroids, row_blocks
 from flwr_dpkmeans.kmeans.eigen import with_positive_peaks
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
-from flwr_dpkmeans.kmeans.update import clip_factor, toward_zero
+from flwr_dpkmeans.kmeans.update import clip_factor, round_to_grid, toward_zero
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
@@ -39,17 +39,10 @@ def outer_product_triangle(
 ) -> FloatArray:
     """Sum the outer products of rows (n, d), as the upper triangle of the matrix, row by row: (d (d + 1) / 2,).
 
-    Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm:
-    noise of equal size on all entries is then noise that is isotropic over symmetric matrices, with 1/sqrt(2) of the
-    size off the diagonal. FedDP-KMeans, Algorithm 1, line 4.
-
-    ``prepare(rows) -> rows``, such as clipping, is called on blocks of rows, and takes each row by itself. The result
-    is in squared data units, not rounded to the grid.
-
-    Examples
-    --------
-    >>> outer_product_triangle(np.array([[1.0, 2.0]])).round(3).tolist()
-    [1.0, 2.828, 4.0]
+    Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm
+    and noise of equal size on all entries is isotropic over symmetric matrices, with 1/sqrt(2) of the size off the
+    diagonal. FedDP-KMeans, Algorithm 1, line 4. ``prepare(rows) -> rows``, such as clipping, is called on blocks of
+    rows, and takes each row by itself. The result is in squared data units, not rounded to the grid.
     """
     d = points.shape[1]
     places, factors = _triangle(d)
@@ -67,8 +60,7 @@ def outer_product_triangle(
             whole = np.floor(scaled)
             steps += whole
             rests += scaled - whole
-    triangle: FloatArray = (steps + rests) * (factors / _GRID)
-    return triangle
+    return np.asarray((steps + rests) * (factors / _GRID), dtype=np.float64)
 
 
 def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
@@ -77,36 +69,21 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
     matrix = np.zeros(n_features * n_features)
     matrix[places] = np.asarray(triangle, dtype=np.float64) / factors
     upper = matrix.reshape(n_features, n_features)
-    whole: FloatArray = upper + upper.T - np.diag(np.diag(upper))
-    return whole
+    return np.asarray(upper + upper.T - np.diag(np.diag(upper)), dtype=np.float64)
 
 
-def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> FloatArray:
-    """Average a noisy outer product (d, d) with that of the server's points (m, d), each by its precision.
+def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> tuple[FloatArray, float]:
+    """Average a noisy outer product (d, d) with that of the server's points (m, d), by precision; and the noise left.
 
-    Post-processing, at no privacy cost. The server's matrix is brought to the same trace. An entry of the released
-    matrix has a known variance (`noise` is its standard deviation on the diagonal); one of the server's has a sampling
-    variance, estimated from its points, and a mismatch, estimated from how much more the two matrices differ than both
-    variances explain. The less the server's points, clipped as the clients' rows are, resemble the clients' and the
-    smaller the noise, the less they weigh: the weight vanishes with the noise.
-    """
-    weight, scaled = server_weight(matrix, server_points, noise)
-    blended: FloatArray = (1.0 - weight) * matrix + weight * scaled
-    return blended
-
-
-def server_weight(matrix: FloatArray, server_points: FloatArray, noise: float) -> tuple[float, FloatArray]:
-    """Return the server's weight in `shrink_to_server`, 0 to 1, and its outer product, brought to the matrix's trace.
-
-    Examples
-    --------
-    >>> server_weight(np.diag([3.0, 1.0]), np.eye(2), 0.0)[0]
-    0.0
+    The server's matrix is brought to the same trace. An entry of the released matrix has a known variance (`noise` is
+    its standard deviation on the diagonal); one of the server's has a sampling variance, estimated from its points, and
+    a mismatch, by which the two matrices differ more than both variances explain. The less the server's points, clipped
+    as rows are, resemble the clients', the less they weigh, and the weight vanishes with the noise.
     """
     n_features = len(matrix)
     product: FloatArray = server_points.T @ server_points
     if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
-        return 0.0, np.zeros_like(matrix)
+        return matrix + 0.0, noise
     scale = float(np.trace(matrix) / np.trace(product))
     squares = np.square(server_points)
     # Means over all entries, so that nothing depends on the axes.
@@ -115,7 +92,7 @@ def server_weight(matrix: FloatArray, server_points: FloatArray, noise: float) -
     difference = np.square(matrix - scale * product).mean()
     mismatch = max(0.0, float(difference - sampling - released))
     weight = released / max(released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300)
-    return weight, scale * product
+    return (1.0 - weight) * matrix + weight * (scale * product), (1.0 - weight) * noise
 
 
 def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
@@ -132,32 +109,21 @@ def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
 
 
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
-    """Eigenvectors (d, n_components) of the largest eigenvalues of a symmetric matrix, on the grid.
-
-    The leading one comes first; the largest entry of each is positive.
-    """
+    """Leading eigenvectors (d, n_components) of a symmetric matrix, their largest entries positive, on the grid."""
     _, vectors = np.linalg.eigh(matrix)
-    leading = with_positive_peaks(vectors[:, ::-1][:, :n_components])
-    rounded: FloatArray = np.rint(leading * _GRID) / _GRID + 0.0
-    return rounded
+    return round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components])) + 0.0
 
 
 def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
-    """Project rows (n, d) by (d, c) and put them on the grid, exactly, so that no row depends on those beside it.
-
-    Both are on the grid; without a projection the rows stay as they are.
-    """
-    if projection is None:
-        return points
-    projected: FloatArray = np.rint((points @ projection) * _GRID) / _GRID
-    return projected
+    """Project rows (n, d) by (d, c), if at all, all on the grid: exactly, so that no row depends on those beside it."""
+    return points if projection is None else round_to_grid(points @ projection)
 
 
 def nearest_projected(points: FloatArray, projection: FloatArray | None, centers: FloatArray) -> LabelArray:
     """Index, int32 (n,), of the nearest projected centre (k, c) of each row; ties go to the lowest index.
 
-    All arguments are on the grid, so that each label is a function of its row and the centres alone, to the last bit:
-    all sums below are exact. No projection measures distances in the space of the data.
+    All is on the grid and all sums are exact: each label is a function of its row and the centres alone, to the last
+    bit. No projection measures distances in the space of the data.
     """
     if len(points) * len(centers) <= _FEW_DISTANCES:
         # A client of a large cohort holds a few rows: the blocked search would cost more than the distances.
@@ -173,9 +139,8 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
 def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:
     """Nearest projected centre of each row; the number of centres where another one is almost as near.
 
-    Awasthi and Sheffet 2012 keep a row only if its distance to its own centre is at most 1/3 of that to any other;
-    FedDP-KMeans, Algorithm 1, line 20, keeps all. `margin`, above 0, is the largest ratio of the distances to the
-    nearest and to the second nearest centre; 1 keeps every row.
+    `margin`, above 0, is the largest ratio of the distances to the nearest and to the second nearest centre: at most
+    1/3 in Awasthi and Sheffet 2012; 1 keeps every row, as FedDP-KMeans, Algorithm 1, line 20, does.
     """
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
@@ -206,8 +171,8 @@ def means_and_indicators(
     """Turn a client's sums (k, d) and counts (k,) into clipped cluster means and indicators of its non-empty clusters.
 
     FedDP-KMeans, appendix G.4. Both are scaled by one common factor, so that the quotient of their sums over clients is
-    a weighted mean of client means, which clipping the two apart would bias. `means_bound` holds for the Euclidean norm
-    of all means together, `indicators_bound` for the norm of order 1 or 2 of the indicators. On the grid, toward zero.
+    a weighted mean of client means. `means_bound` holds for the Euclidean norm of all means together,
+    `indicators_bound` for the norm of order 1 or 2 of the indicators. On the grid, toward zero.
     """
     means = sums / np.maximum(counts, 1.0)[:, None]
     indicators = (counts > 0.0).astype(np.float64)

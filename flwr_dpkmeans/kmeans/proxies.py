@@ -1,9 +1,7 @@
 """Where proxies lie: many more points than clusters, spread over a private ellipsoid, weighted by noisy counts.
 
-The ellipsoid comes from a noisy mean and a noisy covariance. Nothing here sees private rows: everything is drawn from
-public randomness or is post-processing of released sums. Samples and proxies are on the grid all the time, so that
-distances and sums are exact and all machines choose the same ones; where noise hides the covariance, its eigenvectors
-are arbitrary, so they are computed in a way that is equal on all machines (`flwr_dpkmeans.kmeans.eigen`).
+The ellipsoid comes from a noisy mean and covariance; nothing here sees private rows. Samples and proxies are on the
+grid, so that distances and sums are exact and all machines choose the same ones; see also `eigen`.
 """
 
 from __future__ import annotations
@@ -55,20 +53,21 @@ class Ellipsoid:
 
 
 def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
-    """Pull a noisy mean (d,) toward the middle of the box, by how much of its length noise explains; on the grid.
-
-    `noise` is the standard deviation of the noise on each entry.
-    """
-    signal = max(0.0, float(np.square(noisy_mean).mean()) - noise**2)
-    factor = signal / (signal + noise**2) if signal > 0.0 else 0.0
+    """Pull a noisy mean (d,) toward the middle of the box, by how much of its length noise explains; on the grid."""
+    factor = _signal_share(float(np.square(noisy_mean).mean()), noise)
     return round_to_grid(np.clip(noisy_mean * factor, -_FARTHEST_CENTRE, _FARTHEST_CENTRE))
+
+
+def _signal_share(square: float, noise: float) -> float:
+    """Part of a mean square that `noise`, a standard deviation, does not explain; 0 if it explains all."""
+    signal = max(0.0, square - noise**2)
+    return signal / (signal + noise**2) if signal > 0.0 else 0.0
 
 
 def axis_variance(noisy_square: float, noise: float, centre: FloatArray, prior: float = PRIOR_VARIANCE) -> float:
     """Variance along an axis, on average, from the noisy mean of |x|^2 with noise of standard deviation `noise`.
 
-    Averaged, by precision, with `prior`, what is expected before anything is known, which is trusted to three quarters
-    of itself (0.2 +- 0.15).
+    Averaged, by precision, with `prior`, what is expected before anything is known, to three quarters of itself.
     """
     n_features = len(centre)
     measured = (noisy_square - math.fsum(np.square(centre))) / n_features
@@ -87,8 +86,7 @@ def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
-    signal = max(0.0, float(diagonal.var()) - noise**2)
-    factor = signal / (signal + noise**2) if signal > 0.0 else 0.0
+    factor = _signal_share(float(diagonal.var()), noise)
     own = np.clip(variance + (diagonal - diagonal.mean()) * factor, _LEAST_AXIS * variance, _MOST_VARIANCE)
     eigenvalues, eigenvectors = eigenpairs(matrix - np.diag(diagonal))
     edge = noise * math.sqrt(n_features / 2.0)
@@ -113,8 +111,7 @@ def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
 def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
     """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples (n, d): k-means++, then Lloyd steps.
 
-    For more than some 5,000 proxies a random choice is taken, as nobody would wait for the steps. Fewer samples than
-    proxies are a `DataError`.
+    Above some 5,000 proxies, by chance: nobody would wait. Fewer samples than proxies are a `DataError`.
     """
     if len(samples) < n_proxies:
         raise DataError(f"there are {len(samples)} samples, but {n_proxies} proxies need at least as many: draw more.")
@@ -140,8 +137,7 @@ def _spread_out(samples: FloatArray, n_proxies: int, generator: np.random.Genera
         place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
         chosen.append(min(place, len(samples) - 1))
         np.minimum(squares, _squares_to(samples, lengths, chosen[-1]), out=squares)
-    proxies: FloatArray = samples[chosen]
-    return proxies
+    return np.asarray(samples[chosen], dtype=np.float64)
 
 
 def _squares_to(samples: FloatArray, lengths: FloatArray, place: int) -> FloatArray:
@@ -163,9 +159,8 @@ def box_samples(
 ) -> FloatArray:
     """Draw points from the parallelepiped of the private covariance, cut to the box [-1, 1]^d.
 
-    Ten for each proxy, at least 2,000. `variances` (d,) and `axes` (d, n_axes), on the grid, are those of an
-    `Ellipsoid`. `cover_box` draws three tenths uniformly from the whole box: what the ellipsoid misses, small clusters
-    in corners above all.
+    `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover_box` draws three tenths uniformly from
+    the whole box: what the ellipsoid misses, small clusters in corners above all.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
@@ -195,23 +190,21 @@ def samples_around(
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
-    Ten for each proxy, with standard deviation `width` along each axis; fewer, but one for each proxy, where so many
-    would fill the memory. Weights are at least 0; equal ones are taken where all are 0.
+    Ten for each proxy, or as many as memory allows, at least one, with standard deviation `width` along each axis.
+    Weights are at least 0; equal ones are taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
-    size: int = max(
-        len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // max(1, proxies.shape[1]))
-    )
-    parents = generator.choice(len(proxies), size=max(size, 1), p=shares)
+    width_of_row = max(1, proxies.shape[1])
+    size: int = max(1, len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // width_of_row))
+    parents = generator.choice(len(proxies), size=size, p=shares)
     return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
 
 
 def proxy_weights(noisy_counts: npt.ArrayLike, noise: float, threshold: float) -> FloatArray:
     """Weights of proxies: their noisy counts, and next to nothing where noise alone may have made the count.
 
-    `noise` is a standard deviation; `threshold` counts in the expected largest of n such noises, sqrt(2 ln n)
-    deviations.
+    `threshold` counts in the expected largest of n such noises, sqrt(2 ln n) deviations of `noise`.
     """
     counts = np.asarray(noisy_counts, dtype=np.float64)
     least = threshold * noise * np.sqrt(2.0 * np.log(max(2, len(counts))))

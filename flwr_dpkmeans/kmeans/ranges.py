@@ -8,6 +8,7 @@ so that all clients find the same numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -62,17 +63,19 @@ class FoundRanges:
 
 
 def magnitude_edges(lower: float, upper: float) -> Array:
-    """Edges (N_MAGNITUDES + 1,) of one column's magnitude bins, ascending: powers of two on both sides of zero.
-
-    Examples
-    --------
-    >>> magnitude_edges(-3.0, 5.0)[[0, 1, -2, -1]].tolist()
-    [-8.0, -4.0, 4.0, 8.0]
-    """
+    """Edges (N_MAGNITUDES + 1,) of one column's magnitude bins, ascending: powers of two on both sides of zero."""
     mantissa, exponent = math.frexp(max(abs(lower), abs(upper)))
     top = exponent - 1 if mantissa == 0.5 else exponent
     powers = np.ldexp(1.0, np.arange(top - LEVELS, top + 1))
     return np.concatenate([-powers[::-1], powers])
+
+
+def _columns_of(domain: Ranges) -> Iterator[tuple[float, float, Array, int, int]]:
+    """For each column: its range, its edges, and the first and last bin with more than a point of the domain in it."""
+    for low, high in zip(domain.lower, domain.upper, strict=True):
+        edges = magnitude_edges(low, high)
+        inside = np.flatnonzero((edges[:-1] < high) & (edges[1:] > low))
+        yield low, high, edges, int(inside[0]), int(inside[-1])
 
 
 def magnitude_histogram(points: Array, domain: Ranges) -> Array:
@@ -81,9 +84,7 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
     Every row of `points` is in exactly one bin of each column.
     """
     counts = np.zeros((points.shape[1], N_MAGNITUDES))
-    for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
-        edges = magnitude_edges(low, high)
-        first, last = _inside(edges, low, high)
+    for column, (low, high, edges, first, last) in enumerate(_columns_of(domain)):
         for rows in row_blocks(len(points), 1):
             values = np.clip(points[rows, column], low, high)
             # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
@@ -108,8 +109,8 @@ def range_histogram(points: Array, coarse: Ranges) -> Array:
 def one_vote(counts: Array) -> Array:
     """Scale a client's histograms (d, n_bins) down to the norm of a single row's: its privacy is that of one row then.
 
-    On the grid, rounded toward zero; the L2 norm is at most sqrt(d). A client of any size keeps that norm: a larger
-    bound would need noise as much larger, and let large clients alone profit from it.
+    On the grid, toward zero; the L2 norm is at most sqrt(d) for a client of any size: a larger bound would need noise
+    as much larger, and let large clients alone profit from it.
     """
     return clip_vector(counts, math.sqrt(len(counts)))
 
@@ -120,22 +121,16 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Fou
     Ranges are inside the domain, from zero on unless the data are clearly far from it. Columns that do not stand out
     get what all columns together show; if these do not stand out either, the whole domain: a bin that is merely the
     fullest is noise.
-
-    Examples
-    --------
-    >>> released = np.zeros((1, N_MAGNITUDES))
-    >>> released[0, [115, 116, 118]] = 50.0
-    >>> find_coarse_ranges(released, Ranges((-1024.0,), (1024.0,)), 1.0).ranges
-    Ranges(lower=(16.0,), upper=(256.0,))
     """
     n_columns, n_bins = released.shape
     threshold = noise_threshold(n_columns, n_bins, noise_std)
-    counts = _inside_domain(as_integers(released), domain)
+    # Bins outside of the domain hold noise alone.
+    counts = as_integers(released)
+    for column, (_, _, _, first, last) in enumerate(_columns_of(domain)):
+        counts[column, :first] = counts[column, last + 1 :] = 0
     pooled = outermost(counts.sum(axis=0), noise_threshold(1, n_bins, noise_std * math.sqrt(n_columns)))
     lower, upper, unclear, unbounded = [], [], [], []
-    for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
-        edges = magnitude_edges(low, high)
-        first, last = _inside(edges, low, high)
+    for column, (low, high, edges, first, last) in enumerate(_columns_of(domain)):
         found = outermost(counts[column], threshold)
         if found is None:
             unclear.append(column)
@@ -192,30 +187,15 @@ def _toward_zero_bin(counts: Integers, found: tuple[int, int], noise_std: float)
     return (LEVELS, last) if positive else (first, LEVELS)
 
 
-def _inside_domain(counts: Integers, domain: Ranges) -> Integers:
-    """The counts without noise on bins outside of the domain, which says nothing."""
-    kept = np.zeros_like(counts)
-    for column, (low, high) in enumerate(zip(domain.lower, domain.upper, strict=True)):
-        first, last = _inside(magnitude_edges(low, high), low, high)
-        kept[column, first : last + 1] = counts[column, first : last + 1]
-    return kept
-
-
-def _inside(edges: Array, lower: float, upper: float) -> tuple[int, int]:
-    """First and last bin that have more than one point in common with the domain."""
-    inside = np.flatnonzero((edges[:-1] < upper) & (edges[1:] > lower))
-    return int(inside[0]), int(inside[-1])
-
-
 # -- what stands out of the noise in a histogram --------------------------------------------------------------------
 
 
 def outermost(counts: Integers, threshold: float) -> tuple[int, int] | None:
     """First and last bin of what stands out of the noise in counts of grid steps of 2^-16; None if nothing does.
 
-    Single bins are looked at first, then sums of two, four, ... neighbours that lie outside of what was found: a thin
-    tail stands out as a whole, and a full bin does not draw its empty neighbours in. A single bin must exceed
-    `threshold`, and w bins together sqrt(w) times as much.
+    Single bins, which must exceed `threshold`, come first, then w = 2, 4, ... neighbours outside of what was found,
+    which must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw its empty
+    neighbours in.
     """
     sums = running_sums(counts)
     for width in _window_widths(len(counts)):
@@ -229,9 +209,8 @@ def outermost(counts: Integers, threshold: float) -> tuple[int, int] | None:
 def bulk_and_tails(counts: Integers, noise_std: float) -> tuple[int, int] | None:
     """First and last bin of the data: the window that stands out most, and what stands out beside it.
 
-    The window maximises its sum over the root of its width, the likelihood of equally full bins among empty ones; so
-    the bulk is found as a whole even where no single bin stands out. None if it does not stand out by
-    `BULK_DEVIATIONS`.
+    The window maximises its sum over the root of its width, the likelihood of equally full bins among empty ones, so
+    that no single bin has to stand out. None if it does not stand out by `BULK_DEVIATIONS`.
     """
     sums = running_sums(counts)
     best, bulk = BULK_DEVIATIONS * noise_std, None
@@ -248,11 +227,10 @@ def _with_tails(sums: Integers, found: tuple[int, int], threshold: float) -> tup
     """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first."""
     for width in _window_widths(len(sums) - 1):
         starts = np.flatnonzero((sums[width:] - sums[:-width]) / _GRID > threshold * math.sqrt(width))
-        first, last = found
-        before, after = starts[starts + width <= first], starts[starts > last]
+        before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
         found = (
-            int(before[0]) if before.size else first,
-            int(after[-1]) + width - 1 if after.size else last,
+            int(before[0]) if before.size else found[0],
+            int(after[-1]) + width - 1 if after.size else found[1],
         )
     return found
 

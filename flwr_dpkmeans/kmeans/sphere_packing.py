@@ -1,13 +1,11 @@
 """Data-independent first centroids by sphere packing (Su et al. 2016; FastLloyd, section 5.3.1).
 
-Centroids are drawn at random such that each is at least `a` away from the walls of the box [-1, 1]^d and at least
-2a away from those before it. A radius `a` counts as infeasible after 100 candidates in a row were rejected. All
-clients call this with equally seeded generators and must get equal centroids, so candidates are put on the 2^-16 grid
-before they are tested: the squared distances are then exact and no machine rounds them differently.
+Random centroids are at least `a` away from the walls of the box [-1, 1]^d and 2a from each other; a radius `a` is
+infeasible after 100 candidates in a row were rejected. Equally seeded generators give equal centroids everywhere:
+candidates are on the 2^-16 grid before they are tested, so that squared distances are exact.
 
-A candidate is uniform in the inner box [-1 + a, 1 - a]^d, as in the FastLloyd code, so that only the distances to
-other centroids cause rejections. Drawing from the whole box and rejecting what is near a wall also fits the
-yardstick, but in many dimensions nearly every candidate is near a wall, which forces `a` toward 0.
+A candidate is uniform in the inner box [-1 + a, 1 - a]^d, as in the FastLloyd code. Drawing from the whole box would
+fit the text as well, but in many dimensions nearly every candidate is near a wall, which forces `a` toward 0.
 """
 
 from __future__ import annotations
@@ -43,12 +41,9 @@ def sphere_packing(
     """Draw well-separated centroids (k, d) in [-1, 1]^d, on the 2^-16 grid, without looking at data.
 
     `HALVE` starts with the radius 1 and halves it until all centroids can be placed; the FastLloyd code does this.
-    `BISECT` goes on from there: 6 bisection steps between that radius and its double, keeping the packing with the
-    largest radius found. Its radius is hence never below that of `HALVE` with an equal generator, and within
-    2^-6 of its own size from the largest that this random search finds feasible. When even radii below half a grid
-    step fail (more centroids than grid cells), the radius becomes 0 and centroids may coincide.
-
-    Equal states of the generator, which needs no secrecy, give equal centroids on all machines.
+    `BISECT` goes on with 6 bisection steps between that radius and its double, keeping the largest radius found, never
+    below that of `HALVE` with an equal generator. When even radii below half a grid step fail (more centroids than
+    grid cells), the radius becomes 0 and centroids may coincide.
     """
     for name, value in (("n_clusters", n_clusters), ("n_features", n_features)):
         if value < 1:

@@ -1,14 +1,11 @@
-"""What a client sums in one Lloyd round, per-cluster sums and counts, and what is made of clipped residuals.
+"""What a client sums in one Lloyd round, exactly on the grid for up to 10^11 points, and what is made of residuals.
 
-On the 2^-16 grid the sums are exact while no absolute sum reaches 2^37, that is for more than 10^11 points of the box.
+In rounds of refinement residuals are clipped, not dropped: the radius may come from earlier releases, so each is
+divided by it before it is sent, the sensitivity is 1 whatever the radius is, and a false radius costs nothing.
 
-In rounds of refinement residuals of rows are clipped, not dropped, and never longer than 1: the radius may come from
-earlier releases, so every residual is divided by it before it is sent, the sensitivity is 1 whatever the radius is, and
-a false radius costs nothing.
-
-Steps are found by empirical Bayes, which is post-processing at no privacy cost. A quotient of a noisy sum and a noisy
-count is a poor step where a cluster is small: noise moves the centroid as far as the radius lets it. Here the length of
-the steps is a parameter tau of a prior, learnt from all clusters' sums at once, and every step is the posterior mean.
+A quotient of noisy sum and count is a poor step where a cluster is small. So steps are found by empirical Bayes, which
+is post-processing: their length is the parameter tau of a prior, learnt from all clusters' sums, and each is a
+posterior mean.
 """
 
 from __future__ import annotations
@@ -37,15 +34,8 @@ def relative_statistics(
     """Sum (k, d) and count (k,) the points of each cluster relative to its centroid, without those beyond the radius.
 
     FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid (ties: the lowest index) and
-    dropped when its distance is greater than `radius`; None drops no point. Adding or removing one point therefore
-    changes one row of the sums by a vector of norm at most `radius`, and one count by 1. The bound has no rounding
-    slack on the 2^-16 grid, where points, inside [-1, 1]^d, and centroids are.
-
-    Examples
-    --------
-    >>> sums, counts = relative_statistics([[0.25], [0.5], [-1.0]], [[0.0], [0.75]], radius=0.5)
-    >>> sums.tolist(), counts.tolist()
-    ([[0.25], [-0.25]], [1.0, 1.0])
+    dropped when its distance is greater than `radius`, if there is one. Adding or removing one point therefore changes
+    one row of the sums by a vector of norm at most `radius`, without slack on the grid, and one count by 1.
     """
     centroids = np.asarray(centroids, dtype=np.float64)
     sums, counts = _summed(points, centroids, None if radius is None else largest_kept_square(radius))
@@ -75,15 +65,7 @@ def _summed(
 
 
 def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> None:
-    """Add points (n, d) to the rows of `sums` with their labels, in place.
-
-    Examples
-    --------
-    >>> sums = np.zeros((2, 1))
-    >>> add_by_label(sums, np.array([[0.5], [0.25]]), np.array([1, 1]))
-    >>> sums.tolist()
-    [[0.0], [0.75]]
-    """
+    """Add points (n, d) to the rows of `sums` with their labels, in place."""
     if points.shape[1] < _WIDE:
         sums += sum_by_label(points, labels, len(sums))
         return
@@ -129,10 +111,9 @@ class ResidualSums:
 
 
 def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
-    """Divide residuals (n, d) by the radius and pull those beyond it back to length 1, on the grid.
+    """Divide residuals (n, d) by the radius, at least 2^-16, and pull those beyond it back to length 1, on the grid.
 
-    Rounding is toward zero. A radius that is not above 2^-16 counts as that. Every row that is returned has a norm of
-    at most 1.
+    Rounding is toward zero: every row that is returned has a norm of at most 1, whatever the radius is.
     """
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
     norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
@@ -146,16 +127,9 @@ def residual_sums(
 ) -> ResidualSums:
     """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
 
-    The result has `n` rows; those beyond the centers, of which there are 1 to `n` (else `DataError`), are 0. A label
-    beyond the centers counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out
-    of all three sums, as FastLloyd does, instead of pulling them back.
-
-    Examples
-    --------
-    >>> points, labels = np.array([[0.5], [0.25], [1.0]]), np.array([0, 0, 1], dtype=np.int32)
-    >>> found = residual_sums(points, labels, np.array([[0.0], [1.0]]), radius=0.25, n=2)
-    >>> found.sums.round(3).tolist(), found.counts.tolist(), found.squares.round(3).tolist()
-    ([[2.0], [0.0]], [2.0, 1.0], [2.0])
+    The result has `n` rows, those beyond the 1 to `n` centers (else `DataError`) being 0. A label beyond the centers
+    counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out of all three sums,
+    as FastLloyd does, instead of pulling them back.
     """
     n_features = points.shape[1]
     if not 1 <= len(centers) <= n:
@@ -180,10 +154,9 @@ def next_radius(
 ) -> float:
     """Choose a radius for the next round from the private mean square, in squared radii, of the last one's residuals.
 
-    Post-processing. The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior
-    that the radius is right already; a radius never grows, because residuals beyond it are not seen. `width`, at least
-    1, is the radius over root mean square that is aimed at; `floor` is the smallest part of the radius that is
-    returned.
+    The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior that the radius is
+    right already; it never grows, because residuals beyond it are not seen. `width`, at least 1, is the radius over
+    root mean square that is aimed at; `floor` is the smallest part of the radius that is returned.
     """
     prior = 1.0 / width**2
     estimate = (max(mean_square, 0.0) * prior_variance + prior * noise**2) / (prior_variance + noise**2)
@@ -199,8 +172,7 @@ def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
     z = np.clip(counts / noise, -_FARTHEST, _FARTHEST)
     # The mean of a normal variable that is known to be positive exceeds its location by the inverse Mills ratio.
     mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
-    likely: FloatArray = np.maximum(1.0, np.maximum(counts, -_FARTHEST * noise) + noise * mills)
-    return likely
+    return np.asarray(np.maximum(1.0, np.maximum(counts, -_FARTHEST * noise) + noise * mills), dtype=np.float64)
 
 
 def shrunk_steps(
@@ -215,10 +187,9 @@ def shrunk_steps(
 ) -> FloatArray:
     """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
 
-    Model: the step of cluster j is N(0, tau v I) with v, `axis_variance`, the variance of the data along an axis; the
-    released sum is its count times the step plus N(0, s^2 I). The prior of tau on a grid of powers of two is
-    proportional to tau; `least_tau`, the smallest that is considered, is large in early rounds, when centroids still
-    have far to go.
+    Model: the step of cluster j is N(0, tau v I), v being the `axis_variance` of the data; the released sum is its
+    count times the step plus N(0, s^2 I). The prior of tau, on a grid of powers of two from `least_tau` on, is
+    proportional to tau; `least_tau` is large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise)
     n_features = sums.shape[1]

@@ -1,11 +1,8 @@
 """Clipping that keeps its bound on the grid, and the way from noisy sums and counts to the next centroids.
 
-Rounding a coordinate toward zero never increases an L1 or L2 norm, so a clipped row or vector has a norm of at most
-the bound, exactly, and the sensitivity of a sum of them needs no slack.
-
-Under the `oblivious` trust model every client computes its own copy of the centroids, and the copies must be equal
-bit for bit. So every update is elementwise IEEE arithmetic, the only reduction (the norm of a step) does not
-depend on the order of summation, and it ends on the fixed-point grid.
+Rounding toward zero never increases an L1 or L2 norm: clipped rows and vectors are within the bound, exactly. Clients'
+copies of the centroids must be equal bit for bit, so updates are elementwise IEEE arithmetic that ends on the grid, and
+the only reduction (the norm of a step) does not depend on the order of summation.
 """
 
 from __future__ import annotations
@@ -29,10 +26,7 @@ SHADE = 1.0 - 2.0**-30
 
 @lru_cache(maxsize=64)
 def largest_kept_square(radius: float) -> float:
-    """Return the largest float64 that is at most radius^2, so that rounding never keeps a point beyond the radius.
-
-    The radius is at least 0 and may be infinite; else a `ConfigurationError` is raised.
-    """
+    """The largest float64 that is at most radius^2, radius >= 0: rounding keeps no point beyond the radius."""
     if not radius >= 0.0:
         raise ConfigurationError(
             f"radius is {radius!r}, but it must be at least 0: give a distance in data units, or None to drop no point."
@@ -52,10 +46,9 @@ def toward_zero(values: npt.ArrayLike) -> FloatArray:
 
 
 def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
-    """Pull rows (n, d) that are farther than `radius` from the origin back to the ball, on the 2^-16 grid.
+    """Pull rows (n, d) farther than `radius` from the origin back to the ball, toward zero on the grid, exactly.
 
-    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows inside the ball are unchanged, and
-    every row that is returned has a norm of at most `radius`.
+    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows inside the ball are unchanged.
     """
     rows = np.asarray(points, dtype=np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
@@ -70,7 +63,7 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
 
 
 def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
-    """Return the factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2 by its `order`."""
+    """The factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2 by its `order`."""
     flat = np.ravel(np.asarray(vector, dtype=np.float64))
     norm = float(np.abs(flat).sum()) if order == 1 else math.sqrt(float(flat @ flat))
     # The computed norm may be a little too small, so vectors within the shade of the bound are scaled as well.
@@ -78,15 +71,11 @@ def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float
 
 
 def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
-    """Scale a vector of any shape down to a norm of at most `bound` and put it on the grid, rounding toward zero.
-
-    FedDP-KMeans, appendix G.4: one client's statistic before aggregation. `order` is that of `clip_factor`.
-    """
+    """Scale a vector of any shape down to a norm of at most `bound`, on the grid (FedDP-KMeans, appendix G.4)."""
     return toward_zero(np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order))
 
 
 GRID_BITS = 16
-_BOX_BOUND = 1.0
 _SATURATION = 16.0
 # The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
@@ -113,37 +102,33 @@ def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> Floa
     return rounded
 
 
-def fold(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
-    """Reflect finite values at the walls -bound and bound until they lie between them; values inside are unchanged.
+def fold(values: npt.ArrayLike) -> FloatArray:
+    """Reflect finite values at the walls -1 and 1 until they lie between them; values inside are unchanged.
 
-    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2 * bound, which would mirror values that
-    are inside already (0.5 to -0.5); the period of a reflection is 4 * bound, and that is what its code uses.
+    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2, which would mirror values that are inside
+    already (0.5 to -0.5); the period of a reflection is 4, and that is what its code uses.
 
     Examples
     --------
     >>> fold([0.5, 1.25, -1.25, 3.5]).tolist()
     [0.5, 0.75, -0.75, -0.5]
     """
-    _check_bound(bound)
     original = np.asarray(values, dtype=np.float64)
-    remainder = np.mod(original + bound, 4.0 * bound)
-    reflected = np.where(remainder > 2.0 * bound, 4.0 * bound - remainder, remainder) - bound
-    return np.where(np.abs(original) <= bound, original, reflected)
+    remainder = np.mod(original + 1.0, 4.0)
+    reflected = np.where(remainder > 2.0, 4.0 - remainder, remainder) - 1.0
+    return np.where(np.abs(original) <= 1.0, original, reflected)
 
 
-def truncate(values: npt.ArrayLike, bound: float = _BOX_BOUND) -> FloatArray:
-    """Move values outside [-bound, bound] to the nearer wall."""
-    _check_bound(bound)
-    clipped: FloatArray = np.clip(np.asarray(values, dtype=np.float64), -bound, bound)
-    return clipped
+def truncate(values: npt.ArrayLike) -> FloatArray:
+    """Move values outside [-1, 1] to the nearer wall."""
+    return np.clip(np.asarray(values, dtype=np.float64), -1.0, 1.0)
 
 
 def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
-    """Scale every row of steps (k, d) whose Euclidean norm exceeds the radius, at least 0, down to the radius.
+    """Scale every row of steps (k, d) that is longer than the radius, at least 0, down to it, in exact arithmetic.
 
-    FastLloyd, section 5.3.5 ("radius clipping"). The norms of the returned rows, in exact arithmetic, are at most
-    `radius`; rows that are short enough come back unchanged. Norms are correctly rounded sums (`math.fsum`), hence
-    equal on all machines. Steps that are not finite are a `DataError`.
+    FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged. Norms are correctly rounded sums
+    (`math.fsum`), hence equal on all machines. Steps that are not finite are a `DataError`.
     """
     if not radius >= 0.0:
         raise ConfigurationError(f"radius is {radius!r}, but it must be at least 0: give a distance in data units.")
@@ -171,15 +156,9 @@ def relative_update(
 ) -> FloatArray:
     """Move each centroid by its noisy relative sum over its noisy count (FastLloyd, Algorithm 1, lines 18 to 20).
 
-    As in the paper, the sum is divided by the noisy count whatever its sign. Where the count is 0, or so small that the
-    quotient is not finite, the centroid stays. Steps are clipped to `clip_radius`, in data units, unless it is None;
-    without post-processing, coordinates are saturated at -16 and 16, so that scores stay exact in float64.
-
-    Examples
-    --------
-    >>> relative_update([[0.0], [0.5]], [[2.0], [3.0]], [4.0, 4.0],
-    ...                 clip_radius=0.5, post_processing=PostProcessing.FOLD).tolist()
-    [[0.5], [1.0]]
+    The count may have any sign. Where it is 0, or so small that the quotient is not finite, the centroid stays. Steps
+    are clipped to `clip_radius`, in data units, if there is one; without post-processing, coordinates are saturated at
+    -16 and 16, so that scores stay exact in float64.
     """
     current, sums, counts = _checked_inputs(centroids, noisy_relative_sums, noisy_counts)
     steps, _ = _quotients(sums, counts)
@@ -195,11 +174,7 @@ def absolute_update(
     *,
     post_processing: PostProcessing,
 ) -> FloatArray:
-    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd, SuLloyd and GLloyd.
-
-    Where the count is 0, or so small that the quotient is not finite, the centroid stays. Without post-processing,
-    coordinates are saturated at -16 and 16, so that scores stay exact in float64.
-    """
+    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's family; see `relative_update`."""
     current, sums, counts = _checked_inputs(centroids, noisy_sums, noisy_counts)
     quotients, usable = _quotients(sums, counts)
     return _finish(np.where(usable[:, None], quotients, current), post_processing)
@@ -219,7 +194,7 @@ def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
         return round_to_grid(fold(values))
     if post_processing is PostProcessing.TRUNCATE:
         return round_to_grid(truncate(values))
-    return round_to_grid(truncate(values, _SATURATION))
+    return round_to_grid(np.clip(values, -_SATURATION, _SATURATION))
 
 
 def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
@@ -251,11 +226,3 @@ def _check_finite(name: str, values: FloatArray) -> None:
     """Refuse NaN and infinities."""
     if not np.isfinite(values).all():
         raise DataError(f"{name} hold {values[~np.isfinite(values)][0]}, but every value must be finite: remove it.")
-
-
-def _check_bound(bound: float) -> None:
-    """Refuse walls that enclose nothing."""
-    if not 0.0 < bound < math.inf:
-        raise ConfigurationError(
-            f"bound is {bound!r}, but it must be a positive finite number: give a bound such as 1.0."
-        )

@@ -19,10 +19,9 @@ _FAINT = 1e-9
 def weighted_kmeans(
     points: npt.ArrayLike, weights: npt.ArrayLike, n_clusters: int, *, n_init: int, seed: int
 ) -> tuple[FloatArray, float]:
-    """Cluster points (n, c) by weights (n,), best of `n_init` restarts from k-means++: centers (k, c) and their cost.
+    """Cluster points (n, c) by weights (n,), best of `n_init` starts by k-means++: centers (k, c) and weighted cost.
 
-    The cost is the weighted sum of squared distances. Where fewer than k weights are positive, the others get a faint
-    one; fewer points than clusters are a `DataError`.
+    Where fewer than k weights are positive, the others get a faint one; fewer points than clusters are a `DataError`.
     """
     rows = np.asarray(points, dtype=np.float64)
     usable = usable_weights(weights, n_clusters)
@@ -59,8 +58,7 @@ def cost_curve(
 ) -> tuple[FloatArray, list[FloatArray]]:
     """Weighted k-means cost, per unit of weight and never rising, and centers for k = 1 to `largest`.
 
-    FedDP-KMeans, appendix H.3: the weighted, projected server points stand for the clients' data, so the curve costs no
-    privacy.
+    FedDP-KMeans, appendix H.3: weighted server points stand for the clients' data, so the curve costs no privacy.
     """
     costs: list[float] = []
     centers: list[FloatArray] = []
@@ -77,14 +75,11 @@ def elbow(costs: Sequence[float] | FloatArray, *, logarithmic: bool = False) -> 
     """Number of clusters at the bend of a cost curve over k = 1, 2, ...: the point farthest below its chord.
 
     1 for a curve that does not fall or has fewer than three points. `logarithmic` looks at the logarithms: in few
-    dimensions costs fall like k^(-2/d) before the bend as well, and the first few clusters would hide it. Not for
-    curves that come down to 0, as those of a few server points do. Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding
-    a 'kneedle' in a haystack".
+    dimensions costs fall like k^(-2/d) before the bend as well, and the first few clusters would hide it; not for
+    curves that come down to 0. Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
 
     Examples
     --------
-    >>> elbow([10.0, 7.0, 4.0, 1.0, 0.9, 0.8, 0.7])
-    4
     >>> costs = [8.0, 3.0, 1.6, 1.0, 0.1, 0.095, 0.09, 0.085]
     >>> elbow(costs), elbow(costs, logarithmic=True)
     (3, 5)

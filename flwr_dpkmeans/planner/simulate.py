@@ -19,12 +19,15 @@ from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.privacy.release import PrivacyUnit, draw_noise
+from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import Ring, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.trust import as_released, trust_model
+from flwr_dpkmeans.sums.round import PrivateSum
+from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -1,20 +1,14 @@
-"""The price of a list of releases.
-
-Events only describe what was released; the functions here price them. The releases may be adaptive: each may depend
-on what the earlier ones showed. The rules are
+"""The price of a list of releases, which may be adaptive: each may depend on what the earlier ones showed.
 
 * Gaussian releases: Gaussian differential privacy composes exactly, ``mu^2 = sum 1 / multiplier^2`` (Dong, Roth and
   Su 2022, Corollary 2), and has a price in closed form.
-* Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons, which is exact for the adaptive
-  pure statement.
+* Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons, exact for the adaptive statement.
 * Both: each pure release counts as the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015), whatever the
-  grid and dimension of its noise. Where their number follows from an earlier release, all of them count as one; see
-  ``events.with_joint_pure_release``.
+  grid and dimension of its noise; where their number follows from an earlier release, all of them count as one.
 * Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
   ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included.
-* Discrete noise: probabilities of what is drawn are within factors ``exp(a)`` and ``exp(b)`` of those of what is
-  analysed, up to a probability ``tau``; each adds up over the list. Drawn noise costs ``epsilon + a + b`` and ``exp(a)
-  (delta + (1 + exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; see ``discreteness``.
+* Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 + exp(epsilon)) tau)`` where the
+  analysed noise costs epsilon and delta; a, b and tau add up over the list. See ``discreteness``.
 
 Formulas and proofs of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
 """
@@ -61,9 +55,8 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     `LocalMisuseError` is raised if it is out of its range or an event has no price, a `PlanError` if the noise that is
     drawn is too far from the noise that is analysed for any epsilon at `delta`.
 
-    Sampled releases import ``dp_accounting`` and take some 10 ms for each distinct one (by multiplier and rate);
-    mixtures take some milliseconds, Gaussian releases alone less than one. Sampled releases with a delta below 1e-13
-    are priced as if everybody were included, since numerical convolutions are not exact enough.
+    Sampled releases take some 10 ms for each distinct one, mixtures some milliseconds. Sampled releases with a delta
+    below 1e-13 are priced as if everybody were included: numerical convolutions are not exact enough.
 
     Examples
     --------
@@ -80,7 +73,14 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
         return math.inf
     if totals.mu == 0.0:
         return totals.pure
-    return _require_finite(epsilon_as_drawn(totals, delta, _analysed_epsilon), totals, delta)
+    epsilon = epsilon_as_drawn(totals, delta, _analysed_epsilon)
+    if math.isinf(epsilon):
+        raise PlanError(
+            f"the releases have a slack of {totals.closeness.additive:.3g} and a log-ratio of "
+            f"{totals.closeness.log_ratio_above:.3g} to continuous noise, which leaves no room within "
+            f"delta = {delta:.3g}: use a finer noise grid or a larger delta."
+        )
+    return epsilon
 
 
 def _analysed_epsilon(totals: Totals, delta: float) -> float:
@@ -119,13 +119,8 @@ class Totals:
         """Sum of the pure epsilons."""
         return math.fsum(self.pure_epsilons)
 
-    @property
-    def tau(self) -> float:
-        """The slack: the additive part of the closeness."""
-        return self.closeness.additive
-
     def merged(self) -> Totals:
-        """Return the same with one Gaussian release in place of all that are not sampled."""
+        """The same with one Gaussian release in place of all that are not sampled."""
         if len(self.multipliers) < 2:
             return self
         mu = math.hypot(*[1.0 / multiplier for multiplier in self.multipliers])
@@ -164,16 +159,6 @@ def add_up(events: Sequence[Event]) -> Totals:
     return Totals(mu, joint_closeness(closeness), tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
 
 
-def _require_finite(epsilon: float, totals: Totals, delta: float) -> float:
-    """Return `epsilon`, or say that the slack is to blame for its being infinite."""
-    if math.isfinite(epsilon):
-        return epsilon
-    raise PlanError(
-        f"the releases have a slack of {totals.tau:.3g} and a log-ratio of {totals.closeness.log_ratio_above:.3g} to "
-        f"continuous noise, which leaves no room within delta = {delta:.3g}: use a finer noise grid or a larger delta."
-    )
-
-
 # -- from analysed to drawn noise ---------------------------------------------------------------------------------
 
 
@@ -203,23 +188,27 @@ def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, floa
 
 
 def gdp_delta(totals: Totals, gaussian_part: float) -> float:
-    """Return the smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
-    pure, tau = totals.pure, totals.tau
+    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
+    pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
     return min(1.0, gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
-    """Return the smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
-    mu, pure, tau = totals.mu, totals.pure, totals.tau
+    """The smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
+    mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
         return gaussian_epsilon(mu, delta) + pure
 
     def private(epsilon: float) -> bool:
         return gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
 
-    turning = _turning_epsilon(mu, pure, tau)
-    return smallest_true(private, 0.0, turning) + pure if private(turning) else math.inf
+    return _least_epsilon(private, _turning_epsilon(mu, pure, tau)) + pure
+
+
+def _least_epsilon(private: Callable[[float], bool], enough: float) -> float:
+    """Return the smallest private epsilon, rounded up; infinity if not even `enough` is: slack leaves no room."""
+    return smallest_true(private, 0.0, enough) if private(enough) else math.inf
 
 
 def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
@@ -234,8 +223,8 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
-    """Return the smallest epsilon at `delta` by the mixture, rounded up; infinity if slack leaves no room."""
-    mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.tau
+    """The smallest epsilon at `delta` by the mixture."""
+    mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
     enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
     enough = _mixture_turning_epsilon(mixture, tau, enough)
@@ -243,7 +232,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     def private(epsilon: float) -> bool:
         return mixture.delta(epsilon) + slack_cost(tau, epsilon) <= delta
 
-    return smallest_true(private, 0.0, enough) if private(enough) else math.inf
+    return _least_epsilon(private, enough)
 
 
 def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
@@ -253,12 +242,9 @@ def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float
     return smallest_true(lambda epsilon: mixture.absent_tail(epsilon) <= tau, 0.0, high)
 
 
-def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) -> float:
-    """Return the smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none.
-
-    A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth either.
-    """
-    losses, tau = _losses_of(totals, coarseness) if delta > FFT_NOISE else None, totals.tau
+def numerical_epsilon(totals: Totals, delta: float) -> float:
+    """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none."""
+    losses, tau = _losses_of(totals) if delta > FFT_NOISE else None, totals.closeness.additive
     if losses is None:
         return math.inf
     epsilon = losses.epsilon(delta)
@@ -278,13 +264,13 @@ def numerical_epsilon(totals: Totals, delta: float, *, coarseness: float = 1.0) 
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
 
 
-def _losses_of(totals: Totals, coarseness: float = 1.0) -> NumericalLosses | None:
+def _losses_of(totals: Totals) -> NumericalLosses | None:
     """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
     groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
     groups.update((multiplier, 1.0) for multiplier in totals.multipliers)
-    return numerical_losses(groups, totals.pure_epsilons, coarseness)
+    return numerical_losses(groups, totals.pure_epsilons)
 
 
 def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:

@@ -7,18 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
-from flwr_dpkmeans.privacy.accounting import (
-    Totals,
-    add_up,
-    compose_epsilon,
-    delta_as_drawn,
-    epsilon_as_drawn,
-    gdp_delta,
-    gdp_epsilon,
-    numerical_epsilon,
-)
+from flwr_dpkmeans.privacy.accounting import Totals, add_up, compose_epsilon, delta_as_drawn, gdp_delta
 from flwr_dpkmeans.privacy.discreteness import Closeness, require_closeness
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
+from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
@@ -26,11 +17,10 @@ CALIBRATION_SHADE = 1.0 - 2.0**-41
 
 A calibrated plan is priced again by a search of its own, whose last digits must not end above the request."""
 
-_COARSENESS = 8.0
 _SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 _RELATIVE_PRECISION = 2.0**-43
-_STEPS_PER_OCTAVE = 2**20
-_LARGEST_OCTAVE = 333  # a scale of about 1e100
+_STEPS_PER_OCTAVE = 2**20  # so that a scale has 21 significant bits
+_FARTHEST = 333 * _STEPS_PER_OCTAVE  # a scale of about 1e100
 _LONGEST_JUMP = 16.0  # octaves
 _MOST_PRICES = 500
 
@@ -46,13 +36,6 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
     With log-ratios a and b and additive part tau the condition is ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e))
     tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
     implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
-
-    Examples
-    --------
-    >>> round(calibrate_gaussian(1.0, 1e-6), 6)
-    4.224679
-    >>> round(calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(0.01, 0.01, 1e-7)), 4)
-    4.4028
     """
     start = gaussian_noise_multiplier(epsilon, delta)
     if closeness_at is None:
@@ -70,42 +53,30 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
 def calibrate_scale(
     events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, *, start: float = 1.0
 ) -> float:
-    """Return the smallest noise scale s > 0 at which a list of releases costs at most `epsilon`.
+    """Return the smallest noise scale s > 0 at which ``compose_epsilon(events_at(s), delta) <= epsilon``, as seen.
 
-    ``compose_epsilon(events_at(s), delta) <= epsilon``, as that function was seen to return; the scale before it,
-    smaller by less than 1e-6 of it, costs more. The price must not increase with s; `start` affects the time only. A
-    `PlanError` is raised if no scale up to 1e100 is private enough (a release without noise, or drawn noise that is too
-    far from the analysed one), or every one down to 1e-100 is.
-
-    Only scales on a fixed lattice (21 significant bits) are tried. The result is the first private one, whatever the
-    start and the path of the search, so that two machines whose last digits of a price differ find the same.
-
-    Examples
-    --------
-    >>> def events_at(scale: float) -> list[Event]:
-    ...     return [GaussianRelease("sums", 2.0 * scale), GaussianRelease("counts", 3.0 * scale)]
-    >>> scale = calibrate_scale(events_at, 1.0, 1e-6)
-    >>> round(scale, 4), round(compose_epsilon(events_at(scale), 1e-6), 5)
-    (2.5387, 1.0)
+    The price must not increase with s; `start` affects the time only. A `PlanError` is raised if no scale up to 1e100
+    is private enough (a release without noise, or drawn noise that is too far from the analysed one), or every one down
+    to 1e-100 is. Only scales on a fixed lattice (21 significant bits) are tried: two machines whose last digits of a
+    price differ find the same, whatever the start and the path of the search.
     """
     epsilon, delta, start = require_positive("epsilon", epsilon), require_delta(delta), require_positive("start", start)
+    if add_up(events_at(start)).exact:
+        raise PlanError("a release has no noise at all, so that no noise scale is private: give every release noise.")
 
     def price(scale: float) -> float:
-        return _price_or_infinity(events_at(scale), delta)
+        try:
+            return compose_epsilon(events_at(scale), delta)
+        except PlanError:  # the closeness leaves no room
+            return math.inf
 
-    totals = add_up(events_at(start))
-    if totals.exact:
-        raise PlanError("a release has no noise at all, so that no noise scale is private: give every release noise.")
-    if totals.sampled:
-        start = _sampled_start(events_at, epsilon, delta, start)
     return first_private(price, epsilon, start)
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier sigma whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up.
+    """Return the smallest noise multiplier sigma whose Gaussian noise is (`epsilon`, `delta`)-DP, rounded up by 1e-12.
 
-    ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds, and sigma is above the smallest such value by about
-    1e-12 of it. Balle and Wang 2018, Theorem 8 and Algorithm 1.
+    ``gaussian_delta(epsilon, 1 / sigma) <= delta`` always holds. Balle and Wang 2018, Theorem 8 and Algorithm 1.
     """
     epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
     tail = math.sqrt(-2.0 * math.log(delta))
@@ -140,69 +111,22 @@ def smallest_multiplier(private: Callable[[float], bool], start: float) -> float
     return smallest_true(private, low, high)
 
 
-def first_private(
-    price: Callable[[float], float], epsilon: float, start: float, *, steps: int = _STEPS_PER_OCTAVE
-) -> float:
+def first_private(price: Callable[[float], float], epsilon: float, start: float) -> float:
     """Return the first scale of the lattice whose price is at most `epsilon`; the one before it was seen to cost more.
 
-    The price must not increase with the scale, and may be 0 or infinite; the nearer `start` is to the answer, the
-    quicker the search. `steps` are the scales between a power of two and the next: as given they are floats with 21
-    significant bits, 0.5e-6 to 1e-6 apart relatively. A `PlanError` is raised if no scale up to 1e100 is private, every
-    one down to 1e-100 is, or a price is not a number.
+    The price must not increase with the scale, and may be 0 or infinite. A `PlanError` is raised if no scale up to
+    1e100 is private, every one down to 1e-100 is, or a price is not a number.
     """
-    farthest = _LARGEST_OCTAVE * steps
-    bracket = _Bracket(steps, low=-farthest - 1, high=farthest + 1)
-    index = min(max(_index_of(start, steps), -farthest), farthest)
+    bracket = _Bracket()
+    index = min(max(_index_of(start), -_FARTHEST), _FARTHEST)
     for _ in range(_MOST_PRICES):
-        bracket.add(index, _log_excess(price(_scale_at(index, steps)), epsilon))
+        bracket.add(index, _log_excess(price(_scale_at(index)), epsilon))
         if bracket.is_closed:
-            return _scale_at(bracket.high, steps)
+            return _scale_at(bracket.high)
         index = bracket.next_index()
     raise PlanError(
         f"the search for the noise of epsilon = {epsilon:g} did not converge: give a larger epsilon or a larger delta."
     )
-
-
-def _sampled_start(events_at: Callable[[float], Sequence[Event]], epsilon: float, delta: float, start: float) -> float:
-    """Return a scale near the answer by two cheap prices, which saves convolutions on the fine grid."""
-
-    def guess(scale: float) -> float:
-        return _price_or_infinity(_weak_limit(events_at(scale)), delta)
-
-    def coarse_price(scale: float) -> float:
-        return epsilon_as_drawn(add_up(events_at(scale)).merged(), delta, _coarse_epsilon)
-
-    start = first_private(guess, epsilon, start, steps=2**7)
-    return first_private(coarse_price, epsilon, start, steps=2**11)
-
-
-def _coarse_epsilon(totals: Totals, delta: float) -> float:
-    """Return a quick price of sampled releases."""
-    return min(gdp_epsilon(totals, delta), numerical_epsilon(totals, delta, coarseness=_COARSENESS))
-
-
-def _price_or_infinity(events: Sequence[Event], delta: float) -> float:
-    """Return the price, infinity where the closeness leaves no room."""
-    try:
-        return compose_epsilon(events, delta)
-    except PlanError:
-        return math.inf
-
-
-def _weak_limit(events: Sequence[Event]) -> list[Event]:
-    """Replace sampled releases by what many weak ones tend to (Bu et al. 2020, Corollary 5.4): a rough guess."""
-    return [
-        GaussianRelease(event.name, _weak_multiplier(event), event.closeness)
-        if isinstance(event, SampledGaussianRelease)
-        else event
-        for event in events
-    ]
-
-
-def _weak_multiplier(event: SampledGaussianRelease) -> float:
-    """Return the multiplier of the limit, 1 / (rate sqrt(exp(1 / multiplier^2) - 1)), at most unsampled."""
-    mu = 1.0 / event.noise_multiplier
-    return 1.0 / min(max(event.sampling_rate * math.sqrt(math.expm1(min(mu * mu, 700.0))), 1e-100), mu)
 
 
 def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
@@ -223,9 +147,8 @@ def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
 class _Bracket:
     """What a search knows: the last scale seen not to be private, the first seen to be, and the two latest prices."""
 
-    steps: int
-    low: int
-    high: int
+    low: int = -_FARTHEST - 1
+    high: int = _FARTHEST + 1
     shortest: int = 1
     latest: tuple[int, float] | None = None
     before: tuple[int, float] | None = None
@@ -242,12 +165,12 @@ class _Bracket:
             self.high = min(self.high, index)
         else:
             self.low = max(self.low, index)
-        if self.low >= _LARGEST_OCTAVE * self.steps:
+        if self.low >= _FARTHEST:
             raise PlanError(
                 "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger "
                 "epsilon or a larger delta."
             )
-        if self.high <= -_LARGEST_OCTAVE * self.steps:
+        if self.high <= -_FARTHEST:
             raise PlanError("every noise scale down to 1e-100 is private enough: give a smaller epsilon or delta.")
         self.before, self.latest = self.latest, (index, excess)
         self.widths = (*self.widths[-2:], self.high - self.low)
@@ -256,8 +179,8 @@ class _Bracket:
         """Return the scale to price next, strictly inside the bracket."""
         assert self.latest is not None
         index, excess = self.latest
-        step = max(-_LONGEST_JUMP, min(_LONGEST_JUMP, -excess / self._slope())) * self.steps
-        if self.low < -_LARGEST_OCTAVE * self.steps or self.high > _LARGEST_OCTAVE * self.steps:
+        step = max(-_LONGEST_JUMP, min(_LONGEST_JUMP, -excess / self._slope())) * _STEPS_PER_OCTAVE
+        if self.low < -_FARTHEST or self.high > _FARTHEST:
             # One side is unknown: go at least 1, 8, 64, ... scales further, however flat the price is.
             guess = math.ceil(index + (max(step, self.shortest) if excess > 0.0 else min(step, -self.shortest)))
             self.shortest *= 8
@@ -272,7 +195,7 @@ class _Bracket:
         usual = -math.log(2.0)
         if self.latest is None or self.before is None or self.latest[0] == self.before[0]:
             return usual
-        rise = (self.latest[1] - self.before[1]) / (self.latest[0] - self.before[0]) * self.steps
+        rise = (self.latest[1] - self.before[1]) / (self.latest[0] - self.before[0]) * _STEPS_PER_OCTAVE
         return rise if -math.inf < rise < -1e-6 else usual
 
 
@@ -287,13 +210,13 @@ def _log_excess(price: float, epsilon: float) -> float:
     return max(excess, 5e-324) if price > epsilon else min(excess, 0.0)
 
 
-def _scale_at(index: int, steps: int) -> float:
+def _scale_at(index: int) -> float:
     """Return a scale of the lattice: equal steps within every octave."""
-    exponent, step = divmod(index, steps)
-    return math.ldexp(1.0 + step / steps, exponent)
+    exponent, step = divmod(index, _STEPS_PER_OCTAVE)
+    return math.ldexp(1.0 + step / _STEPS_PER_OCTAVE, exponent)
 
 
-def _index_of(scale: float, steps: int) -> int:
+def _index_of(scale: float) -> int:
     """Return the index of a scale of the lattice near `scale`."""
     mantissa, exponent = math.frexp(scale)
-    return (exponent - 1) * steps + round((2.0 * mantissa - 1.0) * steps)
+    return (exponent - 1) * _STEPS_PER_OCTAVE + round((2.0 * mantissa - 1.0) * _STEPS_PER_OCTAVE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,9 +31,9 @@ class SampledGaussianRelease:
 
     Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
     is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
-    same draw are one release: priced one by one they would count as independent draws, which is another mechanism;
-    see `joint_sampled_release`. Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of
-    differential privacy via characteristic function", Theorem 11.
+    same draw are one release (`joint_sampled_release`): priced one by one they would count as independent draws.
+    Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via
+    characteristic function", Theorem 11.
     """
 
     name: str
@@ -72,10 +71,7 @@ class LaplaceRelease:
 
 @dataclass(frozen=True)
 class PureRelease:
-    """A release that is pure epsilon-DP, such as the outcome of an exponential mechanism.
-
-    It is priced like a Laplace release of the same epsilon: as the worst mechanism of its pure epsilon.
-    """
+    """A pure epsilon-DP release, such as an exponential mechanism's; priced as the worst mechanism of its epsilon."""
 
     name: str
     epsilon: float
@@ -98,16 +94,17 @@ Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease 
 def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: float) -> SampledGaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release that they are.
 
-    A unit is included in all of them rather than in none. Scaled to unit noise the arrays, at least one, each a
-    `GaussianRelease` as without sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
+    A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each a `GaussianRelease` as
+    without sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
-    gaussians = [part for part in parts if isinstance(part, GaussianRelease)]
-    if len(gaussians) < len(parts):
-        other = next(part for part in parts if not isinstance(part, GaussianRelease))
-        raise LocalMisuseError(
-            f"{name!r} is sampled and has a part of type {type(other).__name__!r}, but only Gaussian noise has a price "
-            "under sampling: give every part a GaussianRelease."
-        )
+    gaussians = []
+    for part in parts:
+        if not isinstance(part, GaussianRelease):
+            raise LocalMisuseError(
+                f"{name!r} is sampled and has a part of type {type(part).__name__!r}, but only Gaussian noise has a "
+                "price under sampling: give every part a GaussianRelease."
+            )
+        gaussians.append(part)
     if not gaussians:
         raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
     mu = math.hypot(*[1.0 / part.noise_multiplier for part in gaussians])
@@ -127,15 +124,12 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     >>> with_joint_pure_release([LaplaceRelease("sums", 4.0), LaplaceRelease("counts", 2.0)])
     (PureRelease(name='sums and counts', epsilon=0.75),)
     """
-    epsilons: dict[str, list[float]] = {}
-    others: list[Event] = []
-    for event in events:
-        if isinstance(event, LaplaceRelease | PureRelease):
-            epsilons.setdefault(event.name, []).append(event.epsilon)
-        else:
-            others.append(event)
-    total = math.fsum(itertools.chain.from_iterable(epsilons.values()))
-    return (*others, PureRelease(" and ".join(epsilons), total)) if epsilons else tuple(events)
+    pure = [event for event in events if isinstance(event, LaplaceRelease | PureRelease)]
+    if not pure:
+        return tuple(events)
+    others = [event for event in events if not isinstance(event, LaplaceRelease | PureRelease)]
+    names = dict.fromkeys(event.name for event in pure)
+    return (*others, PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)))
 
 
 def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | SampledGaussianRelease:

@@ -70,8 +70,8 @@ Array = NDArray[np.float64]
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Return the smallest delta at which `mu`-GDP, mu > 0, implies (`epsilon`, delta)-DP, epsilon >= 0.
 
-    The relative error is below 1e-12 wherever epsilon and mu are below 1000 and delta above 1e-300; a delta too small
-    for a float is 0. Where ``epsilon / mu`` overflows, or an argument is out of range, a `LocalMisuseError` is raised.
+    The relative error is below 1e-12 wherever epsilon and mu are below 1000 and delta above 1e-300; smaller ones may be
+    0. Where ``epsilon / mu`` overflows, or an argument is out of range, a `LocalMisuseError` is raised.
     """
     epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
     mu = require_positive("mu", mu)
@@ -83,9 +83,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_delta_bound(epsilon: float, mu: float) -> float:
     """Return an upper bound of `gaussian_delta`, which no rounding error of this module exceeds.
 
-    It is the computed delta times one plus an allowance for rounding (about 1e-12). Rounding moves x by up to a few
-    units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in x (up to a factor near 1). Searches ask for
-    it again and again, so `epsilon` of at least 0 and `mu` above 0 are taken as checked.
+    Rounding (about 1e-12) moves x by up to a few units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in
+    x, nearly. `epsilon` of at least 0 and `mu` above 0 are taken as checked: searches ask again and again.
     """
     x, y = _arguments(epsilon, mu)
     allowance = 2e-13 + 8.0 * _UNIT_ROUNDOFF * y * (max(x, 0.0) + 2.0)
@@ -95,8 +94,7 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon at which `mu`-GDP implies (epsilon, `delta`)-DP, rounded up.
 
-    It is never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if the total-variation distance at
-    `mu` is at most `delta`.
+    Never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if even the total variation is private.
     """
     mu, delta = require_positive("mu", mu), require_delta(delta)
     # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon = mu x + mu^2 / 2 there.
@@ -105,10 +103,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return, by bisection, the smallest value from which on `holds` is true, landing on the true side.
+    """Return, by bisection, the smallest value from which on `holds` is true, within 2^-43 of it, seen to hold.
 
-    `holds` was seen to be true there, within 2^-43 of the smallest such value, relatively. The range of the search is
-    at least 0; `holds(high)` must be true (else `PlanError`), and need not be false at `low`.
+    The range is at least 0; `holds(high)` must be true (else `PlanError`), and need not be false at `low`.
     """
     if holds(low):
         return low
@@ -267,10 +264,7 @@ def _gaussian_deltas(epsilons: Array, mu: float) -> Array:
 
 @dataclass(frozen=True)
 class NumericalLosses:
-    """The privacy-loss distribution of all releases by ``dp_accounting``, pessimistic, for add-or-remove.
-
-    `distribution` is as composed; what its transforms round off is added to each delta here.
-    """
+    """The losses of all releases by ``dp_accounting``, pessimistic; what its transforms round off comes on top here."""
 
     distribution: Any
 
@@ -283,20 +277,15 @@ class NumericalLosses:
         return _require_number(float(self.distribution.get_epsilon_for_delta(delta - FFT_NOISE)))
 
 
-def numerical_losses(
-    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float], coarseness: float = 1.0
-) -> NumericalLosses:
+def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> NumericalLosses:
     """Return the privacy losses of Gaussian releases, counted by multiplier and sampling rate, and pure ones together.
 
-    A pure release stands for the worst mechanism of its epsilon, not for continuous Laplace noise: discrete Laplace
-    noise whose scale is a few grid steps leaks more than continuous noise of the same epsilon.
-
-    A `coarseness` above 1 widens the grid by that factor: quicker, and never below the truth either. A `PlanError` is
-    raised if the privacy loss cannot be computed in floating point.
+    A pure release stands for the worst mechanism of its epsilon: discrete Laplace noise of a few grid steps leaks more
+    than continuous noise. A `PlanError` is raised if the privacy loss cannot be computed in floating point.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    step = _grid_step(gaussians, pure_epsilons, coarseness)
+    step = _grid_step(gaussians, pure_epsilons)
     total = pld.identity(value_discretization_interval=step)
     try:
         for (multiplier, rate), count in sorted(gaussians.items()):
@@ -313,9 +302,7 @@ def numerical_losses(
     return NumericalLosses(total)
 
 
-def _grid_step(
-    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float], coarseness: float
-) -> float:
+def _grid_step(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> float:
     """Return a step for privacy losses: a power of two, so that the price does not flicker as the noise changes."""
     variance = math.fsum(epsilon * epsilon for epsilon in pure_epsilons)
     points = math.fsum(2.0 * epsilon for epsilon in set(pure_epsilons))
@@ -327,7 +314,7 @@ def _grid_step(
         reach = mu * (10.0 + 0.5 * mu)
         points += 2.0 * min(reach, rate * math.expm1(min(reach, 700.0))) + min(reach, -math.log1p(-min(rate, 0.99)))
     count = len(pure_epsilons) + sum(gaussians.values())
-    step = coarseness * max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
+    step = max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
     return 2.0 ** math.floor(math.log2(step))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
@@ -77,20 +78,35 @@ class NoiseSource(Protocol):
         ...
 
 
-class SecureNoise:
-    """Exact discrete noise from the operating system's entropy, drawn by OpenDP.
+class _Checked(ABC):
+    """Checks what is asked for before anything is drawn."""
+
+    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+        """Return discrete Gaussians; see `NoiseSource`."""
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
+
+    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+        """Return discrete Laplace variables; see `NoiseSource`."""
+        scale = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE)
+        return self._draw("laplace", scale, require_whole("size", size, 0, _SIZE))
+
+    @abstractmethod
+    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+        """Return `size` values of ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
+
+
+class SecureNoise(_Checked):
+    """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
-    noise. There is no seed, and no way to give one. A first draw imports OpenDP; later draws take about 10 to 20
-    microseconds per value. Instances may be shared between threads.
+    noise. There is no seed, and no way to give one. Instances may be shared between threads.
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
     the number of a process before it (in a PID namespace of its own) is refused. A copy of a running process or machine
     that Python does not notice (a restored checkpoint, a cloned virtual machine) would repeat the noise.
 
-    Constant time is not claimed: rejection takes longer for some values than for others, and how long a draw took
-    tells something of the noise to whoever can measure it.
+    Constant time is not claimed: how long a draw took tells something of the noise to whoever can measure it.
     """
 
     @property
@@ -98,18 +114,7 @@ class SecureNoise:
         """Always true."""
         return True
 
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return exact discrete Gaussians; see `NoiseSource`."""
-        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
-
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return exact discrete Laplace variables; see `NoiseSource`."""
-        return self._draw(
-            "laplace", _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
-        )
-
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
-        """Return `size` values of `family`."""
         if size == 0:
             return np.zeros(0, dtype=np.int64)
         if FORKS.repeats:
@@ -120,7 +125,7 @@ class SecureNoise:
         return np.array(_build_measurement(family, scale)([0] * size), dtype=np.int64)
 
 
-class SeededNoise:
+class SeededNoise(_Checked):
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
     The Gaussians are close to discrete Gaussians in distribution but not exact.
@@ -139,14 +144,9 @@ class SeededNoise:
         """Always false."""
         return False
 
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return rounded normal variables of standard deviation `std`; see `NoiseSource`."""
-        std, size = _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE)
-        return np.rint(self._generator.normal(0.0, std, size)).astype(np.int64)
-
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return differences of two geometric variables; see `NoiseSource`."""
-        scale, size = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE), require_whole("size", size, 0, _SIZE)
+    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+        if family == "gaussian":
+            return np.rint(self._generator.normal(0.0, scale, size)).astype(np.int64)
         success = -np.expm1(-1.0 / scale)
         return self._generator.geometric(success, size) - self._generator.geometric(success, size)
 

@@ -1,7 +1,6 @@
 """From an exact sum to a released one: the only place where noise is added, and the only maker of `ReleasedSum`.
 
-A `Block` describes one released array: its sensitivity and its noise. Describing (blocks), adding (`draw_noise`) and
-pricing (`Block.event` with `accounting`) are apart, so that a plan can be priced before any data are touched.
+Describing (`Block`), adding (`draw_noise`) and pricing (`Block.event`) are apart: a plan has a price before any data.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ import enum
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -46,8 +45,7 @@ class Sensitivity:
     """The largest change of a query when one unit is added or removed, and why it is no larger.
 
     One function makes both, bound and reason, so that no bound travels with another one's proof. A `LocalMisuseError`
-    is raised if `bound` is not finite and greater than 0, `norm` or `unit` is not of its enumeration, or `because` no
-    string.
+    is raised if a value is of another type, or `bound` is not finite and greater than 0.
 
     Examples
     --------
@@ -86,14 +84,6 @@ class Sensitivity:
         """The row of the proof table that `because` names ("" if none), and the reason without it."""
         named = _ROW.fullmatch(self.because)
         return (named[1], named[2]) if named else ("", self.because)
-
-    def require_reason(self, name: str) -> None:
-        """Refuse, by a `PlanError`, a bound on array `name` that cannot say why it holds, before anything is sent."""
-        if not self.proof[1].strip():
-            raise PlanError(
-                f"the sensitivity of {name!r} is {self.bound:g}, but nothing says why it is no larger: give "
-                "Sensitivity(because=...), half a sentence for the report."
-            )
 
 
 class NoiseShape(enum.Enum):
@@ -156,20 +146,27 @@ class Block:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
             return LaplaceRelease(self.name, self.noise_multiplier)
-        known = self._events.get((fraction_bits, n_shares))
-        if known is None:
-            std = self.noise_scale * 2.0**fraction_bits
-            closeness = discrete_gaussian_closeness(std, self.size)
-            if n_shares > 1:
-                sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
-                closeness = closeness.widened(sum_log_ratio)
-            known = self._events[fraction_bits, n_shares] = GaussianRelease(self.name, self.noise_multiplier, closeness)
-        return known
+        std = self.noise_scale * 2.0**fraction_bits
+        return _gaussian_release(self.name, self.noise_multiplier, std, self.size, n_shares)
 
-    @cached_property
-    def _events(self) -> dict[tuple[int, int], GaussianRelease]:
-        """What this array's release was described as so far: plan, price and report ask again and again."""
-        return {}
+
+@lru_cache(maxsize=1024)
+def _gaussian_release(name: str, multiplier: float, std: float, size: int, n_shares: int) -> GaussianRelease:
+    """Remembered: server and clients describe the same releases, for plan, price and report. `std` is in grid steps."""
+    closeness = discrete_gaussian_closeness(std, size)
+    if n_shares > 1:
+        closeness = closeness.widened(discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, size))
+    return GaussianRelease(name, multiplier, closeness)
+
+
+def require_reasons(blocks: Sequence[Block]) -> None:
+    """Refuse, by a `PlanError`, a bound that cannot say why it holds, before anything is sent."""
+    for block in blocks:
+        if not block.sensitivity.proof[1].strip():
+            raise PlanError(
+                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but nothing says why it is no "
+                "larger: give Sensitivity(because=...), half a sentence for the report."
+            )
 
 
 def round_events(
@@ -180,16 +177,17 @@ def round_events(
     Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
     they are described as one Gaussian release of the joint multiplier; other noise is a `PlanError` there.
     """
-    if sampling_rate >= 1.0:
-        return tuple([block.event(fraction_bits, n_shares) for block in blocks])
+    events = []
     for block in blocks:
-        if block.noise is not NoiseShape.GAUSSIAN:
+        if sampling_rate < 1.0 and block.noise is not NoiseShape.GAUSSIAN:
             raise PlanError(
                 f"{block.name!r} has {block.noise.value} noise, but amplification by sampling is accounted for "
                 "Gaussian noise only: choose noise_kind='gaussian' or client_sampling_rate=1."
             )
-    parts = [block.event(fraction_bits, n_shares) for block in blocks]
-    return (joint_sampled_release(" and ".join(block.name for block in blocks), parts, sampling_rate),)
+        events.append(block.event(fraction_bits, n_shares))
+    if sampling_rate >= 1.0:
+        return tuple(events)
+    return (joint_sampled_release(" and ".join(block.name for block in blocks), events, sampling_rate),)
 
 
 def vector_length(blocks: Sequence[Block]) -> int:
@@ -205,8 +203,7 @@ def draw_noise(
 ) -> NDArray[np.uint64]:
     """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
 
-    `share` is a factor on the standard deviation when several clients each add a share; of Laplace noise, which cannot
-    be split, it is a `PlanError`.
+    `share` is a factor on the standard deviation where each client adds a share; Laplace noise cannot be split.
     """
     parts = []
     for block in blocks:
@@ -227,40 +224,22 @@ def draw_noise(
 
 
 def product_at_least(*factors: float) -> float:
-    """Return the smallest float that is not below the exact product.
-
-    Examples
-    --------
-    >>> product_at_least(0.7, 0.7) > 0.7 * 0.7
-    True
-    """
+    """The smallest float that is not below the exact product."""
     exact = math.prod(map(Fraction, factors))
     product = float(exact)
     return product if product >= exact else math.nextafter(product, math.inf)
-
-
-@dataclass(frozen=True)
-class NoisedVector:
-    """A sum with its noise in it, readable, in ring elements, and what the noise costs: made into a `ReleasedSum`."""
-
-    values: NDArray[np.uint64] = field(repr=False)
-    events: tuple[Event, ...]
 
 
 _MAKER = object()
 
 
 class ReleasedSum:
-    """The only thing that `advance` may look at: a noised sum together with its privacy events.
+    """The only thing that `advance` may look at: a noised sum's arrays. `as_released` makes it, not a plain array."""
 
-    It cannot be built from a plain array: `release` makes it from a `NoisedVector`.
-    """
-
-    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], events: tuple[Event, ...], maker: object) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], maker: object) -> None:
         if maker is not _MAKER:
-            raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `release`.")
+            raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `as_released`.")
         self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
-        self.events = events
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Return one released array, in data units."""
@@ -270,30 +249,28 @@ class ReleasedSum:
         raise LocalMisuseError("a ReleasedSum cannot be pickled: send the noised vector instead.")
 
 
-def release(vector: NoisedVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Cut a noised vector into the arrays of the plan's `blocks` of that round, in data units.
+def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
+    """Declare a readable vector of ring elements noised as the plan's `blocks` say, and cut it into their arrays.
 
     A `PlanError` is raised if the vector's length is not the plan's.
     """
-    if vector.values.shape != (vector_length(blocks),):
-        raise PlanError(f"a release has {vector.values.size} entries, but the plan has {vector_length(blocks)}.")
-    values = vector.values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
+    length = vector_length(blocks)
+    if values.shape != (length,):
+        raise PlanError(f"a release has {values.size} entries, but the plan has {length}.")
+    numbers = values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
     arrays = {}
     start = 0
     for block in blocks:
-        arrays[block.name] = values[start : start + block.size].reshape(block.shape)
+        arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
         start += block.size
-    return ReleasedSum(arrays, vector.events, _MAKER)
+    return ReleasedSum(arrays, _MAKER)
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
-"""Where the rows are."""
-
 _MECHANISMS = {
-    NoiseShape.GAUSSIAN: "Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)",
-    NoiseShape.LAPLACE: "Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)",
+    NoiseShape.GAUSSIAN: ("Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)", ["M1", "M3"]),
+    NoiseShape.LAPLACE: ("Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)", ["M2"]),
 }
-_MECHANISM_ROWS = {NoiseShape.GAUSSIAN: ("M1", "M3"), NoiseShape.LAPLACE: ("M2",)}
 _SAMPLED = (
     "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
     "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
@@ -308,8 +285,9 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     if block.noise is NoiseShape.NONE:
         return "no noise: the exact sum is released, and nothing is proved [M7]."
     row, bound = block.sensitivity.proof
-    rows = [*([row] if row else []), *_MECHANISM_ROWS[block.noise]]
-    rows += ["M4"] if shared_noise else []
-    rows += ["M5"] if sampling_rate < 1.0 else []
-    sampled = _SAMPLED.format(rate=sampling_rate) if sampling_rate < 1.0 else ""
-    return f"{bound}; {_MECHANISMS[block.noise]}{sampled} [{', '.join(rows)}]."
+    mechanism, mechanism_rows = _MECHANISMS[block.noise]
+    rows = [*([row] if row else []), *mechanism_rows, *(["M4"] if shared_noise else [])]
+    if sampling_rate < 1.0:
+        mechanism += _SAMPLED.format(rate=sampling_rate)
+        rows.append("M5")
+    return f"{bound}; {mechanism} [{', '.join(rows)}]."

@@ -7,7 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,6 @@ EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
-_ENDLESS = {"epsilon_so_far": math.inf}
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
@@ -93,7 +92,12 @@ class PrivacyReport:
 
     Examples
     --------
-    >>> PrivacyReport.from_dict(example_report().to_dict()) == example_report()
+    >>> from flwr_dpkmeans import FederatedKMeans
+    >>> rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    >>> report = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct").fit([rows, rows]).privacy_
+    >>> report.unit, report.is_private, round(report.epsilon, 3)
+    ('record', True, 1.0)
+    >>> PrivacyReport.from_dict(report.to_dict()) == report
     True
     """
 
@@ -121,26 +125,34 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return _plain(vars(self)) | {
+        return vars(self) | {
+            "epsilon": None if self.epsilon == math.inf else self.epsilon,
+            "epsilon_worst_case": None if self.epsilon_worst_case == math.inf else self.epsilon_worst_case,
             "assumptions": list(self.assumptions),
             "warnings": list(self.warnings),
-            "releases": [_plain(vars(line)) for line in self.releases],
+            "releases": [
+                vars(line) | ({"epsilon_so_far": None} if line.epsilon_so_far == math.inf else {})
+                for line in self.releases
+            ],
             "provenance": None if self.provenance is None else self.provenance.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        restored = dict(values)
-        for name in ("epsilon", "epsilon_worst_case"):
-            restored[name] = math.inf if restored[name] is None else restored[name]
-        restored["assumptions"] = tuple(restored["assumptions"])
-        restored["warnings"] = tuple(restored["warnings"])
-        lines = [line if line["epsilon_so_far"] is not None else line | _ENDLESS for line in restored["releases"]]
-        restored["releases"] = tuple([ReleaseLine(**line) for line in lines])
-        if restored.get("provenance") is not None:
-            restored["provenance"] = Provenance.from_dict(restored["provenance"])
-        return cls(**restored)
+        endless = {name: math.inf for name in ("epsilon", "epsilon_worst_case") if values[name] is None}
+        lines = [
+            line | ({"epsilon_so_far": math.inf} if line["epsilon_so_far"] is None else {})
+            for line in values["releases"]
+        ]
+        provenance = values.get("provenance")
+        restored = endless | {
+            "assumptions": tuple(values["assumptions"]),
+            "warnings": tuple(values["warnings"]),
+            "releases": tuple([ReleaseLine(**line) for line in lines]),
+            "provenance": None if provenance is None else Provenance.from_dict(provenance),
+        }
+        return cls(**values | restored)
 
     def to_json(self) -> str:
         """Indented JSON of `to_dict`."""
@@ -199,41 +211,9 @@ def signed_identities(n_signed: int, n_clients: int) -> str:
     )
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """The same with None for each number that JSON cannot hold."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-
-
 def _show(epsilon: float) -> str:
     """Four digits, or the word for infinity."""
     return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-
-
-def example_report() -> PrivacyReport:
-    """A small report for documentation and tests."""
-    why = "one record lies in one cluster"
-    line = ReleaseLine(1, 0, "lloyd-1", "counts", "l2", 1.0, "oblivious", "gaussian", 3.73, 3.73, why, 1.0, None)
-    return PrivacyReport(
-        is_private=True,
-        epsilon=1.0,
-        delta=1e-5,
-        epsilon_requested=1.0,
-        epsilon_worst_case=1.0,
-        unit="record",
-        neighbours="one row appears or disappears",
-        trust="oblivious",
-        guarantee="The server adds noise to a sum that it cannot read.",
-        algorithm="fastlloyd",
-        noise="secure",
-        n_clients=2,
-        n_attempts=1,
-        n_examples=1000,
-        n_examples_source="declared public",
-        slack=0.0,
-        assumptions=(),
-        warnings=(),
-        releases=(line,),
-    )
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -286,7 +266,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
     @property
     def digest(self) -> str:

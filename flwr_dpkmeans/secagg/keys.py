@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -54,18 +56,15 @@ def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> byte
     >>> derive_key(b"s", "mask", 1) == derive_key(b"s", "tag", 1)
     False
     """
-    return derived(secret, key_info(purpose, *context))
-
-
-def key_info(purpose: str, *context: bytes | str | int) -> bytes:
-    """What a key is bound to; made once where many keys have the same purpose and context."""
-    return pack(_PROTOCOL_LABEL, PROTOCOL_VERSION, purpose, *context) + b"\x01"
-
-
-def derived(secret: bytes, info: bytes) -> bytes:
-    """The key that `derive_key` gives for this `key_info`."""
+    info = _key_info(PROTOCOL_VERSION, purpose, *context)
     # Written out, as the library's objects take three times as long: no salt means zeros, and one block is enough.
     return hmac.digest(hmac.digest(_NO_SALT, secret, "sha256"), info, "sha256")
+
+
+@lru_cache(maxsize=64)
+def _key_info(version: int, purpose: str, *context: bytes | str | int) -> bytes:
+    """What a key is bound to; nothing of it is secret, and many keys have the same."""
+    return pack(_PROTOCOL_LABEL, version, purpose, *context) + b"\x01"
 
 
 def generate_private_key() -> bytes:
@@ -84,36 +83,30 @@ def generate_group_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def load_private_key(private_key: bytes) -> X25519PrivateKey:
-    """Parse a raw private key once, for many agreements (parsing costs more than an agreement)."""
-    return X25519PrivateKey.from_private_bytes(private_key)
+def agree_pair_keys(private_key: bytes, public_keys: Mapping[int, bytes], run_id: int, own_id: int) -> dict[int, bytes]:
+    """Agree with peers, by node id, on the keys from which all pairwise keys of a run are derived.
 
-
-def agree_pair_key(
-    private_key: bytes | X25519PrivateKey, peer_public_key: bytes, run_id: int, own_id: int, peer_id: int
-) -> bytes:
-    """Agree with one peer on the key from which all pairwise keys of a run are derived.
-
-    Run and node ids are bound into it; the order of the two nodes does not matter.
-
-    Raises `ProtocolError` if the peer's key is malformed or a low-order point (all-zero shared secret, RFC 7748 section
-    6.1).
+    Run and node ids are bound into them; the order of two nodes does not matter.
 
     Examples
     --------
     >>> a, b = generate_private_key(), generate_private_key()
-    >>> agree_pair_key(a, public_key_of(b), 1, 2, 3) == agree_pair_key(b, public_key_of(a), 1, 3, 2)
+    >>> agree_pair_keys(a, {3: public_key_of(b)}, 1, 2)[3] == agree_pair_keys(b, {2: public_key_of(a)}, 1, 3)[2]
     True
     """
-    try:
-        peer = X25519PublicKey.from_public_bytes(peer_public_key)
-        own = load_private_key(private_key) if isinstance(private_key, bytes) else private_key
-        shared = own.exchange(peer)
-    except ValueError as error:
-        raise ProtocolError(
-            f"the public key announced for node {peer_id} is not a usable X25519 key: have that node start again."
-        ) from error
-    return derive_key(shared, "pair", run_id, min(own_id, peer_id), max(own_id, peer_id))
+    # Parsed once, as that costs more than an agreement.
+    own = X25519PrivateKey.from_private_bytes(private_key)
+    agreed = {}
+    for peer, public_key in public_keys.items():
+        try:
+            shared = own.exchange(X25519PublicKey.from_public_bytes(public_key))
+        except ValueError as error:
+            # Against points of low order (RFC 7748 section 6.1), whose shared secret everybody knows.
+            raise ProtocolError(
+                f"the public key announced for node {peer} is not a usable X25519 key: have that node start again."
+            ) from error
+        agreed[peer] = derive_key(shared, "pair", run_id, min(own_id, peer), max(own_id, peer))
+    return agreed
 
 
 def stream(key: bytes, length: int) -> Ring:
@@ -130,6 +123,11 @@ def stream(key: bytes, length: int) -> Ring:
     return np.frombuffer(encryptor.update(bytes(8 * length)), dtype="<u8").astype(np.uint64, copy=False)
 
 
+def mask(secret: bytes, length: int, purpose: str, *context: bytes | str | int) -> Ring:
+    """The stream of the key that `derive_key` gives: hides one vector, so the context must name which."""
+    return stream(derive_key(secret, purpose, *context), length)
+
+
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
     """Encrypt and authenticate with AES-256-GCM under a random nonce (12 bytes, in front)."""
     nonce = os.urandom(_NONCE_BYTES)
@@ -141,6 +139,7 @@ def unseal(key: bytes, box: bytes, associated: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], associated)
     except (InvalidTag, ValueError) as error:
+        # Against a server that writes boxes itself, or relays those of another run, attempt or recipient.
         raise ProtocolError(
             "a sealed group key does not open under the key agreed with its author: stop the run and look for a "
             "server that relays boxes of another run or attempt."

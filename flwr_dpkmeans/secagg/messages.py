@@ -1,17 +1,31 @@
-"""What travels: frozen messages of the aggregation protocol, independent of any transport."""
+"""What travels: frozen messages of the aggregation protocol, independent of any transport, and their parts as bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from types import MappingProxyType
 
-from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import Credential
 
 NO_ROUND = -(2**31)
 """Index before any round; those of real rounds may be negative, as rounds that steer the plan are numbered up to 0."""
+MAX_BOXES = 100_000
+"""Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""
+_MARK_BYTES = 32
+_NODE = struct.Struct("<Q")
+_KEY = struct.Struct("<Q32s")
+"""A node's X25519 public key, or a secret of 32 bytes that one has or gave."""
+_CREDENTIAL = struct.Struct("<Q32s32s64s")
+"""Node, identity, plan digest and signature."""
+_BOX = struct.Struct("<QI")
+"""What precedes a sealed box: its node and its length."""
 
 
 class Stage(Enum):
@@ -37,23 +51,30 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Release:
-    """A noised sum on its way to the clients; under blinding only clients can read it."""
+class OfAttempt:
+    """What belongs to one aggregation; a client answers each (round, attempt) at most once."""
 
     round_index: int
     attempt: int
-    """Which sum this is."""
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        """Round and attempt."""
+        return self.round_index, self.attempt
+
+
+@dataclass(frozen=True)
+class Release(OfAttempt):
+    """A noised sum on its way to the clients; under blinding only clients can read it."""
+
     values: Ring = field(repr=False)
     """Ring elements."""
 
 
 @dataclass(frozen=True)
-class SumRequest:
+class SumRequest(OfAttempt):
     """The server asks for one round's vector."""
 
-    round_index: int
-    attempt: int
-    """Each pair is answered at most once."""
     roster: Roster | None = None
     """Given with the first request of each attempt."""
     release: Release | None = None
@@ -74,12 +95,9 @@ class SumRequest:
 
 
 @dataclass(frozen=True)
-class SumReply:
+class SumReply(OfAttempt):
     """A client's masked vector."""
 
-    round_index: int
-    attempt: int
-    """Copied from the request."""
     masked: MaskedVector
     """Statistic plus masks."""
     tag: bytes = b""
@@ -132,26 +150,20 @@ class ShareReply:
 
 
 @dataclass(frozen=True)
-class UnmaskRequest:
+class UnmaskRequest(OfAttempt):
     """The server names those whose vectors it has, and asks for the shares that take their masks away."""
 
-    round_index: int
-    attempt: int
-    """Each pair is answered at most once."""
     survivors: tuple[int, ...]
     """Ascending. Everybody else of the attempt's cohort is dropped: nobody can be both."""
 
 
 @dataclass(frozen=True)
-class UnmaskReply:
+class UnmaskReply(OfAttempt):
     """One share for each neighbour: of its self mask if it survived, of its pairwise key if it was dropped."""
 
-    round_index: int
-    attempt: int
-    """Copied from the request."""
     shares: Mapping[int, bytes] = field(repr=False)
     """96 bytes for each neighbour in the attempt's cohort: the locked share, a ticket for the neighbour, and a padded
-    share of the key that opens the lock; see `flwr_dpkmeans.secagg.recovery.agreement`.
+    share of the key that opens the lock; see `secagg.recovery.agreement`.
     """
     signature: bytes = b""
     """Of the survivors, by this client's identity, if it has one."""
@@ -159,3 +171,97 @@ class UnmaskReply:
 
 Request = ShareRequest | SumRequest | UnmaskRequest | FinishRequest
 """Whatever a server asks after the keys."""
+
+
+def pack_keys(keys: Iterable[tuple[int, bytes]]) -> bytes:
+    """Node ids (8 bytes) and keys (32 bytes) end to end."""
+    return b"".join([_KEY.pack(*member) for member in keys])
+
+
+def unpack_keys(blob: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Undo `pack_keys`, for what this side packed itself."""
+    return tuple(_KEY.iter_unpack(blob))
+
+
+@lru_cache(maxsize=64)
+def unpack_roster(attempt: int, blob: bytes) -> Roster:
+    """Read what `pack_keys` made of a roster's members; order and repetitions are checked by `Roster`."""
+    if len(blob) % _KEY.size:
+        raise ProtocolError(
+            f"a roster of {len(blob)} bytes is not a multiple of {_KEY.size}: check the server's version."
+        )
+    return Roster(attempt, unpack_keys(blob))
+
+
+def pack_credentials(credentials: Mapping[int, Credential]) -> bytes:
+    """Node id (8 bytes), identity (32), plan digest (32) and signature (64) end to end, in order of node id."""
+    return b"".join(
+        _CREDENTIAL.pack(node, credential.identity, credential.plan_digest, credential.signature)
+        for node, credential in sorted(credentials.items())
+    )
+
+
+@lru_cache(maxsize=4)
+def unpack_credentials(blob: bytes, most: int) -> Mapping[int, Credential]:
+    """Undo `pack_credentials`, for at most as many nodes as the roster has that they came with."""
+    step = _CREDENTIAL.size
+    if len(blob) % step or len(blob) > most * step:
+        raise ProtocolError(
+            f"credentials of {len(blob)} bytes came with a roster of {most} clients, but there may be {step} bytes for "
+            "each at most: check the server's version."
+        )
+    entries = list(_CREDENTIAL.iter_unpack(blob))
+    nodes = [entry[0] for entry in entries]
+    if nodes != sorted(set(nodes)):
+        # Against a second identity for one node, of which two readers could take different ones.
+        raise ProtocolError("credentials are out of order or repeated: stop the run and check the server.")
+    return MappingProxyType({node: Credential(*signed) for node, *signed in entries})
+
+
+def pack_boxes(boxes: Mapping[int, bytes]) -> bytes:
+    """Node id (8 bytes), length (4 bytes) and box, end to end, in order of node id."""
+    return b"".join([_BOX.pack(node, len(box)) + box for node, box in sorted(boxes.items())])
+
+
+def unpack_boxes(blob: bytes) -> dict[int, bytes]:
+    """Undo `pack_boxes`; a torn or repeated entry is a `ProtocolError`."""
+    boxes: dict[int, bytes] = {}
+    start, header = 0, _BOX.size
+    while start < len(blob):
+        # Against millions of empty boxes, which would keep a reader busy.
+        if start + header > len(blob) or len(boxes) == MAX_BOXES:
+            raise ProtocolError(f"sealed group keys are cut off, or more than {MAX_BOXES}: message discarded.")
+        node, length = _BOX.unpack_from(blob, start)
+        box = blob[start + header : start + header + length]
+        if len(box) != length or node in boxes:
+            raise ProtocolError("sealed group keys are cut off or repeated: message discarded.")
+        boxes[node] = box
+        start += header + length
+    return boxes
+
+
+def pack_nodes(nodes: Iterable[int]) -> bytes:
+    """Node ids, 8 bytes each, end to end."""
+    return b"".join(map(_NODE.pack, nodes))
+
+
+def unpack_nodes(blob: bytes) -> tuple[int, ...]:
+    """Undo `pack_nodes`; order and repetitions are checked where the nodes are used."""
+    if len(blob) % _NODE.size:
+        raise ProtocolError(
+            f"a set of nodes has {len(blob)} bytes, which is not a multiple of {_NODE.size}: discarded."
+        )
+    return struct.unpack(f"<{len(blob) // _NODE.size}Q", blob)
+
+
+@lru_cache(maxsize=16)
+def pack_marks(marks: Collection[bytes]) -> bytes:
+    """Hashes of 32 bytes end to end."""
+    return b"".join(sorted(marks))
+
+
+def unpack_marks(blob: bytes) -> frozenset[bytes]:
+    """Undo `pack_marks`."""
+    if len(blob) % _MARK_BYTES:
+        raise ProtocolError(f"marks have {len(blob)} bytes, which is not a multiple of {_MARK_BYTES}: reply discarded.")
+    return frozenset(blob[start : start + _MARK_BYTES] for start in range(0, len(blob), _MARK_BYTES))

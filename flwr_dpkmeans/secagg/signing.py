@@ -14,21 +14,27 @@ purpose        then                                                             
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.secagg.keys import PROTOCOL_VERSION, pack
+from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, PROTOCOL_VERSION, pack
+from flwr_dpkmeans.secagg.roster import Roster
 
 IDENTITY_BYTES = 32
 """Length of an Ed25519 public key."""
 SIGNATURE_BYTES = 64
+MOST_FINGERPRINTS = 100
+"""Largest cohort whose members are listed one by one."""
 _LABEL = "flwr-dpkmeans identity"
 _DIGITS = 2 * IDENTITY_BYTES
+_SHOWN_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -60,23 +66,24 @@ class Signer:
 
     def sign_keys(self, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes) -> bytes:
         """Sign the X25519 key under which a node takes part in one run with one plan."""
-        return self._sign(_keys_content(run_id, node_id, plan_digest, public_key))
+        return self._sign("keys", run_id, node_id, plan_digest, public_key)
 
     def sign_survivors(
         self, run_id: int, node_id: int, round_index: int, attempt: int, survivors_digest: bytes
     ) -> bytes:
-        """Sign the set of survivors that a node was told of, for one round and attempt; see `sign_keys`."""
-        return self._sign(_survivors_content(run_id, node_id, round_index, attempt, survivors_digest))
+        """Sign the set of survivors that a node was told of, for one round and attempt."""
+        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors_digest)
 
-    def _sign(self, content: bytes) -> bytes:
-        return Ed25519PrivateKey.from_private_bytes(self.private_key).sign(content)
+    def _sign(self, purpose: str, *content: bytes | int) -> bytes:
+        signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
+        return Ed25519PrivateKey.from_private_bytes(self.private_key).sign(signed)
 
 
 def verify_keys(
     identity: bytes, signature: bytes, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes
 ) -> bool:
     """Whether `Signer.sign_keys` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, _keys_content(run_id, node_id, plan_digest, public_key))
+    return _verify(identity, signature, "keys", run_id, node_id, plan_digest, public_key)
 
 
 def verify_survivors(
@@ -89,7 +96,17 @@ def verify_survivors(
     survivors_digest: bytes,
 ) -> bool:
     """Whether `Signer.sign_survivors` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, _survivors_content(run_id, node_id, round_index, attempt, survivors_digest))
+    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors_digest)
+
+
+def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:
+    """Whether a signature holds; malformed keys and signatures do not."""
+    try:
+        signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, signed)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def format_identity(public_key: bytes) -> str:
@@ -117,20 +134,146 @@ def parse_identity(text: str) -> bytes:
     return key
 
 
-def _keys_content(run_id: int, node_id: int, plan_digest: bytes, public_key: bytes) -> bytes:
-    """What a signature of a key covers."""
-    return pack(_LABEL, PROTOCOL_VERSION, "keys", run_id, node_id, plan_digest, public_key)
+@dataclass(frozen=True)
+class Credential:
+    """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`)."""
+
+    identity: bytes
+    """Ed25519 public key."""
+    plan_digest: bytes
+    """As the node signed it, or as the server claims: it only serves to tell a signature for another plan from a wrong
+    one.
+    """
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        lengths = (len(self.identity), len(self.plan_digest), len(self.signature))
+        if lengths != (IDENTITY_BYTES, KEY_BYTES, SIGNATURE_BYTES):
+            raise ProtocolError(
+                f"an identity, plan digest and signature have {lengths[0]}, {lengths[1]} and {lengths[2]} bytes "
+                f"instead of {IDENTITY_BYTES}, {KEY_BYTES} and {SIGNATURE_BYTES}: use the same version of "
+                "flwr-dpkmeans everywhere."
+            )
 
 
-def _survivors_content(run_id: int, node_id: int, round_index: int, attempt: int, survivors_digest: bytes) -> bytes:
-    """What a signature of a set of survivors covers."""
-    return pack(_LABEL, PROTOCOL_VERSION, "survivors", run_id, node_id, round_index, attempt, survivors_digest)
+def require_pinned(
+    roster: Roster,
+    credentials: Mapping[int, Credential],
+    *,
+    run_id: int,
+    node_id: int,
+    plan_digest: bytes,
+    own_identity: bytes,
+    pinned: Mapping[bytes, str],
+) -> int:
+    """Accept a roster only if every other member's key is signed by a pinned identity of its own; return how many.
+
+    `plan_digest` is of the plan that this client agreed to; nobody else may use `own_identity`, pinned or not; `pinned`
+    are public keys with names for the sentences. The `IdentityError` names the first node that is not as it should be.
+
+    Examples
+    --------
+    >>> alice, bob = Signer.generate(), Signer.generate()
+    >>> roster = Roster.of(0, {2: b"a" * 32, 3: b"b" * 32})
+    >>> signed = Credential(bob.public_key, bytes(32), bob.sign_keys(1, 3, bytes(32), b"b" * 32))
+    >>> here = {"run_id": 1, "node_id": 2, "plan_digest": bytes(32), "own_identity": alice.public_key}
+    >>> require_pinned(roster, {3: signed}, **here, pinned={bob.public_key: "ward-7"})
+    1
+    >>> require_pinned(roster, {}, **here, pinned={bob.public_key: "ward-7"})
+    Traceback (most recent call last):
+    flwr_dpkmeans.errors.IdentityError: node 3 signed nothing, but this client's policy pins identities: give that \
+node an 'identity' and pin it, or leave the node out.
+    """
+    holders = {own_identity: node_id}
+    for node, key in roster.members:
+        if node == node_id:
+            continue
+        credential = credentials.get(node)
+        if credential is None:
+            # Against clients that the server invents.
+            raise IdentityError(
+                f"node {node} signed nothing, but this client's policy pins identities: give that node an 'identity' "
+                "and pin it, or leave the node out."
+            )
+        if credential.identity not in pinned and credential.identity != own_identity:
+            raise IdentityError(
+                f"node {node} has the identity {name_of(credential.identity)}, which this client's policy does not "
+                "pin: ask its owner for the key on another way than through the server before you pin it."
+            )
+        _require_signed(node, key, credential, run_id, plan_digest, pinned)
+        if credential.identity in holders:
+            # Against one party that stands for several, and so alone around a victim.
+            who = name_of(credential.identity, pinned)
+            raise IdentityError(
+                f"nodes {holders[credential.identity]} and {node} both have the identity {who}: a party takes part "
+                "once, so give each node an identity of its own and look for a server that invents clients."
+            )
+        holders[credential.identity] = node
+    return len(holders) - 1
 
 
-def _verify(identity: bytes, signature: bytes, content: bytes) -> bool:
-    """Whether a signature holds; malformed keys and signatures do not."""
-    try:
-        Ed25519PublicKey.from_public_bytes(identity).verify(signature, content)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+def fingerprints(roster: Roster, credentials: Mapping[int, Credential]) -> tuple[str, ...]:
+    """Each member's node id with the first digits of its identity, or else of its key in this run.
+
+    Identities are as announced: that they were recognised is said elsewhere. A large cohort has one fingerprint.
+    """
+    if len(roster.members) > MOST_FINGERPRINTS:
+        return (f"{len(roster.members)} nodes, roster {roster.digest.hex()[:_SHOWN_DIGITS]}",)
+    shown = []
+    for node, key in roster.members:
+        found = credentials.get(node)
+        kind, known = ("key", key) if found is None else ("identity", found.identity)
+        shown.append(f"{node} {kind} {known.hex()[:_SHOWN_DIGITS]}")
+    return tuple(shown)
+
+
+def pin_mark(identity: bytes, run_id: int) -> bytes:
+    """What a client tells the server of an identity that it pins: a hash, another one in every run."""
+    return hashlib.sha256(b"flwr-dpkmeans pin" + run_id.to_bytes(8, "little") + identity).digest()
+
+
+def require_known_peers(
+    credentials: Mapping[int, Credential | None], marks: Mapping[int, Collection[bytes]], run_id: int
+) -> None:
+    """Refuse a cohort in which a client would refuse a peer; for the server, before anybody is asked for a sum.
+
+    This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
+    roster against its own pins as well (`require_pinned`).
+
+    The `IdentityError` names the first node that refuses, and whom.
+    """
+    own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
+    for node, known in marks.items():
+        for peer, found in credentials.items():
+            if peer == node or own.get(peer) in known:
+                continue
+            lack = "signed nothing" if found is None else f"has the identity {name_of(found.identity)}, not one of them"
+            raise IdentityError(
+                f"node {node} takes part with pinned identities only, but node {peer} {lack}: have node {node} pin "
+                f"node {peer}'s identity, or leave one of them out; nothing has been released or charged."
+            )
+
+
+def name_of(identity: bytes, pinned: Mapping[bytes, str] | None = None) -> str:
+    """The pinned name of an identity, or the first 12 digits of its public key."""
+    return (pinned or {}).get(identity) or f"{identity.hex()[:12]}..."
+
+
+def _require_signed(
+    node: int, key: bytes, credential: Credential, run_id: int, plan_digest: bytes, pinned: Mapping[bytes, str]
+) -> None:
+    """Hold one member's signature against what this client knows itself."""
+    who = name_of(credential.identity, pinned)
+    # Against keys of the server's own in the place of a member's, or a signature from elsewhere.
+    if not verify_keys(credential.identity, credential.signature, run_id, node, credential.plan_digest, key):
+        raise IdentityError(
+            f"node {node} ({who}) did not sign the public key that the server announces for it in run {run_id}: the "
+            "key was exchanged, or the signature is of another run, node or plan; stop the run and check the server."
+        )
+    # Against different plans for different clients.
+    if credential.plan_digest != plan_digest:
+        raise IdentityError(
+            f"node {node} ({who}) agreed to another plan ({credential.plan_digest.hex()[:12]}...) than this client "
+            f"({plan_digest.hex()[:12]}...): the server shows clients different plans; stop the run and check the "
+            "server."
+        )

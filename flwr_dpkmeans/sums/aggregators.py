@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.plain import Plain, PlainSession
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.session import RecoverSession
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Plain, PlainSession, Retry, RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import Credential
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model

@@ -39,7 +39,6 @@ from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from flwr_dpkmeans.secagg.credentials import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
@@ -50,13 +49,14 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
     UnmaskReply,
+    pack_keys,
+    unpack_keys,
 )
-from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.secagg.signing import Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
 from flwr_dpkmeans.sums.columns import (
     agreed_names,
@@ -131,7 +131,7 @@ class Memory:
             "found": (self.found.n_examples, self.found.box, self.found.unclear),
             "agreed_digest": self.agreed_digest.hex(),
         }
-        blobs |= {"plan": self.plan_blob, "identities": pack_boxes(dict(self.identities))}
+        blobs |= {"plan": self.plan_blob, "identities": pack_keys(self.identities)}
         if self.clusters is not None:
             blobs["clusters"] = self.clusters.packed
         return {"progress": json.dumps(progress), **blobs}
@@ -154,7 +154,7 @@ class Memory:
             progress["n_features"],
             Found(n_examples, found, tuple(map(int, unclear))),
             progress["n_recognised"],
-            tuple(sorted(unpack_boxes(bytes(stored["identities"])).items())),
+            unpack_keys(stored["identities"]),
             progress["started"],
             tuple(progress["cohort"]),
             progress["columns"],

@@ -22,6 +22,7 @@ from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_mu
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap

@@ -26,9 +26,8 @@ from flwr_dpkmeans.privacy.events import (
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
+from flwr_dpkmeans.secagg.recovery.agreement import Slots, least_survivors
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import least_survivors
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task

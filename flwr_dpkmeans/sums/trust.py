@@ -13,11 +13,10 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
     Block,
-    NoisedVector,
     NoiseShape,
     ReleasedSum,
+    as_released,
     draw_noise,
-    release,
     theorem,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
@@ -173,12 +172,6 @@ class TrustModel(ABC):
     def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report; see `privacy.release.theorem`."""
         return theorem(block, shared_noise=self.shared_noise, sampling_rate=sampling_rate)
-
-
-def as_released(values: Ring, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Declare a vector noised as the plan says, with the events that follow from it."""
-    events = tuple([block.event(fraction_bits) for block in blocks])
-    return release(NoisedVector(values, events), blocks, fraction_bits)
 
 
 def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:

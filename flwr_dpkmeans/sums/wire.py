@@ -22,7 +22,6 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
@@ -35,13 +34,11 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
     UnmaskRequest,
-)
-from flwr_dpkmeans.secagg.packing import (
     pack_boxes,
     pack_credentials,
+    pack_keys,
     pack_marks,
     pack_nodes,
-    pack_roster,
     unpack_boxes,
     unpack_credentials,
     unpack_marks,
@@ -49,7 +46,7 @@ from flwr_dpkmeans.secagg.packing import (
     unpack_roster,
 )
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
-from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES
+from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.sums import plan as plan_format
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
@@ -366,7 +363,7 @@ def _write_release(request: SumRequest | FinishRequest, header: dict[str, Any], 
 def _write_sum_request(request: SumRequest, header: dict[str, Any], fields: dict[str, Any]) -> Ring | None:
     header |= {"round": request.round_index, "attempt": request.attempt}
     if request.roster is not None:
-        fields["roster"] = pack_roster(request.roster)
+        fields["roster"] = pack_keys(request.roster.members)
     if request.credentials:
         fields["credentials"] = pack_credentials(request.credentials)
     if request.cohort:
@@ -403,7 +400,7 @@ def _read_finish_request(packet: Packet) -> FinishRequest:
 
 def _write_share_request(request: ShareRequest, header: dict[str, Any], fields: dict[str, Any]) -> None:
     del header
-    fields["roster"] = pack_roster(request.roster)
+    fields["roster"] = pack_keys(request.roster.members)
     if request.credentials:
         fields["credentials"] = pack_credentials(request.credentials)
 

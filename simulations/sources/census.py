@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.mixtures import check_generator
 from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census_codes import CODEBOOK_2018, STATES
 from simulations.sources.census_files import download_files, read_people
 from simulations.sources.federated import FederatedData
+from simulations.sources.mixture import check_generator
 
 # Lower ends of the public bins of the two numeric columns; the last bins are open.
 _BINS: Mapping[str, tuple[int, ...]] = {

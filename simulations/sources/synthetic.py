@@ -23,9 +23,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.mixtures import check_generator, check_positive
 from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.errors import ConfigurationError, nearest
+from simulations.sources.mixture import check_generator, check_positive
 from simulations.sources.separation import ClusterMoments, Touching, radius_of
 
 Array = NDArray[np.float64]

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from support.messages import READERS, RECORD, VECTOR_LAYOUT, VECTOR_RECORD, Status, dump_plan, load_plan, parse_failure
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
 
@@ -72,7 +72,7 @@ class ResettableLedger(MemoryLedger):
     """Goes back to what stood in it at an earlier time, as no real one does."""
 
     def reset(self, entries: Sequence[LedgerEntry]) -> None:
-        self._book = MemoryLedger()._book
+        vars(self).update(vars(MemoryLedger()))
         for entry in entries:
             self.charge(entry)
 

@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.privacy.release import NoisedVector, release
+from flwr_dpkmeans.privacy.release import as_released
 
 matrix = np.random.default_rng(0).normal(size=(30, 30))
 print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))
@@ -33,7 +33,7 @@ for d, k, n, epsilon in ((30, 5, 50, 0.1), (9, 4, 20_000, 2.0)):
             scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
             # Whole grid steps that do not depend on the last digits of the scale.
             steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
-            state = step.advance(state, release(NoisedVector(steps.view(np.uint64), ()), step.blocks, 16))
+            state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
             print(d, seed, step.name, state.digest().hex())
 """
 MACHINES = {

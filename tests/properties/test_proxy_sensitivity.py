@@ -19,12 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp_steps import PROJECTED_CENTERS, SEED
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import PROJECTED_CENTERS, SEED, cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.update import clip_rows
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, NoisedVector, Norm, PrivacyUnit, ReleasedSum, release
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
@@ -176,7 +175,7 @@ def require_bounds(
 
 def released(private_sum: PrivateSum, values: Floats) -> ReleasedSum:
     words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
-    return release(NoisedVector(words, ()), private_sum.blocks, FRACTION_BITS)
+    return as_released(words, private_sum.blocks, FRACTION_BITS)
 
 
 def any_release(private_sum: PrivateSum, size: str, generator: np.random.Generator) -> ReleasedSum:

@@ -10,8 +10,10 @@ from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg.messages import Release
+from flwr_dpkmeans.secagg.recovery import recover
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.slots import Slots
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 
 N_ROUNDS = 3
 STAGES = ("share", "before", "late", "mute")
@@ -125,7 +127,11 @@ def test_every_aggregation_has_a_place_of_its_own(
     asked = [(index, attempt) for index in range(first, first + n_rounds) for attempt in range(n_attempts)]
     assert sorted(slots.place(*one) for one in asked) == list(range(slots.number))
     master = data.draw(st.binary(min_size=32, max_size=32))
-    seeds = slots.seeds(master, "self seed", 1, 2)
-    assert len(set(seeds)) == slots.number
-    assert set(seeds).isdisjoint(slots.seeds(master, "private key", 1, 2))
-    assert set(seeds).isdisjoint(slots.seeds(master, "self seed", 2, 1))
+    first_run, other = (
+        recover._own_seeds(Recover(run, node, bytes(32), 2, 0, False, b"", slots=slots, masters=2 * master))
+        for run, node in ((1, 2), (2, 1))
+    )
+    selves, privates = map(set, first_run)
+    assert len(selves) == len(privates) == slots.number
+    assert selves.isdisjoint(privates)
+    assert (selves | privates).isdisjoint(other[0] + other[1])

@@ -52,7 +52,7 @@ def careless_receive(session: Any, node_id: int, reply: Any) -> None:
 
 def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes late vectors, and clients whose tags nobody compares, end with wrong sums."""
-    monkeypatch.setattr(RetrySession, "receive", careless_receive)
+    monkeypatch.setattr(RetrySession, "take", careless_receive)
     monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match="wrong"):
         run_many()

@@ -23,7 +23,7 @@ from support.messages import (
     dump_plan,
     load_plan,
     pack_boxes,
-    pack_roster,
+    pack_keys,
     parse_failure,
     request_content,
     unpack_boxes,
@@ -41,7 +41,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.dplloyd import Lloyd
+from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
 from flwr_dpkmeans.flower.mod import SecureAggregation
@@ -993,7 +993,7 @@ def test_rosters_are_packed_as_these_tests_pack_them() -> None:
         server.agree()
         content = server.request(1)[VICTIM]
         assert (
-            pack_roster(roster_of(content))
+            pack_keys(roster_of(content).members)
             == roster_blob(dict(roster_of(content).keys))
             == fields_of(content)["roster"]
         )

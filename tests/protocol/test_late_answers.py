@@ -13,7 +13,7 @@ from support.protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.inner import Wrapped
+from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node import guard as approval
 

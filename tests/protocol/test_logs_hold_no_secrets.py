@@ -28,17 +28,17 @@ from support.protocol_federation import Federation, Truth, grid_parts, make_fede
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.flower.inner import Wrapped
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import retry as secagg_client
-from flwr_dpkmeans.secagg.recovery import masks as recovery_masks
+from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
 from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.state import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1
@@ -219,7 +219,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFi
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    for module in (secagg_client, recovery_client, recovery_masks, recovery_slots):
+    for module in (keys, party, recovery_client):
         for name, where in (("stream", watched.masks), ("derive_key", watched.secrets)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, kept(getattr(module, name), where))

@@ -36,12 +36,12 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
-from flwr_dpkmeans.secagg.credentials import Credential, pin_mark
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.retry import Retry, _take_boxes
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.signing import Credential, pin_mark
 from flwr_dpkmeans.sums import server as server_module
 from flwr_dpkmeans.sums.trust import trust_model
 
@@ -122,7 +122,7 @@ class Cheat:
         reader = played[0]
         if trust.blinded:
             sealed = {author: sent[reader.node_id] for author, sent in boxes.items() if reader.node_id in sent}
-            reader = _take_boxes(reader, sealed)
+            reader = reader._with_boxes(sealed)
         return reader.unblind(Release(1, 0, total), blinded=trust.blinded).values
 
     def require_refused(self, content: RecordDict, *words: str, node: int = VICTIM) -> str:

@@ -26,7 +26,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.secagg import retry as secagg_client
+from flwr_dpkmeans.secagg import keys, party
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
@@ -396,22 +396,22 @@ def test_state_tags_are_keyed_under_oblivious() -> None:
 
 
 def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secagg_client, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+    monkeypatch.setattr(party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
 
 
 def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secagg_client, "stream", lambda _, length: np.zeros(length, dtype=np.uint64))
+    monkeypatch.setattr(keys, "stream", lambda _, length: np.zeros(length, dtype=np.uint64))
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    derive_key = secagg_client.derive_key
+    derive_key = keys.derive_key
 
     def derive(key: bytes, label: str, *parts: Any) -> bytes:
         # "mask" names round and attempt first; "blind" names run and author before them.
         start = {"mask": 0, "blind": 2}.get(label, len(parts))
         return bytes(derive_key(key, label, *parts[:start], *parts[start + 1 :]))
 
-    monkeypatch.setattr(secagg_client, "derive_key", derive)
+    monkeypatch.setattr(keys, "derive_key", derive)
 
 
 @pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds])

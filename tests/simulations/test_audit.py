@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, fastlloyd, feddp_steps
+from flwr_dpkmeans.algorithms import ALGORITHMS, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.statistics import relative_statistics
@@ -19,7 +19,7 @@ from flwr_dpkmeans.kmeans.update import toward_zero
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.secagg import retry as secagg_client
+from flwr_dpkmeans.secagg import party
 from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums import statement as reporting
@@ -94,14 +94,14 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
         return points
 
     with monkeypatch.context() as patch:
-        patch.setattr(feddp_steps, "means_and_indicators", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
+        patch.setattr(feddp_kmeans, "means_and_indicators", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
         with pytest.raises(ProtocolError, match="no data within the plan's bounds add up to"):
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
-    monkeypatch.setattr(feddp_steps, "clip_rows", not_clipped)
+    monkeypatch.setattr(feddp_kmeans, "clip_rows", not_clipped)
     monkeypatch.setattr(
-        feddp_steps, "means_and_indicators", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
+        feddp_kmeans, "means_and_indicators", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
     )
     result = audited(options)
     assert result.bound_used > 1.0
@@ -130,7 +130,7 @@ def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     def no_stream(*args: Any) -> NDArray[np.uint64]:
         return np.zeros(args[-1], dtype=np.uint64)
 
-    monkeypatch.setattr(secagg_client, "_blind_stream", no_stream)
+    monkeypatch.setattr(party, "_blind_stream", no_stream)
     assert audited(options).exceeds(SURE)
 
 
@@ -167,7 +167,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(monkeypatch: pytest.MonkeyPatch
         inside = relative_statistics(points, centroids, None if radius is None else 0.95 * radius)[1]
         return sums, counts + 0.125 * inside
 
-    monkeypatch.setattr(fastlloyd, "relative_statistics", counted_more)
+    monkeypatch.setattr(lloyd_family, "relative_statistics", counted_more)
     setup = prepare(options)
     assert setup.neighbours.name.startswith("1 of radius")
     assert setup.worst.information <= 1.0 + ROUNDING
@@ -187,7 +187,7 @@ def test_no_clip_of_a_client_can_be_left_out(monkeypatch: pytest.MonkeyPatch, al
     if clip == "means":
         monkeypatch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
     else:
-        monkeypatch.setattr(feddp_steps, "clip_vector", lambda vector, *_, **__: toward_zero(vector))
+        monkeypatch.setattr(feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector))
     assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 
 

@@ -129,8 +129,8 @@ def test_a_site_says_which_columns_of_its_file_are_clustered(tmp_path: Path, hea
         (data / name).write_text(header + ("31,x,170\n47,y,160\n" if header else "31,170\n47,160\n"))
     own = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))[1].node_config
     loaded = load_declared(str(own["data-path"]), Schema.of(own["columns"], header=own["header"]))
-    assert loaded.table.points.tolist() == [[31.0, 170.0], [47.0, 160.0]]
-    assert loaded.table.names == (("age", "height, cm") if header else ("x0", "x1"))
+    assert loaded.points.tolist() == [[31.0, 170.0], [47.0, 160.0]]
+    assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
 
 
 def test_what_cannot_be_deployed_is_said_before_anything_is_started(

@@ -19,16 +19,16 @@ from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import (
-    agree_pair_key,
+    agree_pair_keys,
     generate_group_key,
     generate_private_key,
     public_key_of,
     seal,
     stream,
 )
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 SEED = 20240607
@@ -44,7 +44,7 @@ PLANTED = random.Random(SEED)
 
 
 def _mask() -> bytes:
-    return stream(agree_pair_key(generate_private_key(), PEER, 1, 2, 3), 2).tobytes()
+    return stream(agree_pair_keys(generate_private_key(), {3: PEER}, 1, 2)[3], 2).tobytes()
 
 
 def _recovery_secrets() -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import dplloyd, fastlloyd, feddp_steps, proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family, proxy_plan, proxy_rounds
 from flwr_dpkmeans.kmeans import projected, statistics, update
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
@@ -18,7 +18,7 @@ Words = NDArray[np.uint64]
 
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fastlloyd, "Sensitivity", lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest))
+    patch.setattr(lloyd_family, "Sensitivity", lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest))
 
 
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
@@ -34,19 +34,19 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = fastlloyd._iteration
+    iteration = lloyd_family._iteration
 
-    def forgetful(public: Any, parameters: Any, index: int, radius: float) -> Any:
-        step = iteration(public, parameters, index, radius)
+    def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
+        step = iteration(task, n_features, index, *rest)
         if index != 2:
             return step
         return replace(step, statistic=lambda rows, state: statistics.relative_statistics(rows, state.centroids, None))
 
-    patch.setattr(fastlloyd, "_iteration", forgetful)
+    patch.setattr(lloyd_family, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_steps, proxy_plan):
+    for module in (feddp_kmeans, proxy_plan):
         patch.setattr(module, "clip_vector", lambda vector, *_, **__: update.toward_zero(vector))
 
 
@@ -55,7 +55,7 @@ def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feddp_steps, "clip_rows", lambda rows, _: rows)
+    patch.setattr(feddp_kmeans, "clip_rows", lambda rows, _: rows)
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_steps, proxy_rounds):
+    for module in (feddp_kmeans, proxy_plan):
         patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
 
 
@@ -78,12 +78,12 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
             sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
         return Block(name, shape, sensitivity, noise, *rest)
 
-    patch.setattr(dplloyd, "Block", block)
+    patch.setattr(lloyd_family, "Block", block)
 
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_steps, "count_order", lambda _: 2)
+    patch.setattr(feddp_kmeans, "count_order", lambda _: 2)
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
         sums, counts = statistics._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 
-    patch.setattr(fastlloyd, "relative_statistics", relative)
+    patch.setattr(lloyd_family, "relative_statistics", relative)
 
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
@@ -124,10 +124,10 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
     """Only the counts that are sent: no neighbour moves them further, but who has no rows is seen."""
-    sums_and_counts = feddp_steps.sums_and_counts
+    sums_and_counts = feddp_kmeans.sums_and_counts
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = sums_and_counts(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(feddp_steps, "sums_and_counts", at_least_one)
+    patch.setattr(feddp_kmeans, "sums_and_counts", at_least_one)

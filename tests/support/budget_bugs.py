@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import fastlloyd
+from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
@@ -82,11 +81,11 @@ def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
 
 def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Each round gets the noise of a run of one, and the price of a round is that of the run."""
-    iteration = fastlloyd._iteration
+    iteration = lloyd_family._iteration
 
-    def as_one(public: Any, parameters: Any, index: int, radius: float) -> Any:
-        return iteration(public, replace(parameters, n_iterations=1), index, radius)
+    def as_one(*given: Any) -> Any:
+        return iteration(*given[:-1], 1)
 
-    patch.setattr(fastlloyd, "_iteration", as_one)
+    patch.setattr(lloyd_family, "_iteration", as_one)
     honest = Plan._round_events
     patch.setattr(Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ())

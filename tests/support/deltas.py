@@ -43,11 +43,15 @@ def _analysed_delta(totals: accounting.Totals, epsilon: float) -> float:
 def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
     """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of Gaussian and pure releases."""
     mixture = accounting.mixture_of(totals.mu, totals.pure_epsilons)
-    epsilon = accounting._mixture_turning_epsilon(mixture, totals.tau, epsilon)
-    return min(1.0, mixture.delta(epsilon) + accounting.slack_cost(totals.tau, epsilon))
+    epsilon = accounting._mixture_turning_epsilon(mixture, totals.closeness.additive, epsilon)
+    return min(1.0, mixture.delta(epsilon) + accounting.slack_cost(totals.closeness.additive, epsilon))
 
 
 def _numerical_delta(totals: accounting.Totals, epsilon: float) -> float:
     """Return a delta at `epsilon` by privacy-loss distributions."""
     losses = accounting._losses_of(totals)
-    return 1.0 if losses is None else min(1.0, losses.delta(epsilon) + accounting.slack_cost(totals.tau, epsilon))
+    return (
+        1.0
+        if losses is None
+        else min(1.0, losses.delta(epsilon) + accounting.slack_cost(totals.closeness.additive, epsilon))
+    )

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flwr_dpkmeans.secagg.keys import agree_pair_key
+from flwr_dpkmeans.secagg.keys import agree_pair_keys
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest, UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recovery import recover as client
 from flwr_dpkmeans.secagg.recovery import recover as state
-from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
-from flwr_dpkmeans.secagg.recovery.masks import cohort_of
+from flwr_dpkmeans.secagg.recovery.agreement import cohort_of, combine, lock, piece, survivors_view
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
-from flwr_dpkmeans.secagg.recovery.slots import piece
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
@@ -178,7 +176,7 @@ class HostileServer:
                 if mine not in privates:
                     return None
                 public = piece(self.federation.shared[other].public_keys, place)
-                pair = agree_pair_key(privates[mine], public, RUN, mine, other)
+                pair = agree_pair_keys(privates[mine], {other: public}, RUN, mine)[other]
                 total -= client.pair_mask(pair, node, peer, self.asked, transcript, length)
         return total
 

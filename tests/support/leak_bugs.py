@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.client import KMeansClient
-from flwr_dpkmeans.secagg import retry as secagg_client
+from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
@@ -114,18 +115,13 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
 
 def _derived_without(patch: pytest.MonkeyPatch, places: dict[str, tuple[int, ...]]) -> None:
     """Leave parts of the context out of the keys of some streams."""
-    derive, info = secagg_client.derive_key, secagg_client.key_info
+    derive = keys.derive_key
 
     def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
         left_out = places.get(purpose, ())
         return derive(key, purpose, *(part for place, part in enumerate(context) if place not in left_out))
 
-    def shorter_info(purpose: str, *context: Any) -> bytes:
-        left_out = places.get(purpose, ())
-        return info(purpose, *(part for place, part in enumerate(context) if place not in left_out))
-
-    patch.setattr(secagg_client, "derive_key", shorter)
-    patch.setattr(secagg_client, "key_info", shorter_info)
+    patch.setattr(keys, "derive_key", shorter)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +141,7 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     """Authors keep their keys, and neither the attempt nor its roster is in the stream's."""
     _derived_without(patch, {"blind": (3, 4)})
     kept: dict[bytes, bytes] = {}
-    generate, enter = secagg_client.generate_group_key, secagg_client._enter_attempt
+    generate, enter = party.generate_group_key, Retry._in_attempt
 
     def entered(state: Any, request: Any) -> Any:
         new = enter(state, request)
@@ -153,16 +149,16 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
             return new
         return replace(new, own_group_key=kept.setdefault(state.private_key, generate()))
 
-    patch.setattr(secagg_client, "_enter_attempt", entered)
+    patch.setattr(Retry, "_in_attempt", entered)
 
 
 def no_blinding(patch: pytest.MonkeyPatch) -> None:
     """The server, which knows its noise, sees the noised sum, and so the exact one."""
-    patch.setattr(secagg_client, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+    patch.setattr(party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
 
 
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(secagg_client, "keyed_tag", lambda _, *parts: digest(*parts))
+    patch.setattr(party, "keyed_tag", lambda _, *parts: digest(*parts))
 
 
 def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:

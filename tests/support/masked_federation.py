@@ -67,7 +67,7 @@ class Federation:
             node: SumRequest(
                 server.round_index,
                 server.attempt,
-                roster=server.roster if server.expects_roster() else None,
+                roster=server.roster if server._first else None,
                 release=None if repeated else self.release,
                 boxes=server.take_boxes(node),
             )

@@ -10,8 +10,19 @@ from flwr.app import Message, RecordDict
 from flwr_dpkmeans.algorithms.server_points import HeldPoints
 from flwr_dpkmeans.flower.records import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, answers_of, content_of, message_of
 from flwr_dpkmeans.flower.records import packet_of as packet_of
-from flwr_dpkmeans.secagg.messages import Release, ShareRequest, Stage, SumReply, SumRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.packing import MAX_BOXES, pack_boxes, pack_roster, unpack_boxes, unpack_roster
+from flwr_dpkmeans.secagg.messages import (
+    MAX_BOXES,
+    Release,
+    ShareRequest,
+    Stage,
+    SumReply,
+    SumRequest,
+    UnmaskRequest,
+    pack_boxes,
+    pack_keys,
+    unpack_boxes,
+    unpack_keys,
+)
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
@@ -52,11 +63,11 @@ __all__ = [
     "load_plan",
     "own_versions",
     "pack_boxes",
-    "pack_roster",
+    "pack_keys",
     "plan_digest",
     "stated_versions",
     "unpack_boxes",
-    "unpack_roster",
+    "unpack_keys",
 ]
 WAIT = "wait"
 

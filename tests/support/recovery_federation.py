@@ -20,9 +20,9 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.session import RecoverSession
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

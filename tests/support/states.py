@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.sums.state import State
 
 
 def with_extras(state: State, extras: Mapping[str, NDArray[np.float64]]) -> State:

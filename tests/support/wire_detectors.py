@@ -17,7 +17,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import retry as secagg_client
+from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
 from support.messages import RECORD
@@ -67,7 +67,7 @@ def federation_run(
 def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
     """Keys of the streams that clients add to their vectors: (node, (round, attempt), key)."""
     used: list[tuple[int, tuple[int, int], bytes]] = []
-    honest, answer = secagg_client.stream, Retry.answer
+    honest, answer = keys.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
     def recorded(key: bytes, length: int) -> Words:
@@ -82,7 +82,7 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
             now.clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secagg_client, "stream", recorded)
+        patch.setattr(keys, "stream", recorded)
         patch.setattr(Retry, "answer", answering)
         yield used
 

@@ -14,16 +14,18 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
-from flwr_dpkmeans.algorithms.fastlloyd import cluster_radius, split_multiplier
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.trust import as_released
+from flwr_dpkmeans.sums.round import Algorithm
+from flwr_dpkmeans.sums.state import State
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

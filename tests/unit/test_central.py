@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.baselines import CENTRAL_BASELINES
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.flower import engines
 from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.sums.task import Registry
+from simulations.baselines import fit
 
 CENTERS = np.array([[-6.0, -6.0], [6.0, 6.0], [6.0, -6.0]])
 
@@ -31,7 +33,15 @@ def fitted(algorithm: str, **values: Any) -> FederatedKMeans:
 
 
 def test_every_central_baseline_is_listed_once() -> None:
-    assert set(NOT_FEDERATED) == set(CENTRAL_BASELINES)
+    assert set(NOT_FEDERATED) == set(engines.IN_ONE_PLACE)
+    assert set(engines.IN_ONE_PLACE.values()) == {fit}
+
+
+@pytest.mark.parametrize("algorithm", NOT_FEDERATED)
+def test_the_package_alone_says_where_they_are(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    monkeypatch.setattr(engines, "IN_ONE_PLACE", Registry("flwr_dpkmeans.tests"))
+    with pytest.raises(ConfigurationError, match=rf"'{algorithm}' is .*import simulations\.baselines"):
+        fitted(algorithm)
 
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.fastlloyd import Schedule
+from flwr_dpkmeans.algorithms.lloyd_family import Schedule
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 EPSILON = 3.0
 LOWER, UPPER = -1.0, 2.0

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans import FederatedKMeans
+import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
+from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NAMES = ["age", "income", "height"]
@@ -30,18 +31,44 @@ def model(**options: Any) -> FederatedKMeans:
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "direct"}, {"algorithm": "optimal"}], ids=str)
-def test_frames_in_another_order_are_put_in_the_first_ones(options: dict[str, Any]) -> None:
-    same = model(**options).fit(frames(NAMES, NAMES))
-    other = model(**options).fit(frames(NAMES, NAMES[::-1]))
+def test_frames_in_another_order_are_put_in_the_first_ones(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "bounds.csv"
+    path.write_text(FILE)
+    same = model(bounds=path, **options).fit(frames(NAMES, NAMES))
+    other = model(bounds=path, **options).fit(frames(NAMES, NAMES[::-1]))
     np.testing.assert_array_equal(same.cluster_centers_, other.cluster_centers_)
     assert other.feature_names_in_.tolist() == NAMES
     assert any("matched by name" in line for line in other.privacy_.assumptions)
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{}, {"bounds": "private", "bounds_domain": ([0.0] * 3, WIDTHS)}, {"algorithm": "optimal"}],
+    ids=["bounds", "domain", "in one place"],
+)
+def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None:
+    """They would be matched by the first table's order, which the others' owners need not know."""
+    if "bounds_domain" in options:
+        options = {"bounds": PrivateBounds(domain=options["bounds_domain"])}
+    tables = frames(NAMES, NAMES[::-1])
+    with pytest.raises(ConfigurationError, match=r"by position, but the tables .* give a bounds file that names"):
+        model(**options).fit(tables)
+    assert model(bounds=(0.0, 1e5)).fit(tables).feature_names_in_.tolist() == NAMES
+    with pytest.raises(ConfigurationError, match="by position"):
+        federate("moments", tables, bounds=([0.0] * 3, WIDTHS))
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda frame: frame.rename(columns={"age": "aeg"}), r"X\[1\]: the points have no column 'age'.*'aeg'"),
+        (
+            lambda frame: frame.rename(columns={"age": "aeg"}),
+            r"X\[1\]: the points have no column 'age'.* rename this table's column, .*'aeg'",
+        ),
+        (
+            lambda frame: pd.concat([frame, frame[["age"]]], axis=1),
+            r"X\[1\]: 2 of 4 columns have the name 'age', but each needs one of its own: rename them",
+        ),
         (lambda frame: frame.assign(more=1.0), r"X\[1\]: the points have a column 'more' that was not there before"),
         (lambda frame: frame.to_numpy(), "1 of 2 tables in X have column names and the others have none"),
         (lambda frame: frame.rename(columns={"age": 1}), "2 of 3 column names are text and the others are not"),
@@ -61,7 +88,7 @@ def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
     assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
     with pytest.raises(ConfigurationError, match="feature 'weight' has no row in the bounds file"):
         model(bounds=str(path)).fit([frame.rename(columns={"age": "weight"}) for frame in frames(NAMES, NAMES)])
-    with pytest.raises(DataError, match="X has no column names, but the bounds file or server_data names 3 columns"):
+    with pytest.raises(DataError, match="the tables have no column names, but the bounds file or server_data names 3"):
         model(bounds=str(path)).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
 
 
@@ -76,7 +103,7 @@ def test_server_data_are_matched_by_name() -> None:
         model(bounds=None, server_data=points.to_numpy()).fit(frames(NAMES, NAMES))
     with pytest.raises(ConfigurationError, match="server_data lacks a column 'age'"):
         model(bounds=None, server_data=points.drop(columns="age")).fit(frames(NAMES, NAMES))
-    with pytest.raises(DataError, match="X has no column names, but the bounds file or server_data names 3"):
+    with pytest.raises(DataError, match="the tables have no column names, but the bounds file or server_data names 3"):
         model(bounds=None, server_data=points).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
 
 
@@ -104,5 +131,5 @@ def test_a_fit_to_arrays_has_no_names() -> None:
 
 
 def test_fit_predict_takes_frames_in_any_order() -> None:
-    labels = model().fit_predict(frames(NAMES, NAMES[::-1]))
+    labels = model(bounds=(0.0, 1e5)).fit_predict(frames(NAMES, NAMES[::-1]))
     assert [len(own) for own in labels] == [200, 200]

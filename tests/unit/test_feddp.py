@@ -22,25 +22,15 @@ from scipy.special import log_ndtr, ndtr
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
-from flwr_dpkmeans.algorithms.feddp_steps import (
-    centers_parts,
-    centers_round,
-    lloyd_round,
-    outer_product_part,
-    outer_product_round,
-    server_state,
-    weights_part,
-    weights_round,
-)
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
-from flwr_dpkmeans.algorithms.noise_budget import allocate
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state, seeded_state
+from flwr_dpkmeans.algorithms.feddp_kmeans import centers_round, lloyd_rounds, outer_product_round, weights_round
+from flwr_dpkmeans.algorithms.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.server_points import (
     bounds_from_server,
     derive_server_facts,
     facts_without_server,
     hold_points,
 )
-from flwr_dpkmeans.data.mixtures import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -51,7 +41,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.noise import SeededNoise
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, draw_noise, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, as_released, draw_noise, round_events
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
@@ -61,6 +51,8 @@ from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -254,33 +246,33 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     """Every step takes a share of a budget, a state with what it reads, and no other step."""
     rows, server = two_groups()
     facts = ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 500.0, 500.0, 3.0, 3.0)
-    config = config_of(n_clusters=2, unit=unit, n_init=3)
+    config = config_of(n_clusters=2, unit=unit, n_init=3, budget_shares=(1.0, 1.0, 0.6, 0.4))
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
     public = Known(config, None, 3, 1e-6, None, SAME, 16, facts)
-    empty = server_state(np.zeros((2, 3)), facts, 5, server)
+    empty = seeded_state(np.zeros((2, 3)), 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}
     ready = cluster_state(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
 
-    (blocks,) = allocate(public, [[outer_product_part(public, facts, 1.0)]])
-    after = one_round(outer_product_round(public, facts, blocks), rows, empty, copies)
+    (step,) = private_sums(public, [outer_product_round(public, facts, 1.0)])
+    after = one_round(step, rows, empty, copies)
     assert abs(after.extras["projection"][0, 0]) > 0.99
     assert after.extras["projected_points"].shape == (9, 2)
-    assert cost(blocks) <= 1.0
+    assert cost(step.blocks) <= 1.0
 
-    (blocks,) = allocate(public, [[weights_part(public, facts, 1.0)]])
-    after = one_round(weights_round(public, facts, blocks), rows, ready, copies)
+    (step,) = private_sums(public, [weights_round(public, facts, 1.0)])
+    after = one_round(step, rows, ready, copies)
     assert sorted(after.extras["projected_centers"][:, 0]) == pytest.approx([-0.75, 0.5], abs=0.05)
     # Lifted back, they are a first guess at the centroids.
     assert sorted(after.centroids[:, 0]) == pytest.approx([-0.75, 0.5], abs=0.05)
-    assert cost(blocks) <= 1.0
+    assert cost(step.blocks) <= 1.0
 
-    for make in (centers_round, lambda p, f, b: lloyd_round(p, f, b, 1)):
-        (blocks,) = allocate(public, [centers_parts(public, facts, 0.6, 0.4)])
-        after = one_round(make(public, facts, blocks), rows, ready, copies)
+    for planned in (centers_round(public, facts, 0.6, 0.4), *lloyd_rounds(public, facts, 1.0, 1)):
+        (step,) = private_sums(public, [planned])
+        after = one_round(step, rows, ready, copies)
         assert sorted(after.centroids[:, 0]) == pytest.approx([-0.75, 0.5], abs=0.01)
-        assert cost(blocks) <= 1.0
+        assert cost(step.blocks) <= 1.0
 
 
 def cost(blocks: Sequence[Block]) -> float:

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -20,7 +20,7 @@ from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
@@ -39,6 +39,8 @@ from flwr_dpkmeans.sums.trust import (
     register_trust,
     with_noise,
 )
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, Broadcast, Shares, TrustModel, register_trust, with_noise
+from flwr_dpkmeans.sums.verify import require_plausible, verify_plan
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]

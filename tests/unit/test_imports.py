@@ -88,7 +88,7 @@ def test_others_packages_stay_where_they_belong() -> None:
         ("secagg.retry", "privacy.noise"),
         ("privacy.report", "sums.round"),
         ("sums.plan", "kmeans.update"),
-        ("sums.trust", "algorithms.fastlloyd"),
+        ("sums.trust", "algorithms.lloyd_family"),
         ("node.policy", "algorithms"),
         ("algorithms", "node.guard"),
         ("sums.draft", "planner.forecast"),

@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import pkgutil
 import re
 import stat
@@ -22,6 +23,7 @@ from flwr.app import Context, RecordDict
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
+import simulations.baselines
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node as flower_node
 from flwr_dpkmeans.flower.client import KMeansClient
@@ -44,6 +46,7 @@ from flwr_dpkmeans.log import (
     where_raised,
 )
 from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"
@@ -326,6 +329,21 @@ def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixt
     assert re.fullmatch(pattern, lines[-1])
 
 
+@pytest.mark.parametrize(("total", "told"), [(math.inf, ""), (8.0, " of 8")])
+def test_a_client_says_how_much_of_its_limit_is_spent_if_it_has_one(
+    total: float, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = make_federation(grid_parts((20, 20)), policy=ClientPolicy(max_epsilon_total=total))
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        federation.start(algorithm="fastlloyd", max_iter=1, epsilon=2.0)
+    lines = [record.getMessage() for record in caplog.records if getattr(record, "node", None) == FIRST_NODE_ID]
+    (allowed,) = [line for line in lines if line.startswith("allowed by this node's policy")]
+    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} was spent")
+    (gave,) = [line for line in lines if line.startswith("gave: ")]
+    assert f"{told} on data set 'rows'" in gave
+    assert ("inf" in gave) is False
+
+
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
 def test_round_trips_are_counted_as_they_take_place(dropout: str, caplog: pytest.LogCaptureFixture) -> None:
     """Two for each recovered sum and one for the shares; a repeated one on top."""
@@ -349,8 +367,8 @@ def test_round_trips_are_counted_as_they_take_place(dropout: str, caplog: pytest
 
 # Arrays and bytes that a repr may show: public ones, made-up data, and results in their owner's hands.
 SHOWN = {
-    *("MaxCoverResult", "NoisyAverages", "CentralResult", "GaussianMixture"),
-    *("SyntheticData", "FittedFederation", "KMeansResult", "Mixture", "ClusterChoice", "Ellipsoid"),
+    *("MaxCoverResult", "NoisyAverages", "GaussianMixture"),
+    *("SyntheticData", "KMeansResult", "Mixture", "ClusterChoice", "Ellipsoid"),
     # On the wire: public keys, digests, signatures, tags, sealed boxes, commitments.
     *("KeysReply", "Credential", "SumRequest", "SumReply", "FinishRequest", "FinishReply", "Roster"),
     *("ShareReply", "UnmaskReply"),
@@ -359,7 +377,8 @@ SHOWN_FIELDS = {"plan_digest", "agreed_digest", "transcript", "identities"}
 
 
 def dataclasses_of_the_package() -> Iterator[type[Any]]:
-    for module in pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."):
+    beside = pkgutil.walk_packages(simulations.baselines.__path__, "simulations.baselines.")
+    for module in (*pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."), *beside):
         if not module.name.endswith("__main__"):
             for kind in vars(importlib.import_module(module.name)).values():
                 if inspect.isclass(kind) and is_dataclass(kind) and kind.__module__ == module.name:

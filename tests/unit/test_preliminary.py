@@ -12,13 +12,13 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preliminary
-from flwr_dpkmeans.algorithms.server_starts import SpherePacking
+from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease
-from flwr_dpkmeans.privacy.release import NoisedVector, ReleasedSum, release, vector_length
+from flwr_dpkmeans.privacy.release import ReleasedSum, as_released, vector_length
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, require_widened, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, takes_part
@@ -57,7 +57,7 @@ def released(plan: Plan, index: int, *arrays: Any) -> ReleasedSum:
     blocks = plan.round_at(index).blocks
     values = encode(np.concatenate([np.ravel(np.asarray(array, dtype=float)) for array in arrays])).values
     assert len(values) == vector_length(blocks)
-    return release(NoisedVector(values, ()), blocks, plan.fraction_bits)
+    return as_released(values, blocks, plan.fraction_bits)
 
 
 def squares(plan: Plan, *indices: int) -> list[float]:

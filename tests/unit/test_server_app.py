@@ -19,17 +19,18 @@ from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
 from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
-from flwr_dpkmeans.algorithms.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
-from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients, draw_gaussian_mixture
+from flwr_dpkmeans.data.mixtures import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower import app_data, node, run_config, server_app
-from flwr_dpkmeans.flower.app_data import load_client
+from flwr_dpkmeans.flower import client_app as app_module
+from flwr_dpkmeans.flower import node, run_config, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
+from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.run_config import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
@@ -38,6 +39,7 @@ from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
 
@@ -489,7 +491,7 @@ def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
 
 
 def test_the_runs_columns_choose_those_of_a_simulated_file(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     cells = [f"{i},{i % 2},{170 + i},NA" for i in range(5)] + ["5,1,175,3"]
     table.write_text("\n".join(["age,group,height,gust", *cells]) + "\n")
     part = {"partition-id": 0, "num-partitions": 1}
@@ -519,14 +521,14 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
 
 
 def test_a_simulation_splits_the_file_of_the_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [rows(load_client(context({"partition-id": i, "num-partitions": 2}, run))) for i in range(2)]
     assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
 def test_a_simulations_header_is_guessed_unless_it_is_said(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     for header, names in (("", ("age", "group", "height")), ("yes", ("age", "group", "height"))):
         run = {"data": str(table), "partition": "contiguous", "header": header}
         assert load_client(context({"partition-id": 0, "num-partitions": 2}, run))._feature_names == names
@@ -587,7 +589,7 @@ def split_of(path: Path, n_parts: int, **run: Any) -> list[list[float]]:
 def test_a_file_may_be_split_by_a_text_column(
     split_table: Path, label: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     if label == "ward" and split_table.suffix != ".npz":
         frame = pd.read_csv(split_table) if split_table.suffix == ".csv" else pd.read_parquet(split_table)
         frame[["ward", "x0"]].to_csv(split_table.with_suffix(".csv"), index=False)
@@ -599,7 +601,7 @@ def test_a_file_may_be_split_by_a_text_column(
 
 
 def test_a_file_may_be_split_by_a_numeric_column(split_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     run = {"partition_column": "code"}
     # 10 comes after 3, as a number does.
     assert split_of(split_table, 4, partition="one_client_per_value", **run) == [[1, 4], [2, 5], [0], [3]]
@@ -609,7 +611,7 @@ def test_a_file_may_be_split_by_a_numeric_column(split_table: Path, monkeypatch:
 def test_a_file_may_be_split_by_shares_of_labels_and_in_given_sizes(
     split_table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     options = {"partition": "dirichlet", "partition_column": "ward", "label_column": "code", "partition_seed": 1}
     skewed = split_of(split_table, 3, partition_alpha=1e-3, **options)
     wards = [{COLUMNS["ward"][int(row)] for row in part} for part in skewed]
@@ -641,7 +643,7 @@ def test_bundled_data_may_be_split_by_their_labels() -> None:
 def test_partition_columns_that_cannot_be_used(
     tmp_path: Path, column: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     table = tmp_path / "holes.csv"
     table.write_text("x,ward,mixed,hole\n1,secret,7,1\n2,b,secret,\n3,c,,\n")
     with pytest.raises(DataError, match=text) as caught:
@@ -652,7 +654,7 @@ def test_partition_columns_that_cannot_be_used(
 def test_partition_column_that_is_no_array_of_one_value_per_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     np.savez(tmp_path / "a.npz", X=np.zeros((3, 1)), y=np.zeros(2), z=np.array([[], None, 1], dtype=object))
     for name in "yz":
         with pytest.raises(DataError, match=f"the partition column '{name}' is an array of .* that is not 3 numbers"):
@@ -663,7 +665,7 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(monkeypatch: pytest.Monke
     run = {"data": "mixture", "partition-seed": 6, "mixture-rows-per-client": 8}
     with pytest.raises(ConfigurationError, match="no 'data-path'"):
         load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     monkeypatch.setattr(MixtureClients, "server_points", lambda _: pytest.fail("the server's points were drawn"))
     drawn = [rows(load_client(context({"partition-id": i, "num-partitions": 9000}, run))) for i in (0, 8999)]
     assert np.array_equal(drawn[1], MixtureClients(6, 8).client_points(8999))
@@ -798,7 +800,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     chosen = {"n-clusters": "auto", "max-clusters": 12, "feddp_kmeans.n-init": 2, "mixture-rows-per-client": 2000}
     tmp_path = run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
     shapes, curves = set(), []
@@ -877,7 +879,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_pat
 
 
 def test_in_a_simulation_the_run_names_the_labels(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_data, "is_simulation", lambda _: True)
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [load_client(context({"partition-id": i, "num-partitions": 2}, run)) for i in range(2)]
     assert [labels_of(part) for part in parts] == [[0, 1, 0], [1, 0, 1]]

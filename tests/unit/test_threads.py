@@ -14,10 +14,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import fastlloyd
-from flwr_dpkmeans.baselines import central
+from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.kmeans import assignment
 from flwr_dpkmeans.threads import one_thread
+from simulations.baselines import central
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 
@@ -49,8 +49,8 @@ def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[set
 @pytest.mark.parametrize("engine", ["inprocess", "direct"])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 def test_statistics_and_advances_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, engine: str, trust: str) -> None:
-    statistics = watched(monkeypatch, fastlloyd, "relative_statistics")
-    advances = watched(monkeypatch, fastlloyd, "relative_update")
+    statistics = watched(monkeypatch, lloyd_family, "relative_statistics")
+    advances = watched(monkeypatch, lloyd_family, "relative_update")
     km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine=engine, trust=trust, max_iter=2)
     km.fit([POINTS[:30], POINTS[30:]])
     assert statistics == [{1}] * 4
@@ -59,7 +59,7 @@ def test_statistics_and_advances_run_on_one_thread(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_start_that_clusters_runs_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = watched(monkeypatch, sys.modules["flwr_dpkmeans.algorithms.lloyd_family"], "sphere_packing")
+    packed = watched(monkeypatch, lloyd_family, "sphere_packing")
     km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine="direct", max_iter=2, random_state=815)
     km.fit([POINTS[:30], POINTS[30:]])
     assert packed

@@ -17,9 +17,9 @@ import numpy as np
 
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.session import RecoverSession
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

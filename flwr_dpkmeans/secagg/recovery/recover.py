@@ -21,57 +21,46 @@ What it gives is locked, and opens only where others were told the same; see `re
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.secagg.keys import (
-    KEY_BYTES,
-    agree_pair_key,
-    derive_key,
-    digest,
-    generate_group_key,
-    keyed_tag,
-    load_private_key,
-    public_key_of,
-    seal,
-    stream,
-    unseal,
-)
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_keys, derive_key, digest, public_key_of
 from flwr_dpkmeans.secagg.messages import (
-    FinishRequest,
-    Release,
     ShareReply,
     ShareRequest,
-    SumReply,
     SumRequest,
     UnmaskReply,
     UnmaskRequest,
+    pack_boxes,
+    pack_nodes,
+    unpack_boxes,
+    unpack_nodes,
+    unpack_roster,
 )
-from flwr_dpkmeans.secagg.packing import pack_boxes, pack_nodes, pack_roster, unpack_nodes, unpack_roster
-from flwr_dpkmeans.secagg.party import Party, Phase, changed, sorted_boxes
+from flwr_dpkmeans.secagg.party import Keys, Party, Phase, changed
 from flwr_dpkmeans.secagg.recovery.agreement import (
+    LEAST_AUTHORS,
+    Slots,
+    cohort_of,
     cohort_view,
     combine,
+    least_survivors,
     lock,
+    pair_mask,
+    piece,
+    self_mask,
     survivors_digest,
     survivors_view,
     ticket,
 )
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.recovery.masks import cohort_of, pair_mask, self_mask
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots, piece
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.signing import verify_survivors
-
-LEAST_AUTHORS = 2
-"""Key authors that must survive, so that one with a bad random generator does not open the sum."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +75,16 @@ class Recover(Party):
     """Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request."""
     survivors: tuple[int, ...] = ()
     """Of the last aggregation that was unmasked."""
-    transcript: bytes = b""
-    """What the last answered vector was masked under."""
     held: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
     """The key of the run agreed with each neighbour, and from the first request on, behind each other, the shares that
     it gave this client, its public keys, and the key of its tickets.
     """
+
+    _BYTES: ClassVar[tuple[str, ...]] = (*Party._BYTES, "masters")
+    _START: ClassVar[Phase] = Phase.SHARED
+    _LAST_START: ClassVar[float] = 0
+    _ANSWERED: ClassVar[Phase] = Phase.MASKED
+    _COMPLETE: ClassVar[Phase] = Phase.UNMASKED
 
     @property
     def announced(self) -> Roster | None:
@@ -131,31 +124,23 @@ class Recover(Party):
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """See `Party.pack`."""
-        progress, slots = self.pack_common(), self.slots
-        progress["secrets"] |= {"masters": self.masters.hex(), "transcript": self.transcript.hex()}
-        progress["slots"] = (slots.first_round, slots.last_round, slots.n_attempts)
-        blobs = {"held": pack_boxes(dict(self.held)), "survivors": pack_nodes(self.survivors)}
-        if self.setup is not None:
-            blobs["roster"] = pack_roster(self.setup)
-        if self.roster is not None:
-            blobs["cohort"] = pack_nodes(self.roster.node_ids)
+        progress, blobs = super().pack()
+        progress["slots"] = (self.slots.first_round, self.slots.last_round, self.slots.n_attempts)
+        blobs |= {"held": pack_boxes(dict(self.held)), "survivors": pack_nodes(self.survivors)}
+        blobs["cohort"] = b"" if self.roster is None else pack_nodes(self.roster.node_ids)
         return progress, blobs
 
     @classmethod
-    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any]) -> Recover:
-        """Undo `pack`."""
-        roster, cohort = bytes(blobs.get("roster", b"")), unpack_nodes(bytes(blobs.get("cohort", b"")))
-        setup = unpack_roster(0, roster) if roster else None
-        return cls(
-            **cls.unpack_common(run_id, node_id, progress),
-            slots=Slots(*progress["slots"]),
-            masters=bytes.fromhex(progress["secrets"]["masters"]),
-            setup=setup,
-            roster=cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
-            survivors=unpack_nodes(bytes(blobs["survivors"])),
-            transcript=bytes.fromhex(progress["secrets"]["transcript"]),
-            held=sorted_boxes(bytes(blobs["held"])),
-        )
+    def _unpacked(cls, progress: dict[str, Any], blobs: Mapping[str, Any]) -> dict[str, Any]:
+        setup = unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
+        cohort = unpack_nodes(blobs["cohort"])
+        return super()._unpacked(progress, {**blobs, "roster": b""}) | {
+            "slots": Slots(*progress["slots"]),
+            "setup": setup,
+            "roster": cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
+            "survivors": unpack_nodes(blobs["survivors"]),
+            "held": tuple(unpack_boxes(blobs["held"]).items()),
+        }
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
@@ -186,66 +171,113 @@ class Recover(Party):
         """
         roster = request.roster
         if self.phase is not Phase.KEYED:
+            # Against shares of one key among two neighbourhoods, which together have more than the threshold.
             raise ProtocolError("key shares were asked for twice in one run: the request is replayed and refused.")
-        if roster.attempt != 0 or roster.keys.get(self.node_id) != public_key_of(self.private_key):
-            raise ProtocolError(f"the roster does not list node {self.node_id} under its own key: check the server.")
-        if len(roster.members) < self.min_cohort:
-            raise ProtocolError(
-                f"the roster has {len(roster.members)} clients, but this client's minimum cohort is {self.min_cohort}: "
-                "start more clients or lower min-clients."
-            )
-        is_author = self.authored and self.node_id in roster.authors(self.max_silent)
-        state = changed(self, setup=roster, own_group_key=generate_group_key() if is_author else b"")
+        self._require_own_place(roster, attempt=0)
+        group_key = self._fresh_group_key(roster)
+        state = changed(self, setup=roster, own_group_key=group_key, phase=Phase.SHARED)
         neighbours = state.neighbours
-        pairs = _run_keys(state, roster.node_ids if is_author else neighbours)
+        others = [peer for peer in roster.node_ids if peer != self.node_id] if group_key else []
+        pairs = self._agreed_keys(roster, others or neighbours, {})
         selves, privates = _own_seeds(state)
-        public_keys = b"".join(public_key_of(key) for key in privates)
-        parts = share(b"".join(selves) + b"".join(privates), len(neighbours), state.graph.threshold)
+        public_keys = b"".join([public_key_of(key) for key in privates])
+        parts = share(b"".join(selves + privates), len(neighbours), state.graph.threshold)
         boxes = {
-            peer: _seal(state, pairs[peer], "shares", peer, part + public_keys)
+            peer: state._seal(pairs[peer], "shares", peer, part + public_keys)
             for peer, part in zip(neighbours, parts, strict=True)
         }
-        others = [peer for peer in roster.node_ids if peer != state.node_id] if is_author else []
-        group_boxes = {peer: _seal(state, pairs[peer], "box", peer, state.own_group_key) for peer in others}
-        commitments = b"".join(digest("self mask", seed) for seed in selves)
-        held = tuple((peer, pairs[peer]) for peer in neighbours)
-        return changed(state, phase=Phase.SHARED, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
+        group_boxes = {peer: state._seal(pairs[peer], "box", peer, group_key) for peer in others}
+        commitments = b"".join([digest("self mask", seed) for seed in selves])
+        held = tuple([(peer, pairs[peer]) for peer in neighbours])
+        return changed(state, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
 
     def admit(self, request: SumRequest, first_round: int) -> Recover:
-        """Check a request against the transition table and take in its cohort and boxes; see `Retry.admit`."""
-        _require_admissible(self, request, first_round)
+        """See `Party.admit`."""
+        self._require_admissible(request, first_round)
+        self.slots.place(*request.asked)
         if request.roster is not None:
             raise ProtocolError("a roster came although keys are shared already: use the same version everywhere.")
-        cohort = _cohort(self, request)
-        entered = changed(self, roster=cohort)
+        entered = changed(self, roster=self._cohort(request))
         if self.phase is Phase.SHARED:
-            entered = _take_boxes(entered, request)
-        elif request.boxes or request.group_boxes:
-            raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
+            entered = entered._with_first_boxes(request)
+        else:
+            entered._with_boxes({**request.boxes, **request.group_boxes})
         return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index, attempt=request.attempt)
 
-    def answer(
-        self, request: SumRequest, vector: FixedPointVector, *, blinded: bool, state_digest: bytes
-    ) -> tuple[Recover, SumReply]:
-        """Mask a vector twice, by a mask of one's own and by one with each neighbour; see `Retry.answer`."""
-        asked = self.require_open(request, blinded=blinded)
-        place, transcript = self.slots.place(*asked), _transcript(self)
-        view, tickets = cohort_view(asked, transcript), {}
+    def _cohort(self, request: SumRequest) -> Roster:
+        """Check whom a request names, and look their keys up."""
+        nodes = request.cohort
+        before: Collection[int]
+        if self.phase is Phase.SHARED:
+            before = self.sharers.keys
+        elif request.round_index != self.round_index:
+            before = set(self.survivors)
+        else:
+            before = self.cohort.keys
+            if len(nodes) >= len(before):
+                # Against two vectors of one round under the same cohort's masks.
+                raise ProtocolError("a later attempt's cohort is not smaller than the one before: stop the run.")
+        self._require_members(nodes, before, "cohort")
+        return cohort_of(self.sharers, request.attempt, nodes)
+
+    def _require_members(self, nodes: tuple[int, ...], before: Collection[int], what: str) -> None:
+        """Raise unless the nodes are in order, with this client, enough, and part of those before."""
+        if any(a >= b for a, b in pairwise(nodes)) or any(node not in before for node in nodes):
+            # Against a client whose key was given away, and who now masks with it again.
+            raise ProtocolError(
+                f"the {what} has a node twice, out of order, or one that had left before: stop the run."
+            )
+        if self.node_id not in nodes:
+            # Against a client that helps to open its own pairwise key.
+            raise ProtocolError(f"node {self.node_id} is not in the {what}: it was given up and is not to answer.")
+        if len(nodes) < self.least:
+            # Against a sum of few, with less noise than was priced.
+            raise ProtocolError(
+                f"the {what} has {len(nodes)} clients, but at least {self.least} of {len(self.sharers.members)} are "
+                "needed: start a new run, or raise max_silent."
+            )
+
+    def _with_first_boxes(self, request: SumRequest) -> Recover:
+        """Open the shares that neighbours gave this client, and the authors' group keys."""
+        present = self.cohort.keys
+        givers = [peer for peer in self.neighbours if peer in present]
+        authors = [node for node in self.sharers.authors(self.max_silent) if self.authored and node in present]
+        others = sorted(author for author in authors if author != self.node_id)
+        if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
+            raise ProtocolError(
+                f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
+                f"{len(givers)} and {len(others)} were due: restart the run."
+            )
+        if self.authored and len(authors) < LEAST_AUTHORS:
+            # Against one author that knows, or lets the server know, the only stream that hides the sum.
+            raise ProtocolError(
+                f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
+            )
+        pairs = self._agreed_keys(self.sharers, others, dict(self.held))
+        length = 3 * KEY_BYTES * self.slots.number
+        held = []
+        for peer in givers:
+            opened = self._open(pairs[peer], "shares", peer, request.boxes[peer], length)
+            held.append((peer, opened + derive_key(pairs[peer], "agreement")))
+        keys = {
+            author: self._open(pairs[author], "box", author, request.group_boxes[author], KEY_BYTES)
+            for author in others
+        }
+        return changed(self, held=tuple(held))._with_group_keys(keys, self.sharers)
+
+    def _add_masks(self, values: Ring, request: SumRequest, transcript: bytes) -> dict[int, bytes]:
+        """Add a mask of one's own and one with each neighbour, and return a ticket for each."""
+        asked, length = request.asked, len(values)
+        place, view = self.slots.place(*asked), cohort_view(asked, transcript)
         own_self, own_private = _own_seed(self, place)
-        length = len(vector.values)
-        values = vector.values + self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
-        held, private = dict(self.held), load_private_key(own_private)
-        for peer in self.neighbours:
-            if peer in self.cohort.keys:
-                public = _public_key(self, held[peer], place)
-                pair = agree_pair_key(private, public, self.run_id, self.node_id, peer)
-                values += pair_mask(pair, self.node_id, peer, asked, transcript, length)
-                tickets[peer] = ticket(_agreement_key(held[peer]), self.node_id, peer, view)
-        if blinded and self.own_group_key:
-            values += _blind_stream(self, self.node_id, self.own_group_key, asked, transcript, length)
-        tag = self.tag(*asked, state_digest)
-        reply = SumReply(*asked, MaskedVector(values), tag, tickets)
-        return changed(self, phase=Phase.MASKED, transcript=transcript), reply
+        values += self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
+        held, present = dict(self.held), self.cohort.keys
+        peers = [peer for peer in self.neighbours if peer in present]
+        # Public keys come from the neighbours' boxes: the server cannot have changed them.
+        publics = {peer: piece(held[peer], 2 * self.slots.number + place) for peer in peers}
+        for peer, pair in agree_pair_keys(own_private, publics, self.run_id, self.node_id).items():
+            values += pair_mask(pair, self.node_id, peer, asked, transcript, length)
+        return {peer: ticket(_agreement_key(held[peer]), self.node_id, peer, view) for peer in peers}
 
     def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for.
@@ -253,15 +285,16 @@ class Recover(Party):
         Raises `ProtocolError` if it is not due, or the survivors are too few, not of the cohort, or without this
         client.
         """
-        asked = (request.round_index, request.attempt)
+        asked = request.asked
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):
+            # Against shares of both keys of one neighbour, which was called a survivor once and gone the other time.
             raise ProtocolError(
                 f"shares were asked for round {asked[0]}, attempt {asked[1]}, but this client is {self.phase.value} "
                 f"with round {self.round_index}, attempt {self.attempt} last: the request is replayed, late or out of "
                 "order."
             )
         survivors = request.survivors
-        _require_members(self, survivors, self.cohort.keys, "survivors")
+        self._require_members(survivors, self.cohort.keys, "survivors")
         authors = set(self.sharers.authors(self.max_silent)) & set(survivors)
         if self.authored and len(authors) < LEAST_AUTHORS:
             raise ProtocolError(
@@ -270,158 +303,35 @@ class Recover(Party):
             )
         return changed(self, phase=Phase.UNMASKED, survivors=survivors), UnmaskReply(*asked, _give(self, survivors))
 
-    def finish(self, request: FinishRequest) -> Recover:
-        """Check the last message; see `admit`."""
-        release = request.release
-        unmasked = (self.round_index, self.attempt)
-        if self.phase is not Phase.UNMASKED or (release.round_index, release.attempt) != unmasked:
-            raise ProtocolError(
-                f"the last release is of round {release.round_index}, attempt {release.attempt}, but this client "
-                f"unmasked round {self.round_index}, attempt {self.attempt}: it is late, replayed or of another run."
-            )
-        if request.boxes:
-            raise ProtocolError("sealed keys came although none are due: they are replayed or of another run.")
-        return changed(self, phase=Phase.FINISHED)
-
-    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
-        """Subtract the surviving authors' streams from a release; see `Retry.unblind`."""
-        values = release.values.copy()
-        if blinded:
-            if not self.group_keys or not self.transcript or release.attempt != self.attempt:
-                raise ProtocolError(
-                    f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
-                    "keys are not at hand: restart the run."
-                )
-            asked, alive = (release.round_index, release.attempt), set(self.survivors)
-            for author, key in self.group_keys:
-                if author in alive:
-                    values -= _blind_stream(self, author, key, asked, self.transcript, len(values))
-        return AggregateVector(values, blinded=False)
+    def _blinding_keys(self) -> Keys:
+        """Streams of authors that fell silent are not in the sum."""
+        alive = set(self.survivors)
+        return tuple([(author, key) for author, key in self.group_keys if author in alive])
 
     def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
         """Tag the clustering state and the survivors that it comes from, under the key that only clients share."""
-        if not self.tag_key:
-            return b""
         covered = digest("survivors and state", survivors_digest(self.survivors), state_digest)
-        return keyed_tag(self.tag_key, self.run_id, round_index, attempt, covered)
-
-
-def least_survivors(n_sharers: int, max_silent: int, min_cohort: int) -> int:
-    """Smallest number of clients whose sum may be opened."""
-    return max(2, min_cohort, n_sharers - max_silent)
-
-
-def _require_admissible(state: Recover, request: SumRequest, first_round: int) -> None:
-    """Raise unless the transition table has a line for the request."""
-    asked, release = (request.round_index, request.attempt), request.release
-    answered = (state.round_index, state.attempt)
-    if state.phase is Phase.SHARED:
-        allowed = asked == (first_round, 0) and release is None
-    elif state.phase in (Phase.MASKED, Phase.UNMASKED) and asked[0] == answered[0]:
-        allowed = asked[1] > answered[1] and release is None
-    elif state.phase is Phase.UNMASKED:
-        allowed = release is not None and (release.round_index, release.attempt) == answered
-        allowed = allowed and asked == (answered[0] + 1, answered[1])
-    else:
-        allowed = False
-    if not allowed:
-        raise ProtocolError(
-            f"a vector was asked for round {asked[0]}, attempt {asked[1]}, but this client is {state.phase.value} with "
-            f"round {state.round_index}, attempt {state.attempt} last: the request is replayed, late or out of order "
-            "and stays unanswered."
-        )
-    state.slots.place(*asked)
-
-
-def _cohort(state: Recover, request: SumRequest) -> Roster:
-    """Check whom a request names, and look their keys up."""
-    nodes = request.cohort
-    before: Collection[int]
-    if state.phase is Phase.SHARED:
-        before = state.sharers.keys
-    elif request.round_index != state.round_index:
-        before = set(state.survivors)
-    else:
-        before = state.cohort.keys
-        if len(nodes) >= len(before):
-            raise ProtocolError("a later attempt's cohort is not smaller than the one before: stop the run.")
-    _require_members(state, nodes, before, "cohort")
-    return cohort_of(state.sharers, request.attempt, nodes)
-
-
-def _require_members(state: Recover, nodes: tuple[int, ...], before: Collection[int], what: str) -> None:
-    """Raise unless the nodes are in order, with this client, enough, and part of those before."""
-    if any(a >= b for a, b in pairwise(nodes)) or any(node not in before for node in nodes):
-        raise ProtocolError(f"the {what} has a node twice, out of order, or one that had left before: stop the run.")
-    if state.node_id not in nodes:
-        raise ProtocolError(f"node {state.node_id} is not in the {what}: it was given up and is not to answer.")
-    if len(nodes) < state.least:
-        raise ProtocolError(
-            f"the {what} has {len(nodes)} clients, but at least {state.least} of {len(state.sharers.members)} are "
-            "needed: start a new run, or raise max_silent."
-        )
-
-
-def _take_boxes(state: Recover, request: SumRequest) -> Recover:
-    """Open the shares that neighbours gave this client, and the authors' group keys."""
-    present = state.cohort.keys
-    givers = [peer for peer in state.neighbours if peer in present]
-    authors = [node for node in state.sharers.authors(state.max_silent) if state.authored and node in present]
-    others = [author for author in authors if author != state.node_id]
-    if sorted(request.boxes) != sorted(givers) or sorted(request.group_boxes) != sorted(others):
-        raise ProtocolError(
-            f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
-            f"{len(givers)} and {len(others)} were due: restart the run."
-        )
-    if state.authored and len(authors) < LEAST_AUTHORS:
-        raise ProtocolError(
-            f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
-        )
-    agreed = dict(state.held)
-    pairs = agreed | _run_keys(state, [author for author in others if author not in agreed])
-    length = 3 * KEY_BYTES * state.slots.number
-    held = tuple(
-        (peer, _open(state, pairs[peer], "shares", peer, box, length) + derive_key(pairs[peer], "agreement"))
-        for peer, box in request.boxes.items()
-    )
-    keys = {
-        author: _open(state, pairs[author], "box", author, box, KEY_BYTES)
-        for author, box in request.group_boxes.items()
-    }
-    if state.own_group_key:
-        keys[state.node_id] = state.own_group_key
-    ordered = tuple(sorted(keys.items()))
-    secret = b"".join(key for _, key in ordered) if state.authored else state.plan_digest
-    tag_key = derive_key(secret, "tag", state.run_id, state.sharers.digest)
-    return changed(state, held=tuple(sorted(held)), group_keys=ordered, tag_key=tag_key)
-
-
-def _run_keys(state: Recover, peers: Iterable[int]) -> dict[int, bytes]:
-    """Keys of the run, agreed with `peers`, under which boxes are sealed."""
-    own, keys = load_private_key(state.private_key), state.sharers.keys
-    return {
-        peer: agree_pair_key(own, keys[peer], state.run_id, state.node_id, peer)
-        for peer in peers
-        if peer != state.node_id
-    }
-
-
-def _own_seeds(state: Recover) -> tuple[list[bytes], list[bytes]]:
-    """Seeds of the own self masks and private keys, for every aggregation."""
-    masters = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
-    selves = state.slots.seeds(masters[0], "self seed", state.run_id, state.node_id)
-    return selves, state.slots.seeds(masters[1], "private key", state.run_id, state.node_id)
+        return super().tag(round_index, attempt, covered)
 
 
 def _own_seed(state: Recover, place: int) -> tuple[bytes, bytes]:
-    """The same for one aggregation."""
+    """Seed of the own self mask, and private key, for one aggregation.
+
+    Those that become known say nothing about the masters or each other.
+    """
     selves, privates = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
-    own_self = state.slots.seed(selves, "self seed", state.run_id, state.node_id, place)
-    return own_self, state.slots.seed(privates, "private key", state.run_id, state.node_id, place)
+    bound = (state.run_id, state.node_id, place)
+    return derive_key(selves, "self seed", *bound), derive_key(privates, "private key", *bound)
+
+
+def _own_seeds(state: Recover) -> tuple[list[bytes], list[bytes]]:
+    """The same for every aggregation."""
+    seeds = [_own_seed(state, place) for place in range(state.slots.number)]
+    return [own_self for own_self, _ in seeds], [private for _, private in seeds]
 
 
 def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
-    """What `unmask` sends for each neighbour in the cohort; see `flwr_dpkmeans.secagg.recovery.agreement`."""
+    """What `unmask` sends for each neighbour in the cohort; see `secagg.recovery.agreement`."""
     asked, node, alive = (state.round_index, state.attempt), state.node_id, set(survivors)
     place, held = state.slots.place(*asked), dict(state.held)
     cohort, told = cohort_view(asked, state.transcript), survivors_view(asked, state.transcript, survivors)
@@ -445,35 +355,3 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
 def _agreement_key(held: bytes) -> bytes:
     """Key of the tickets that are exchanged with a neighbour; it stands behind what came in its box."""
     return held[-KEY_BYTES:]
-
-
-def _public_key(state: Recover, held: bytes, place: int) -> bytes:
-    """A neighbour's public key for one aggregation, from its box: the server cannot have changed it."""
-    return piece(held, 2 * state.slots.number + place)
-
-
-def _transcript(state: Recover) -> bytes:
-    """See `transcript_of`."""
-    return transcript_of(state.plan_digest, state.cohort)
-
-
-def _blind_stream(
-    state: Recover, author: int, group_key: bytes, asked: tuple[int, int], transcript: bytes, length: int
-) -> Ring:
-    """One author's blinding stream of one aggregation."""
-    return np.asarray(stream(derive_key(group_key, "blind", state.run_id, author, *asked, transcript), length))
-
-
-def _seal(state: Recover, pair_key: bytes, purpose: str, recipient: int, secret: bytes) -> bytes:
-    """Seal something for one node."""
-    context = digest(purpose, state.run_id, state.node_id, recipient, state.sharers.digest)
-    return seal(derive_key(pair_key, purpose, context), secret, context)
-
-
-def _open(state: Recover, pair_key: bytes, purpose: str, author: int, box: bytes, length: int) -> bytes:
-    """Open what one node sealed."""
-    context = digest(purpose, state.run_id, author, state.node_id, state.sharers.digest)
-    secret = unseal(derive_key(pair_key, purpose, context), box, context)
-    if len(secret) != length:
-        raise ProtocolError(f"node {author} sealed {len(secret)} bytes instead of {length}: restart the run.")
-    return secret

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -95,9 +95,9 @@ def test_the_result_keeps_its_centroids_and_what_else_there_was() -> None:
     step = build_algorithm(plan).rounds[-1]
     assert (step.name, plan.rounds[-1].name, step.radius) == ("evaluation", "evaluation", 0.5)
     assert [block.shape for block in step.blocks] == [(1,), (1,), (2, 1)]
-    from flwr_dpkmeans.privacy.release import NoisedVector, release
+    from flwr_dpkmeans.privacy.release import as_released
 
-    released = release(NoisedVector(np.arange(4, dtype=np.uint64) << np.uint64(16), ()), step.blocks, 16)
+    released = as_released(np.arange(4, dtype=np.uint64) << np.uint64(16), step.blocks, 16)
     state = cluster_state(STATE.centroids, np.ones(2), (0.5,), {"seed": np.zeros(1)})
     after = step.advance(state, released)
     assert after.centroids is state.centroids

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     PROXIES,
@@ -23,20 +23,19 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     derive_plan,
     options_for,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import proxy_parts, proxy_round
+from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
-    NoisedVector,
     NoiseShape,
     Norm,
     PrivacyUnit,
     ReleasedSum,
     Sensitivity,
-    release,
+    as_released,
 )
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
@@ -67,11 +66,12 @@ def quiet_pass(
     """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
     setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips))
+    planned = proxy_round(setting, 1)
     blocks = tuple(
         Block(
             part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD), NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0
         )
-        for part in proxy_parts(setting)
+        for part in planned.parts
     )
     extras = {
         "seed": np.array([5.0]),
@@ -81,12 +81,12 @@ def quiet_pass(
         PROXY_RADIUS: np.array([radius]),
     }
     state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
-    return proxy_round(setting, blocks, 1), state, setting
+    return planned.with_noise(blocks), state, setting
 
 
 def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:
     values = np.concatenate([sums.ravel(), counts])
-    return release(NoisedVector(np.rint(values * GRID).astype(np.int64).view(np.uint64), ()), step.blocks, 16)
+    return as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16)
 
 
 def test_proxies_move_toward_the_released_means() -> None:

@@ -13,11 +13,11 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, parse_run
-from flwr_dpkmeans.privacy.release import Block, NoisedVector, NoiseShape, Norm, ReleasedSum, release
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
@@ -243,7 +243,7 @@ def test_every_array_has_a_line_with_its_theorem(case: tuple[int, int, int]) -> 
 
 def released(private_sum: PrivateSum, values: Floats) -> ReleasedSum:
     words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
-    return release(NoisedVector(words, ()), private_sum.blocks, 16)
+    return as_released(words, private_sum.blocks, 16)
 
 
 def exact(private_sum: PrivateSum, points: Floats, state: State) -> Floats:

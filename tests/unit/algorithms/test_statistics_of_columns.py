@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,10 +171,12 @@ def test_every_trust_model_gives_a_result_through_flowers_messages(task: str, tr
 # -- columns ------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_named_and_put_in_order() -> None:
+def test_columns_are_named_and_put_in_order(tmp_path: Path) -> None:
     frames = [pd.DataFrame(table, columns=["age", "pay"]) for table in tables()]
     frames[1] = frames[1][["pay", "age"]]
-    found = federate("moments", frames, bounds=((0, 0), (100, 1000)), epsilon=NOWHERE)
+    bounds = tmp_path / "bounds.csv"
+    bounds.write_text("feature,lower,upper\npay,0,1000\nage,0,100\n")
+    found = federate("moments", frames, bounds=bounds, epsilon=NOWHERE)
     assert found.columns == ("age", "pay")
     np.testing.assert_allclose(found["mean"], [20.0, 300.0], rtol=0.02)
 
@@ -227,10 +230,16 @@ def test_what_cannot_be_is_refused_in_one_sentence(task: Any, values: dict[str, 
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (np.zeros((5, 2)), "one table was given, but there is one for each party"),
-        ([np.zeros((5, 2))], "there are 1 tables, but masks need at least 2 parties"),
-        ([np.zeros((5, 2)), np.zeros((5, 3))], "the parties' tables differ in their number of columns"),
-        ([pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))], "some tables have column names and others have none"),
+        (np.zeros((5, 2)), r"parts is one table of shape \(5, 2\), but there must be one for each client"),
+        ([np.zeros((5, 2))], r"parts has 1 client\(s\), but masks need at least 2"),
+        (
+            [np.zeros((5, 2)), np.zeros((5, 3))],
+            r"the clients' arrays have \[2, 3\] features",
+        ),
+        (
+            [pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))],
+            "1 of 2 tables in parts have column names and the others have none",
+        ),
     ],
 )
 def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -> None:

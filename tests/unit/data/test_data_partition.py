@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_dpkmeans.data.partition import Partition, partition_indices
+from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 # Kinds which fit any number of parts and rows.
@@ -187,3 +187,10 @@ def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
         f"column_values has 3 distinct values, but there are {n_parts} parts and each needs one value: make it 3 "
         "parts, or choose another column."
     )
+
+
+def test_sizes_are_read_from_text() -> None:
+    assert parse_sizes("100, 50,7") == (100, 50, 7)
+    assert parse_sizes(3) == (3,)
+    with pytest.raises(ConfigurationError, match=r"the sizes of the parts are '1,-2', but they must be integers"):
+        parse_sizes("1,-2")

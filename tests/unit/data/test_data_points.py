@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.tables import validate_points
+from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import DataError
 
 
@@ -102,3 +102,14 @@ def test_sparse() -> None:
     assert failure(csr_matrix([[1.0]])) == (
         "the points are a sparse csr_matrix, but they must be dense: give points.toarray()."
     )
+
+
+def test_names_are_those_of_a_frame_and_put_its_columns_in_order() -> None:
+    frame = pd.DataFrame({"b": [1.0], "a": [2.0]})
+    assert frame_columns(frame) == ("b", "a")
+    assert frame_columns([[1, 2]]) == frame_columns(pd.DataFrame([[1, 2]])) == ()
+    assert validate_columns(frame, ["a", "b"]).tolist() == [[2.0, 1.0]]
+
+
+def test_whole_floats_are_labels() -> None:
+    assert validate_labels([1.0, 0.0], 2).tolist() == [1, 0]

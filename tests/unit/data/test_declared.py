@@ -52,8 +52,8 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, cells: str, place: i
     lines = [*ROWS[:place], cells, *ROWS[place:]]
     schema = SCHEMA if header else Schema(("age", "kind", "height"), "kind", header=False)
     loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
-    assert loaded.table.points.tolist() == NUMBERS
-    assert loaded.table.names == ("age", "height")
+    assert loaded.points.tolist() == NUMBERS
+    assert loaded.names == ("age", "height")
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, cells: str, place: i
 def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: float) -> None:
     for others in ([], ["x"], ["1", "True"]):
         path = write(tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"])
-        assert load_declared(path, Schema.of("age")).table.points[-1].tolist() == [value]
+        assert load_declared(path, Schema.of("age")).points[-1].tolist() == [value]
 
 
 def test_a_table_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     loaded = load_declared(write(tmp_path, ["age,kind,height"]), SCHEMA)
-    assert (loaded.table.points.shape, loaded.table.names) == ((0, 2), ("age", "height"))
+    assert (loaded.points.shape, loaded.names) == ((0, 2), ("age", "height"))
     empty = load_declared(write(tmp_path, []), Schema(("age", "height"), header=False))
-    assert (empty.table.points.shape, empty.table.names) == ((0, 2), ("age", "height"))
+    assert (empty.points.shape, empty.names) == ((0, 2), ("age", "height"))
 
 
 def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
@@ -77,7 +77,7 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
 ) -> None:
     path = write(tmp_path, ["age,kind,height", *ROWS])
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
-        assert load_declared(path, Schema.of("age,kind")).table.points.shape == (0, 2)
+        assert load_declared(path, Schema.of("age,kind")).points.shape == (0, 2)
         load_declared(path, Schema.of("age,kind"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
@@ -86,7 +86,7 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_the_header_says_the_separator(tmp_path: Path, separator: str) -> None:
     lines = [line.replace(",", separator) for line in ["age,kind,height", *ROWS]]
-    assert load_declared(write(tmp_path, lines), SCHEMA).table.points.tolist() == NUMBERS
+    assert load_declared(write(tmp_path, lines), SCHEMA).points.tolist() == NUMBERS
 
 
 def test_other_files_lose_rows_too(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_other_files_lose_rows_too(tmp_path: Path) -> None:
     for name, schema, names, labels in cases:
         loaded = load_declared(tmp_path / name, schema)
         rows = [[1.0, 2.0], [5.0, 6.0]]
-        assert loaded.table.points.tolist() == ([row[::-1] for row in rows] if names == ("b", "a") else rows)
-        assert loaded.table.names == names
+        assert loaded.points.tolist() == ([row[::-1] for row in rows] if names == ("b", "a") else rows)
+        assert loaded.names == names
         assert (None if loaded.labels is None else loaded.labels.tolist()) == labels
-    assert load_declared(tmp_path / "a.parquet", Schema.of("a,text")).table.points.shape == (0, 2)
+    assert load_declared(tmp_path / "a.parquet", Schema.of("a,text")).points.shape == (0, 2)
 
 
 def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
@@ -155,5 +155,5 @@ def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(tmp
         found = []
         for more in ("", "censored,160\n"):
             file.write_text(f"age,height\n{cell},170\n{more}", encoding="utf-8")
-            found.append(load_declared(file, SCHEMA).table.points.tolist())
+            found.append(load_declared(file, SCHEMA).points.tolist())
         assert found[0] == found[1], repr(cell)

@@ -271,7 +271,7 @@ def alignment(matrix: Floats, direction: int) -> float:
 
 def test_without_noise_the_servers_points_do_not_count() -> None:
     matrix = spiked(500, 0, 3).T @ spiked(500, 0, 3)
-    assert np.array_equal(shrink_to_server(matrix, spiked(50, 1, 7), 0.0), matrix)
+    assert np.array_equal(shrink_to_server(matrix, spiked(50, 1, 7), 0.0)[0], matrix)
 
 
 def test_resembling_server_points_help_against_noise() -> None:
@@ -280,7 +280,7 @@ def test_resembling_server_points_help_against_noise() -> None:
     for seed in range(20):
         noisy = rows.T @ rows + symmetric_noise(seed, 900.0)
         alone.append(alignment(noisy, 3))
-        helped.append(alignment(shrink_to_server(noisy, spiked(300, 50 + seed, 3), 900.0), 3))
+        helped.append(alignment(shrink_to_server(noisy, spiked(300, 50 + seed, 3), 900.0)[0], 3))
     assert np.mean(helped) > np.mean(alone) + 0.05
 
 
@@ -288,7 +288,7 @@ def test_misleading_server_points_lose_their_weight() -> None:
     rows = spiked(2000, 0, 3)
     for seed in range(5):
         noisy = rows.T @ rows + symmetric_noise(seed, 100.0)
-        blended = shrink_to_server(noisy, spiked(300, 50 + seed, 7), 100.0)
+        blended, _ = shrink_to_server(noisy, spiked(300, 50 + seed, 7), 100.0)
         assert alignment(blended, 3) > 0.95
         assert np.array_equal(blended, blended.T)
         assert np.trace(blended) == pytest.approx(np.trace(noisy))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.dplloyd import GLloyd
+from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
 from flwr_dpkmeans.planner.forecast import (

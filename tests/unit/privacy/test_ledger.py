@@ -248,6 +248,16 @@ def test_entries_survive_a_restart(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(path: Path) -> None:
+    """JSON has no infinity, and strict readers refuse the word that Python would write."""
+    FileLedger(path).charge(entry(epsilon=math.inf))
+
+    def refused(word: str) -> None:
+        raise AssertionError(word)
+
+    assert json.loads(path.read_bytes(), parse_constant=refused)["epsilon"] == "inf"
+
+
 def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
     first, second = FileLedger(path), FileLedger(path)
     first.charge(entry("run-1"))

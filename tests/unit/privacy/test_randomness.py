@@ -27,20 +27,22 @@ from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
+PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
+"""What is read and watched: the package, and the methods beside it; names of files leave the first folder out."""
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
 PUBLIC = {
-    ("algorithms/lloyd_family.py", "packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
+    ("algorithms/lloyd_family.py", "_Packed.packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
     ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
-    ("algorithms/server_starts.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
-    ("algorithms/server_starts.py", "SpherePacking.start"): "a start by sphere packing",
+    ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
+    ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
@@ -80,11 +82,15 @@ ENTROPY = {
     ("secagg/signing.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
-"""Calls of the system's entropy; OpenDP's own are the noise. `baselines.selection.byte_source` hands one on."""
+"""Calls of the system's entropy; OpenDP's own are the noise. `byte_source` of max cover hands one on."""
 Place = tuple[str, str]
 
 
 # -- read off the source ------------------------------------------------------------------------------------------
+
+
+def name_of(path: Path) -> str:
+    return "/".join(path.relative_to(ROOT).parts[1:])
 
 
 def calls(path: Path) -> Iterator[tuple[Place, str]]:
@@ -94,15 +100,15 @@ def calls(path: Path) -> Iterator[tuple[Place, str]]:
         for child in ast.iter_child_nodes(node):
             inner = f"{name}.{child.name}".lstrip(".") if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
             if isinstance(child, ast.Call):
-                yield (path.relative_to(PACKAGE).as_posix(), name), ast.unparse(child.func)
+                yield (name_of(path), name), ast.unparse(child.func)
             elif isinstance(child, ast.keyword) and child.arg == "random_state":
-                yield (path.relative_to(PACKAGE).as_posix(), name), "random_state"
+                yield (name_of(path), name), "random_state"
             yield from within(child, inner)
 
     yield from within(ast.parse(path.read_text()), "")
 
 
-ALL_CALLS = [call for path in sorted(PACKAGE.rglob("*.py")) for call in calls(path)]
+ALL_CALLS = [call for place in PLACES for path in sorted(place.rglob("*.py")) for call in calls(path)]
 
 
 def test_generators_with_a_seed_are_used_in_the_listed_places_only() -> None:
@@ -121,7 +127,7 @@ def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
 
 def test_nobody_imports_a_generator_past_these_lists() -> None:
     """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator of another library."""
-    for path in PACKAGE.rglob("*.py"):
+    for path in [path for place in PLACES for path in place.rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 assert not {alias.name for alias in node.names} & {"random", "numpy.random", "uuid"}, path
@@ -137,7 +143,7 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
 
 def test_the_secure_source_draws_by_opendp_alone() -> None:
     """No arithmetic in floats stands between OpenDP's integers and the ring."""
-    tree = ast.parse(inspect.getsource(SecureNoise))
+    tree = ast.parse(inspect.getsource(samplers._Checked) + inspect.getsource(SecureNoise))
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in used if name.startswith(("np.", "math."))} == {"np.int64", "np.zeros", "np.array"}
     built = ast.parse(inspect.getsource(samplers._build_measurement))
@@ -177,9 +183,9 @@ class Watch:
         frame = sys._getframe(2)
         while frame is not None:
             path = frame.f_code.co_filename
-            if path.startswith(str(PACKAGE)):
+            if path.startswith(tuple(f"{place}/" for place in PLACES)):
                 name = frame.f_code.co_qualname.replace("<locals>.", "")
-                self.seen.add((Path(path).relative_to(PACKAGE).as_posix(), name))
+                self.seen.add((name_of(Path(path)), name))
                 return
             frame = frame.f_back  # type: ignore[assignment]
 
@@ -253,7 +259,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("server's points", "direct")
-    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/server_starts.py"}
+    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/feddp_kmeans.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
     assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}
@@ -264,7 +270,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/noise.py", "SecureNoise.discrete_gaussian") in watch.seen
+    assert ("privacy/noise.py", "_Checked.discrete_gaussian") in watch.seen
     watch.seen.clear()
     monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
     generate_private_key()

@@ -329,6 +329,24 @@ def test_values() -> None:
     assert discrete_gaussian_sum_log_ratio(100.0, 1000, 10**6) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("std", "n", "above", "below"),
+    [
+        # 1/24; (sqrt(100.0034483) + 100.0034483)/11 + 1/186, and 2.1 exp(-2 pi^2) = 5.62e-9 in both of its terms.
+        (1.0, 1, 0.041666666666666667, 10.005705503710297),
+        # 290/24; y = 101 + 290 h.
+        (1.0, 290, 12.083333333333333, 26.299433949759770),
+        # sqrt(6.00002 * 5000 * 100)/96 + 5000/5104; h is 1e-34 and cannot be seen.
+        (2.0, 5000, 19.021849806928678, 18.956362873899057),
+    ],
+)
+def test_log_ratios_by_hand(std: float, n: int, above: float, below: float) -> None:
+    closeness = discrete_gaussian_closeness(std, n)
+    assert closeness.log_ratio_above == pytest.approx(above, rel=1e-13, abs=0.0)
+    assert closeness.log_ratio_below == pytest.approx(below, rel=1e-13, abs=0.0)
+    assert closeness.additive == math.exp(-100.0)
+
+
 def test_sum_log_ratio_grows_with_shares_and_falls_with_noise() -> None:
     assert discrete_gaussian_sum_log_ratio(1.0, 3, 1) > discrete_gaussian_sum_log_ratio(1.0, 2, 1)
     assert discrete_gaussian_sum_log_ratio(1.1, 3, 1) < discrete_gaussian_sum_log_ratio(1.0, 3, 1)

@@ -12,6 +12,8 @@ import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
+from flwr_dpkmeans.secagg import keys as keys_module
+from flwr_dpkmeans.secagg import party
 from flwr_dpkmeans.secagg import retry as client
 from flwr_dpkmeans.secagg.keys import derive_key, digest, generate_private_key, keyed_tag, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
@@ -313,15 +315,15 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
     federation.close(NOISE)
     mine = {author: boxes[author][3] for author in NODES if author != 3}
     state = federation.states[3]
-    assert [author for author, _ in client._take_boxes(state, mine).group_keys] == list(NODES)
+    assert [author for author, _ in state._with_boxes(mine).group_keys] == list(NODES)
     # Every author's box for another recipient, and what this client sealed itself.
     for author in mine:
         for recipient, box in boxes[author].items():
             if recipient != 3:
                 with pytest.raises(ProtocolError, match="does not open"):
-                    client._take_boxes(state, mine | {author: box})
+                    state._with_boxes(mine | {author: box})
         with pytest.raises(ProtocolError, match="does not open"):
-            client._take_boxes(state, mine | {author: boxes[3][author]})
+            state._with_boxes(mine | {author: boxes[3][author]})
     roster = federation.server.roster
     elsewhere = {
         "run": replace(state, run_id=state.run_id + 1),
@@ -337,7 +339,7 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
             authors = [author for author in other.cohort.authors(0) if author != 3]
             given = {author: mine.get(author, b"") for author in authors}
         with pytest.raises(ProtocolError, match="does not open"):
-            client._take_boxes(other, given)
+            other._with_boxes(given)
 
 
 def test_boxes_of_a_replaced_attempt_are_refused() -> None:
@@ -359,7 +361,7 @@ def test_boxes_of_a_replaced_attempt_are_refused() -> None:
 def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation(NODES)
     author = federation.server.roster.authors(0)[0]
-    honest = client.seal
+    honest = party.seal
     sealed: list[bytes] = []
 
     def equivocate(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
@@ -369,9 +371,9 @@ def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.Monk
     federation.open(1, 2)
     for node, request in federation.requests().items():
         if node == author:
-            monkeypatch.setattr(client, "seal", equivocate)
+            monkeypatch.setattr(party, "seal", equivocate)
         federation.deliver(node, federation.answer(node, request, plain_vectors()[node]))
-        monkeypatch.setattr(client, "seal", honest)
+        monkeypatch.setattr(party, "seal", honest)
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
@@ -381,14 +383,14 @@ def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.Monk
 
 def test_every_key_seals_once_and_nonces_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[tuple[bytes, bytes]] = []
-    honest = client.seal
+    honest = party.seal
 
     def recorded(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         box = honest(key, plaintext, associated)
         used.append((key, box[:12]))
         return box
 
-    monkeypatch.setattr(client, "seal", recorded)
+    monkeypatch.setattr(party, "seal", recorded)
     federation = Federation(NODES, max_silent=3)
     vectors = plain_vectors()
     federation.open(1, 2)
@@ -410,14 +412,14 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
     vectors = plain_vectors()
     streams: dict[tuple[int, int, int], list[tuple[bytes, bytes]]] = {}
     now: list[tuple[bytes, bytes]] = []
-    honest = client.stream
+    honest = keys_module.stream
 
     def recorded(key: bytes, length: int) -> Ring:
         words = honest(key, length)
         now.append((key, words.tobytes()))
         return words
 
-    monkeypatch.setattr(client, "stream", recorded)
+    monkeypatch.setattr(keys_module, "stream", recorded)
 
     def play(*, repeated: bool, silent: int | None) -> None:
         for node, request in federation.requests(repeated=repeated).items():
@@ -484,7 +486,7 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         # The third party's mask is known here, so that only the transcript is left as a difference.
         key = dict(federation.states[8].pair_keys)[99]
         transcript = digest("transcript", b"digest of the plan", rosters[8].digest)
-        extra = client.stream(derive_key(key, "mask", 1, 0, transcript), 2)
+        extra = keys_module.stream(derive_key(key, "mask", 1, 0, transcript), 2)
     assert (masked[3] + masked[8] - extra).tolist() != total(vectors).tolist()
 
 
@@ -530,7 +532,7 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
     federation.run_round(1, plain_vectors(), NOISE)
     node = next(node for node in NODES if node not in federation.server.roster.authors(1))
     boxes = federation.server.take_boxes(node)
-    state = client._take_boxes(federation.states[node], boxes)
+    state = federation.states[node]._with_boxes(boxes)
     keys = [key for _, key in state.group_keys]
     assert len(keys) == 3
     context = (state.run_id, state.cohort.digest)

@@ -19,13 +19,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.keys import (
-    agree_pair_key,
+    agree_pair_keys,
     derive_key,
     digest,
     generate_group_key,
     generate_private_key,
     keyed_tag,
-    load_private_key,
     pack,
     public_key_of,
     seal,
@@ -71,12 +70,19 @@ def test_the_version_of_the_protocol_is_in_every_key(monkeypatch: pytest.MonkeyP
     assert derive_key(b"secret", "mask", 1) != before
 
 
+def agree_pair_key(private_key: bytes, public_key: bytes, run_id: int, own_id: int, peer_id: int) -> bytes:
+    """The key that one node agrees with one peer."""
+    return agree_pair_keys(private_key, {peer_id: public_key}, run_id, own_id)[peer_id]
+
+
 def test_both_sides_agree_and_nobody_else() -> None:
     private = [generate_private_key() for _ in range(3)]
     public = [public_key_of(key) for key in private]
     key = agree_pair_key(private[0], public[1], 9, 5, 2**64 - 1)
     assert key == agree_pair_key(private[1], public[0], 9, 2**64 - 1, 5)
-    assert key == agree_pair_key(load_private_key(private[0]), public[1], 9, 5, 2**64 - 1)
+    assert agree_pair_keys(private[0], dict(enumerate(public[1:], 7)), 9, 5) == {
+        peer: agree_pair_key(private[0], public[peer - 6], 9, 5, peer) for peer in (7, 8)
+    }
     others = [
         agree_pair_key(private[2], public[1], 9, 5, 2**64 - 1),
         agree_pair_key(private[0], public[2], 9, 5, 2**64 - 1),

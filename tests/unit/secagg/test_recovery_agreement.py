@@ -8,12 +8,12 @@ from flwr_dpkmeans.secagg.recovery.agreement import (
     cohort_view,
     combine,
     lock,
+    self_mask,
     survivors_digest,
     survivors_view,
     ticket,
     unlock,
 )
-from flwr_dpkmeans.secagg.recovery.masks import self_mask
 from flwr_dpkmeans.secagg.recovery.shamir import share
 
 KEY = bytes(range(32))

@@ -18,7 +18,6 @@ from flwr_dpkmeans.secagg.recovery import recover as client
 from flwr_dpkmeans.secagg.recovery import recover as state
 from flwr_dpkmeans.secagg.recovery import session as server
 from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
@@ -41,14 +40,10 @@ def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     def seed(master: bytes, purpose: str, state: client.Recover) -> bytes:
         return derive_key(master, purpose, state.run_id, state.node_id, 0)
 
-    def same(self: Slots, master: bytes, purpose: str, run_id: int, node_id: int) -> list[bytes]:
-        return [derive_key(master, purpose, run_id, node_id, 0)] * self.number
-
     def own(state: client.Recover, place: int) -> tuple[bytes, bytes]:
         masters = state.masters[:32], state.masters[32:]
         return seed(masters[0], "self seed", state), seed(masters[1], "private key", state)
 
-    monkeypatch.setattr(Slots, "seeds", same)
     monkeypatch.setattr(client, "_own_seed", own)
 
 
@@ -244,7 +239,7 @@ def stripped(hostile: HostileServer) -> list[int]:
             mine, other = (node, peer) if node in privates else (peer, node)
             if peer in hostile.told[node] and mine in privates:
                 public = server.piece(hostile.federation.shared[other].public_keys, place)
-                pair = client.agree_pair_key(privates[mine], public, 7, mine, other)
+                pair = client.agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
                 values -= client.pair_mask(pair, node, peer, hostile.asked, transcript, 1)
         found.append(int(values[0]))
     return found
@@ -437,7 +432,7 @@ def test_a_wrong_ticket_along_with_a_vector_is_noticed() -> None:
     federation.share()
     federation.session.open_round(1, 3)
     federation.send()
-    federation.session._tickets[11] = {node: bytes(32) for node in federation.session._tickets[11]}
+    federation.session._sealed[11] = {node: bytes(32) for node in federation.session._sealed[11]}
     federation.give_shares()
     with pytest.raises(ProtocolError, match="key of node 11 do not give the key that it committed to"):
         federation.session.recover(PLAN, blinded=False)
@@ -454,7 +449,7 @@ def test_a_client_that_comes_back_changes_nothing_and_learns_nothing() -> None:
     session = federation.session
     late = federation.masked[2, 0][12]
     for reply in (late, federation.masked[1, 0][12]):
-        with pytest.raises(ProtocolError, match=r"not in the cohort|late or replayed"):
+        with pytest.raises(ProtocolError, match=r"not in the roster|late or replayed"):
             session.receive(12, reply)
     with pytest.raises(ProtocolError, match="not awaited"):
         session.receive_unmask(12, federation.unmasked[1, 0][12])

@@ -12,16 +12,16 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg import keys as keys_module
+from flwr_dpkmeans.secagg import party
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.recovery import masks
 from flwr_dpkmeans.secagg.recovery import recover as client
 from flwr_dpkmeans.secagg.recovery import recover as state_module
-from flwr_dpkmeans.secagg.recovery.agreement import combine, lock, survivors_view
-from flwr_dpkmeans.secagg.recovery.recover import Recover, least_survivors
+from flwr_dpkmeans.secagg.recovery.agreement import Slots, combine, least_survivors, lock, survivors_view
+from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -331,13 +331,13 @@ def test_boxes_bind_run_roster_and_giver(change: str) -> None:
 @pytest.mark.parametrize("size", [0, 31, 96 * 6 - 1, 96 * 6 + 32])
 def test_a_box_of_another_length_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     federation = RecoveryFederation.make(8)
-    real, wrong = client.seal, bytes(size)
+    real, wrong = party.seal, bytes(size)
 
     def short(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         return real(key, wrong, associated)
 
     for node, state in federation.states.items():
-        monkeypatch.setattr(client, "seal", short if node == 11 else real)
+        monkeypatch.setattr(party, "seal", short if node == 11 else real)
         federation.states[node], federation.shared[node] = state.share(ShareRequest(federation.session.sharers))
     boxes = {node: reply.boxes[10] for node, reply in federation.shared.items() if node != 10}
     refused(
@@ -417,14 +417,13 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool
 
 def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[bytes] = []
-    stream = client.stream
+    stream = keys_module.stream
 
     def recorded(key: bytes, length: int) -> np.ndarray:
         used.append(key)
         return stream(key, length)
 
-    monkeypatch.setattr(client, "stream", recorded)
-    monkeypatch.setattr(masks, "stream", recorded)
+    monkeypatch.setattr(keys_module, "stream", recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[bytes]] = {}

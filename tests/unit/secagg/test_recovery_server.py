@@ -11,9 +11,9 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
-from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, SumReply, UnmaskReply
+from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, UnmaskReply
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.session import RecoverSession
-from flwr_dpkmeans.secagg.recovery.slots import Slots
 from flwr_dpkmeans.secagg.ring import MaskedVector
 
 
@@ -131,7 +131,7 @@ def test_malformed_vectors_are_discarded(case: str) -> None:
             discarded(session, lambda: receive(node, change(reply)), sentence)
         receive(node, reply)
         discarded(session, lambda: receive(node, reply), "twice")
-        discarded(session, lambda: receive(99, reply), "not in the cohort")
+        discarded(session, lambda: receive(99, reply), "not in the roster")
 
     session.receive = checked
     federation.send()
@@ -150,7 +150,7 @@ def test_vectors_that_come_during_or_after_unmasking_are_discarded() -> None:
     federation.give_shares()
     discarded(session, lambda: session.receive(12, late), "late or replayed")
     session.recover(PLAN, blinded=False)
-    discarded(session, lambda: session.receive(12, late), "not in the cohort")
+    discarded(session, lambda: session.receive(12, late), "not in the roster")
     discarded(session, lambda: session.receive(11, federation.masked[1, 0][11]), "late or replayed")
 
 
@@ -263,7 +263,7 @@ def test_a_wrong_share_is_an_attempt_without_nobody() -> None:
     session = federation.session
     federation.send()
     federation.give_shares()
-    session._tickets[11] = {node: bytes(32) for node in session._tickets[11]}
+    session._sealed[11] = {node: bytes(32) for node in session._sealed[11]}
     with pytest.raises(ProtocolError, match="node 11"):
         session.recover(PLAN, blinded=False)
     with pytest.raises(CohortError, match="another attempt needs a smaller cohort"):
@@ -271,7 +271,7 @@ def test_a_wrong_share_is_an_attempt_without_nobody() -> None:
     del session._unmasked[19]
     session.retry()
     federation.gone.add(19)
-    assert (session.attempt, session.roster.node_ids, session.is_unmasking) == (1, tuple(range(10, 19)), False)
+    assert (session.attempt, session.roster.node_ids, session.due) == (1, tuple(range(10, 19)), Stage.SUM)
     assert session.take_boxes(10) == ({}, {})
     federation.send(repeated=True)
     federation.give_shares()

@@ -12,10 +12,11 @@ import pytest
 from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import retry as client
+from flwr_dpkmeans.secagg import party
 from flwr_dpkmeans.secagg.keys import derive_key, digest, stream
 from flwr_dpkmeans.secagg.messages import SumReply
-from flwr_dpkmeans.secagg.retry import RetrySession, require_equal_tags
+from flwr_dpkmeans.secagg.party import require_equal_tags
+from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -171,14 +172,14 @@ def test_a_retry_leaves_no_old_boxes_and_asks_with_a_new_roster() -> None:
     for node, reply in replies.items():
         federation.deliver(node, reply)
     federation.close(NOISE)
-    assert not federation.server.expects_roster()
+    assert federation.server.request(3, None, b"").roster is None
     federation.open(2, 1)
     # Boxes of attempt 0 that were never relayed, because the round is opened again at once.
     federation.server._tags = {node: replies[node].tag for node in NODES if node != 8}
     federation.server.retry()
     assert federation.server.attempt == 1
     assert federation.server.roster.node_ids == (3, 11, 20)
-    assert federation.server.expects_roster()
+    assert federation.server.request(3, None, b"").roster == federation.server.roster
     assert federation.server.missing() == (3, 11, 20)
     assert all(federation.server.take_boxes(node) == {} for node in NODES)
 
@@ -392,10 +393,10 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(monkeypatch: pytest.M
     # Why there are at least two: an author whose random numbers are bad protects nobody, but harms nobody either.
     federation = Federation(NODES)
     weak = federation.server.roster.authors(0)[0]
-    honest = client.generate_group_key
+    honest = party.generate_group_key
     federation.open(1, 1)
     for node, request in federation.requests().items():
-        monkeypatch.setattr(client, "generate_group_key", (lambda: bytes(32)) if node == weak else honest)
+        monkeypatch.setattr(party, "generate_group_key", (lambda: bytes(32)) if node == weak else honest)
         federation.deliver(node, federation.answer(node, request, VECTORS[node]))
     aggregate = federation.close(NOISE)
     roster = federation.server.roster

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.baselines.max_cover import clip_to_ball, default_components, project_to_box
+from simulations.baselines.max_cover import clip_to_ball, default_components, project_to_box
 
 
 @pytest.mark.parametrize("radius", [2.0**-10, 0.1, 1.0, math.nextafter(math.sqrt(7), math.inf)])

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.baselines.max_cover import CentralLine, max_cover
-from flwr_dpkmeans.baselines.pooled import k_fed, optimal
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.engines import IN_ONE_PLACE
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
@@ -27,36 +28,42 @@ from flwr_dpkmeans.sums.statement import (
     released_cautions,
     spending_cautions,
 )
+from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
+from flwr_dpkmeans.sums.draft import resolve_delta
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.statement import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
+from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
+from simulations.baselines.max_cover import CentralLine, max_cover
+from simulations.baselines.pooled import k_fed, optimal
 
 Array = NDArray[np.float64]
 
+_Found = tuple[Array, Array, PrivacyReport]
+"""Centroids, (n_clusters, n_features), in the scaled box; rows per cluster, noisy if private; the report."""
 _TRUST = "central"
 
 
-@dataclass(frozen=True)
-class CentralResult:
-    """What a central baseline finds.
-
-    Centroids, (n_clusters, n_features), are in the scaled box; counts, (n_clusters,), are rows per cluster, noisy for a
-    private baseline and exact otherwise.
-    """
-
-    centroids: Array
-    counts: Array
-    privacy: PrivacyReport
-
-
-@one_thread()
-def run(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
-    """Run a central baseline on parts, (n_i, n_features) each, that lie in the scaled box, on the grid.
-
-    The validated configuration's algorithm is a key of `CENTRAL_BASELINES`; `delta` is that of the total guarantee.
-    What `require_central` refuses is a ConfigurationError.
-    """
+def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
+    """Run a baseline on parts, (n_i, n_features) each, in the caller's units; a ConfigurationError if it cannot."""
     require_central(config)
-    return CENTRAL_BASELINES[config.algorithm](config, parts, delta)
+    if config.evaluation is not EvaluationKind.NONE:
+        raise ConfigurationError(
+            f"evaluation is {config.evaluation.value!r}, but {config.algorithm!r} runs on all rows in one place, "
+            "without rounds: leave evaluation out and measure the result there."
+        )
+    if config.private_bounds:
+        raise ConfigurationError(
+            f"bounds are 'private', but {config.algorithm!r} runs on all rows in one place and needs declared ones: "
+            "give bounds, or choose 'proxy_lloyd'."
+        )
+    bounds = Bounds(*config.bounds).for_features(parts[0].shape[1])
+    scaled = [round_to_grid(bounds.scale(part)) for part in parts]
+    with one_thread():
+        centroids, counts, privacy = _FITS[config.algorithm](config, scaled, resolve_delta(config, len(parts)))
+    return State({"centroids": centroids, "counts": counts}), (bounds.lower, bounds.upper), privacy
 
 
 def require_central(config: Run) -> None:
@@ -73,14 +80,14 @@ def require_central(config: Run) -> None:
         )
 
 
-def _optimal(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
+def _optimal(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     """Central k-means."""
     centroids = optimal(parts, config.n_clusters, n_init=config.n_init, random_state=config.random_state)
     warning = "Central k-means without noise: exact centroids of all rows are released. In simulation only."
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
+def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     """One-shot federated k-means."""
     centroids = k_fed(parts, config.n_clusters, random_state=config.random_state)
     warning = (
@@ -90,7 +97,7 @@ def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> CentralResult:
+def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     """Central differentially private k-means."""
     if config.n_examples is None:
         raise ConfigurationError(
@@ -112,24 +119,23 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> CentralResu
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
     report = _report(config, parts, delta, found.events, found.lines, warnings)
     report = replace(report, warnings=report.warnings + released_cautions(report, found.counts))
-    return CentralResult(found.centroids, found.counts, report)
+    return found.centroids, found.counts, report
 
 
-CENTRAL_BASELINES: Mapping[str, Callable[[Run, Sequence[Array], float], CentralResult]] = MappingProxyType(
+_FITS: Mapping[str, Callable[[Run, Sequence[Array], float], _Found]] = MappingProxyType(
     {"k_fed": _k_fed, "optimal": _optimal, "max_cover": _max_cover}
 )
-"""Algorithms that `FederatedKMeans` runs on all rows together."""
+for _name in _FITS:
+    IN_ONE_PLACE.add(_name, fit)
 
 
-def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> CentralResult:
+def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> _Found:
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
     theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
     lines = [CentralLine("centroids", math.inf, 0.0, theorem)]
-    return CentralResult(
-        centroids, counts, _report(config, parts, delta, [ExactRelease("centroids")], lines, (warning,))
-    )
+    return centroids, counts, _report(config, parts, delta, [ExactRelease("centroids")], lines, (warning,))
 
 
 def _lines(config: Run, lines: Sequence[CentralLine], events: Sequence[Event], delta: float) -> tuple[ReleaseLine, ...]:

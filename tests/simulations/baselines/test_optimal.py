@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.baselines import optimal
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.baselines import optimal
 
 
 def test_pooled_parts_are_clustered() -> None:

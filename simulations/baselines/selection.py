@@ -57,10 +57,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines.pooled import FloatArray
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.losses import smallest_true
 from flwr_dpkmeans.privacy.noise import NoiseSource
+from simulations.baselines.pooled import FloatArray
 
 _Keys = npt.NDArray[np.int64]
 

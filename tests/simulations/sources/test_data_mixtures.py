@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.mixtures import draw_gaussian_mixture
 from flwr_dpkmeans.errors import ConfigurationError
+from simulations.sources.mixture import draw_gaussian_mixture
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -19,14 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
-from flwr_dpkmeans.baselines.selection import (
-    SELECTION_SLACK,
-    CoverageSampler,
-    byte_source,
-    cover_centres,
-    selection_rate,
-)
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import largest_kept_square, round_to_grid, truncate
@@ -36,6 +28,14 @@ from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_clos
 from flwr_dpkmeans.privacy.events import Event, GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
+from simulations.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
+from simulations.baselines.selection import (
+    SELECTION_SLACK,
+    CoverageSampler,
+    byte_source,
+    cover_centres,
+    selection_rate,
+)
 
 _RESTARTS = 10
 _LEVELS = 7  # with 8 dimensions at most, (2^7 + 1)^8 grid points are below `LARGEST_NUMBER_OF_CANDIDATES`
@@ -57,7 +57,7 @@ NOISE_BITS = 24
 """Noise lives on multiples of 2^-24: what its discreteness costs falls with the square of the step, to nothing."""
 _SELECTION_THEOREM = (
     "adaptive max cover by the exponential mechanism, any number of selections (after Nguyen, Chaturvedi and Xu 2021, "
-    "Lemma 17; proof in flwr_dpkmeans.baselines.selection) [S20, M6]."
+    "Lemma 17; proof in simulations.baselines.selection) [S20, M6]."
 )
 
 
