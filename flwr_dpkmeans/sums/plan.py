@@ -184,7 +184,13 @@ class Plan:
         """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
         return self.server is not None and self.server.n_points > 0 and self.public_points is None
 
-    @property
+    @cached_property
+    def by_position(self) -> bool:
+        """Whether a plan without names says something for each column, so that tables cannot be put in order."""
+        settings = self.settings
+        return not settings.feature_names and (len(settings.bounds[0]) > 1 or settings.allow_unnamed)
+
+    @cached_property
     def bounds(self) -> Box:
         """The box that data are scaled by: the released one, or that of the configuration."""
         return self.settings.bounds if self.box is None else self.box
@@ -347,10 +353,7 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips of a run without dropouts: those of each aggregation, as many for the keys, one for the last release.
-
-    Of a plan that is not final: those until it is, and one for the last release.
-    """
+    """Round trips without dropouts: those of each planned aggregation, as many for the keys, one for the last release."""
     return trips_per_aggregation(plan) * (1 + len(plan.all_rounds)) + 1
 
 

@@ -16,7 +16,6 @@ from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.sums.columns import by_position
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
@@ -67,7 +66,7 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
     """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
-    sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
+    sentences = [*spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon)]
     if by_client and plan.n_clients < _FEW_CLIENTS:
         sentences.append(
             f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
@@ -380,7 +379,7 @@ def _columns_sentence(plan: Plan) -> str:
     if not plan.columns_digest:
         return UNNAMED_COLUMNS
     unnamed = " (those of tables without names by position)" if plan.settings.allow_unnamed else ""
-    if by_position(plan):
+    if plan.by_position:
         return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
     return f"Columns were matched by name{unnamed}."
 
