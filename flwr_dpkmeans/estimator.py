@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, Transform
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
@@ -44,16 +44,12 @@ from flwr_dpkmeans.options import (
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
 from flwr_dpkmeans.results.writer import ClusterChoice
-from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.cautions import local_cautions
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels
+from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import local_cautions
-from flwr_dpkmeans.sums.state import State
-from flwr_dpkmeans.sums.statement import Step
+from flwr_dpkmeans.sums.statement import Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:

@@ -15,14 +15,12 @@ from typing import Any, ClassVar
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.server_points import is_private
-from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS as DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family import Schedule as Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily as NoiseFamily
+from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums.settings import Dropout as Dropout
 from flwr_dpkmeans.sums.settings import Options as Options
 from flwr_dpkmeans.sums.settings import Settings, require_integer, whole
@@ -30,8 +28,6 @@ from flwr_dpkmeans.sums.settings import member as member
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS as CLIP_BOUNDS
 from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.task import Run as Run
-from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, as_integer, require_integer, whole
-from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""

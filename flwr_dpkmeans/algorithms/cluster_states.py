@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import is_on_grid
-from flwr_dpkmeans.sums.state import Array, State
+from flwr_dpkmeans.sums.round import Array, State
 
 SERVER_POINTS = "server_points"
 PROJECTION = "projection"

@@ -47,8 +47,6 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 )
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, State
 from flwr_dpkmeans.kmeans.assignment import LabelArray, sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
@@ -66,10 +64,8 @@ from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
-from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 RULE_OF_THUMB = {

@@ -24,9 +24,8 @@ from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum
+from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known
 
 MIN_ITERATIONS = 2

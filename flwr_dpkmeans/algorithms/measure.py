@@ -25,10 +25,8 @@ from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_cent
 from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.plan import COUNT, Plan
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.task import Known, Run
 

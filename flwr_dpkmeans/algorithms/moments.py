@@ -26,10 +26,7 @@ from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, option, real, whole
-from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum
 from flwr_dpkmeans.sums.settings import Box, Options, option, real, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"

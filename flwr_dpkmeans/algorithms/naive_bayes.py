@@ -26,11 +26,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.round import Array, Labels
+from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Result, Task
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, Result
 
 CELLS = "cells"

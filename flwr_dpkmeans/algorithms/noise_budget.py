@@ -11,8 +11,7 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, Sensitivity, round_events
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, Run
 
 

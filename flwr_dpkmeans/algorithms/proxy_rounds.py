@@ -62,13 +62,10 @@ from flwr_dpkmeans.kmeans.proxies import (
 from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
-from flwr_dpkmeans.privacy.release import Block, ReleasedSum
-from flwr_dpkmeans.sums.round import Array, InitialState, PrivateSum, State
 from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
 from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Known, ServerData
 
 CLIPPED_SQUARE = 0.8

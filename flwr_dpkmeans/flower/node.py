@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from flwr_dpkmeans.algorithms.feddp_steps import COST_CURVE
+from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import ConfigurationError
@@ -24,7 +24,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 
 HOME_FOLDER = "flwr-dpkmeans"
 LEDGERS = "ledgers"

@@ -8,8 +8,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode, flwr_exit
 
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.exchange import is_deployed
 from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result

@@ -24,9 +24,6 @@ from flwr_dpkmeans.secagg.ring import Ring, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.trust import as_released, trust_model
-from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
 

@@ -21,8 +21,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, require_reasons, round_events
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
@@ -486,9 +485,9 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
         )
     planned.model.check(planned.blocks)
     share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
+    # After the run the report must say why each release is private.
+    require_reasons(planned.blocks)
     for block in planned.blocks:
-        # After the run the report must say why each release is private.
-        block.sensitivity.require_reason(block.name)
         # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
         per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
         largest = block.entry_bound * per_client * plan.n_clients

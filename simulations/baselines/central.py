@@ -21,6 +21,10 @@ from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, P
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.sums.draft import resolve_delta
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.statement import (
     NEIGHBOURS,
     UNNAMED_COLUMNS,
@@ -28,12 +32,6 @@ from flwr_dpkmeans.sums.statement import (
     released_cautions,
     spending_cautions,
 )
-from flwr_dpkmeans.sums.cautions import released_cautions, spending_cautions
-from flwr_dpkmeans.sums.draft import resolve_delta
-from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import NEIGHBOURS, UNNAMED_COLUMNS, discreteness_cost
-from flwr_dpkmeans.sums.state import State
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines.max_cover import CentralLine, max_cover

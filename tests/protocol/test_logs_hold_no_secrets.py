@@ -36,9 +36,7 @@ from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
-from flwr_dpkmeans.secagg.recovery import slots as recovery_slots
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.state import State
 
 SIZES = (30, 40, 50, 60, 70, 80)
 VICTIM = FIRST_NODE_ID + 1

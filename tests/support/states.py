@@ -7,10 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_state
-from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state
-from flwr_dpkmeans.sums.state import State
+from flwr_dpkmeans.sums.round import State
 
 
 def with_extras(state: State, extras: Mapping[str, NDArray[np.float64]]) -> State:

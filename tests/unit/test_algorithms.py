@@ -23,9 +23,6 @@ from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.trust import as_released
-from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.state import State
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

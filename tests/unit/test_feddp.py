@@ -50,9 +50,8 @@ from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
-from flwr_dpkmeans.sums.trust import TRUST_MODELS, as_released
-from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
+from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

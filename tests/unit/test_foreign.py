@@ -30,17 +30,7 @@ from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Task, register
-from flwr_dpkmeans.sums.trust import (
-    TRUST_MODELS,
-    Broadcast,
-    Shares,
-    TrustModel,
-    as_released,
-    register_trust,
-    with_noise,
-)
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Broadcast, Shares, TrustModel, register_trust, with_noise
-from flwr_dpkmeans.sums.verify import require_plausible, verify_plan
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]

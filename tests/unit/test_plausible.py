@@ -9,13 +9,9 @@ import pytest
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum
-from flwr_dpkmeans.sums.draft import draft_plan, require_plausible
 from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum, as_released
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, require_plausible
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.trust import as_released
-from flwr_dpkmeans.sums.verify import require_plausible
 
 N_CLIENTS = 4
 
