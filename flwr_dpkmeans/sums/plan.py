@@ -353,7 +353,7 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips without dropouts: those of each planned aggregation, as many for the keys, one for the last release."""
+    """Round trips without dropouts: of each planned aggregation, as many for keys, one for the last release."""
     return trips_per_aggregation(plan) * (1 + len(plan.all_rounds)) + 1
 
 
