@@ -175,11 +175,9 @@ def worst_case(plan: Plan) -> float:
     config = plan.config
     if config.task.noise is NoiseShape.NONE or config.settings.evaluation is Evaluation.EXACT:
         return math.inf
-    if plan.count is None and plan.is_final:
-        return plan.epsilon_worst_case
     if plan.count is None and plan.n_features is not None:
-        # Private bounds: no price depends on what they are found to be.
-        return _with_own_rounds(plan).epsilon_worst_case
+        # With private bounds no price depends on what they are found to be.
+        return (plan if plan.is_final else _with_own_rounds(plan)).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):

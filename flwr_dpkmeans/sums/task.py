@@ -37,8 +37,8 @@ class Registry(Mapping[str, ItemT]):
     The entry points are loaded when somebody asks for a name that was not added, or for all.
     """
 
-    def __init__(self, group: str) -> None:
-        self._group, self._items, self._complete = group, dict[str, ItemT](), False
+    def __init__(self, group: str, option: str = "the name") -> None:
+        self._group, self._option, self._items, self._complete = group, option, dict[str, ItemT](), False
 
     def add(self, name: str, item: ItemT) -> None:
         """Make an item known; another one of the same name is refused, since plans name it."""
@@ -48,6 +48,13 @@ class Registry(Mapping[str, ItemT]):
     def remove(self, name: str) -> None:
         """Forget an item, as tests do."""
         del self._items[name]
+
+    def find(self, name: str, *others: str) -> ItemT:
+        """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
+        if name not in self._items and name not in self:
+            known = nearest(name, (*self, *others))
+            raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
+        return self._items[name]
 
     def __getitem__(self, name: str) -> ItemT:
         if name not in self._items:
@@ -460,19 +467,13 @@ class Run:
 
     def changed(self, **values: Any) -> Run:
         """The same with other values of some options, by their flat names."""
-        settings, own, options = ({}, {}, {})  # type: dict[str, Any], dict[str, Any], dict[str, Any]
-        for name, value in values.items():
-            if name in self.settings.__dataclass_fields__:
-                settings[name] = value
-            elif name in self.task.__dataclass_fields__:
-                own[name] = value
-            else:
-                options[name] = value
-        task = replace(self.task, **own, options=replace(self.task.options, **options))
+        settings = {name: values.pop(name) for name in self.settings.__dataclass_fields__ if name in values}
+        own = {name: values.pop(name) for name in self.task.own_fields() if name in values}
+        task = replace(self.task, **own, options=replace(self.task.options, **values))
         return Run(replace(self.settings, **settings), task)
 
 
-TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
+TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm")
 """Every task that a plan may name."""
 
 
@@ -486,10 +487,3 @@ def register(task: type[Task]) -> type[Task]:
     """
     TASKS.add(task.name, task)
     return task
-
-
-def task_class(name: str) -> type[Task]:
-    """Look a task up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
-    if name not in TASKS:
-        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, TASKS)}")
-    return TASKS[name]

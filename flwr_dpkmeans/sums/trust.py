@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
@@ -239,8 +239,10 @@ class Distributed(TrustModel):
         )
 
 
-TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models")
+TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
 """Every trust model that a plan may name."""
+trust_model = TRUST_MODELS.find
+"""``trust_model(name)``: one of them."""
 
 
 def register_trust(model: TrustModel) -> TrustModel:
@@ -251,17 +253,3 @@ def register_trust(model: TrustModel) -> TrustModel:
 
 for _model in (Oblivious(), Central(), Distributed()):
     register_trust(_model)
-
-
-def trust_model(name: str) -> TrustModel:
-    """Look a trust model up by name; an unknown one is a `ConfigurationError` with the nearest valid name.
-
-    Examples
-    --------
-    >>> trust_model("central").server_reads
-    True
-    """
-    try:
-        return TRUST_MODELS[name]
-    except KeyError:
-        raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}") from None
