@@ -589,9 +589,7 @@ def _agree(mine: Any, theirs: Any) -> bool:
         return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
     if is_dataclass(mine):
         return all(_agree(getattr(mine, one.name), getattr(theirs, one.name)) for one in fields(mine))
-    return (
-        isinstance(mine, float) and isinstance(theirs, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
-    )
+    return isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
 
 
 def require_successor(plan: Plan, final: Plan) -> None:

@@ -22,6 +22,7 @@ from flwr_dpkmeans.secagg.messages import (
     pack_keys,
     unpack_boxes,
     unpack_keys,
+    unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -68,6 +69,7 @@ __all__ = [
     "stated_versions",
     "unpack_boxes",
     "unpack_keys",
+    "unpack_roster",
 ]
 WAIT = "wait"
 
