@@ -118,8 +118,8 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         raise ProtocolError(
             f"a state has {n_movements} movements, but there are {most_movements} rounds at most: message discarded."
         )
-    sizes = [n_movements, *(math.prod(shape) for shape in shapes.values())]
-    if len(data) != 8 * sum(sizes) or any(len(shape) not in (1, 2) for shape in shapes.values()):
+    sizes = [n_movements, *map(math.prod, shapes.values())]
+    if len(data) != 8 * sum(sizes) or not {*map(len, shapes.values())} <= {1, 2}:
         raise ProtocolError("a state's arrays do not have the sizes that its header says: message discarded.")
     values: Any = np.frombuffer(data, dtype="<f8").astype(np.float64)
     if not bool(np.all(np.isfinite(values))):

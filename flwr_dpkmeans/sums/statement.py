@@ -188,7 +188,7 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         name=planned.name,
         n_clients=n_clients,
         epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
+        noise_scales=tuple([(block.name, block.noise_scale) for block in planned.blocks]),
         radius=planned.radius,
         # An evaluation moves nothing.
         movement=None if planned.name == EVALUATION_ROUND else movement,

@@ -272,7 +272,7 @@ class Task(Options, ABC):
     @classmethod
     def own_fields(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
-        return tuple(one.name for one in fields(cls) if one.name != "options")
+        return tuple([one.name for one in fields(cls) if one.name != "options"])
 
     @classmethod
     def counts(cls, unit: PrivacyUnit) -> bool:
@@ -478,12 +478,6 @@ TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm")
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task known by its name; usable as a decorator.
-
-    Raises
-    ------
-    ConfigurationError
-        If another one has that name.
-    """
+    """Make a task known by its name, also as a decorator; another one of that name is a `ConfigurationError`."""
     TASKS.add(task.name, task)
     return task

@@ -79,26 +79,18 @@ class TrustModel(ABC):
 
     What it has each side do follows from its attributes; a model that needs something else overrides `contribute`,
     `broadcast` or `read`.
-
-    Attributes
-    ----------
-    name : str
-        Registered name.
-    blinded : bool
-        Whether key authors hide the sums from the server.
-    server_reads : bool
-        Whether the server learns the released sums.
-    shared_noise : bool
-        Whether clients add the noise in shares.
-    proofs : str
-        Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it.
     """
 
     name: str
+    """Registered name."""
     blinded: bool
+    """Whether key authors hide the sums from the server."""
     server_reads: bool
+    """Whether the server learns the released sums."""
     shared_noise: bool
+    """Whether clients add the noise in shares."""
     proofs: str = ""
+    """Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it."""
 
     @abstractmethod
     def guarantee(self, shares: Shares) -> str:
