@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
-    from flwr_dpkmeans.flower.client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.client_app import client_app as client_app
     from flwr_dpkmeans.flower.engines import federate as federate
+    from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
     from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
     from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
@@ -73,7 +73,7 @@ _EXPORTS = {
     "algorithms.lloyd_family": "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "estimator": "FederatedKMeans FederatedNaiveBayes",
-    "flower.client": "KMeansClient",
+    "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app",
     "flower.engines": "federate",
     "flower.mod": "secure_aggregation_mod",

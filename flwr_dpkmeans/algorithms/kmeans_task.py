@@ -105,7 +105,7 @@ class KMeansTask(Task):
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (trust.shared_noise and self.chooses):
+        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
             raise ConfigurationError(
                 f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
                 "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "

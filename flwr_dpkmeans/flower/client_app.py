@@ -21,7 +21,7 @@ from flwr_dpkmeans.data.mixtures import MIXTURE, MixtureClients
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.tables import Table, frame_columns
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation, run_numpy_client, secure_aggregation_mod
 from flwr_dpkmeans.flower.node import is_simulation, output_folder, result_folder
 from flwr_dpkmeans.log import placed_logger

@@ -21,9 +21,9 @@ from flwr_dpkmeans.algorithms.server_points import hold_points, in_box, is_priva
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.log import placed_logger
@@ -114,12 +114,12 @@ def play_directly(
     config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout is Dropout.RECOVER:
+    if config.dropout not in (None, Dropout.undisturbed()):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.RETRY)
+    config = config.changed(dropout=Dropout.undisturbed())
     held = None if server_points is None else hold_points(config, server_points)
     started, seed = utc_now(), config.random_state if config.random_state is not None else secrets.randbits(62)
     plan = draft_plan(

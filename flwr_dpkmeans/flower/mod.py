@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError, PeerError, ProtocolError
-from flwr_dpkmeans.flower.client import KMeansClient, Task
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
 from flwr_dpkmeans.flower.node import look_for_guard, node_settings, show_node_logs, stream_number
 from flwr_dpkmeans.flower.records import RECORD, content_of, debug_size, packet_of, recall, remember
 from flwr_dpkmeans.log import Place, placed

@@ -16,7 +16,7 @@ from flwr_dpkmeans.flower.records import n_bytes
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips, trips_per_aggregation
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Run
 
@@ -126,7 +126,7 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
     if not plan.is_final:
         return None
     rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
-    return rounds * trips_per_aggregation(plan) + 1
+    return rounds * plan.aggregator.trips + 1
 
 
 def progressed(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:

@@ -292,7 +292,7 @@ class PrivateKMeans(Strategy):
             raise ConfigurationError(
                 "initial_arrays were given, but every algorithm makes its own start: leave them out."
             )
-        if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
+        if evaluate_fn is not None and not trust_model(self.config.trust).server_has_result():
             raise ConfigurationError(
                 f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "
                 "evaluate: leave it out, or use trust 'central'."
@@ -336,7 +336,7 @@ class PrivateKMeans(Strategy):
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
         if self.config.dropout is None and not is_deployed(grid):
             # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
-            self.config = self.config.changed(dropout=Dropout.RETRY)
+            self.config = self.config.changed(dropout=Dropout.undisturbed())
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from functools import cached_property, lru_cache, partial
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import client_log
@@ -15,7 +15,7 @@ from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
-from flwr_dpkmeans.secagg.messages import SumRequest
+from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.signing import Signer, pin_mark
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
@@ -101,31 +101,23 @@ class NodeGuard:
             raise RefusalError(
                 "the plan's numbers are too large or too small to compute its noise from: give usual ones."
             ) from error
-        client_log.plan_allowed(self.settings, self._require_allowed(plan))
+        client_log.plan_allowed(self.settings, self.require_allowed(plan))
 
-    def require_allowed(self, plan: Plan) -> None:
+    def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy as it is now, and against what other runs have cost until now."""
-        self._require_allowed(plan)
-
-    def _require_allowed(self, plan: Plan) -> Past:
-        settings, unit = self.settings, plan.settings.unit.value
-        past = settings.ledger.past(settings.data_id, unit, excluding_run=self.entry_run)
-        self._admit(plan)(past)
+        past = self.settings.ledger.past(self.data_id, plan.settings.unit.value, excluding_run=self.entry_run)
+        self._admit(plan, cost_of(plan), past)
         return past
 
-    def _admit(self, plan: Plan) -> Callable[[Past], None]:
-        """What holds a plan against the policy, besides what other runs have cost."""
-        policy, epsilon = self.settings.policy, cost_of(plan)
+    def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
+        """Hold a plan of some cost against the policy, beside what other runs have cost."""
+        policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
-
-        def admit(past: Past) -> None:
-            try:
-                policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
-            except BudgetError as error:
-                # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
-                raise RefusalError(str(error)) from error
-
-        return admit
+        try:
+            policy.check(Asked(plan, epsilon, past, terms), only_past=_passes(policy, plan, epsilon, terms))
+        except BudgetError as error:
+            # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
+            raise RefusalError(str(error)) from error
 
     def require_new_run(self) -> None:
         """Refuse a run whose releases could not be charged, or that has been charged before."""
@@ -159,28 +151,28 @@ class NodeGuard:
         if not names:
             client_log.unnamed()
 
-    def require_fresh(self, memory: Memory, index: int, attempt: int) -> None:
-        """Refuse an aggregation that stands in the ledger, or a run that ledger and memory know differently."""
-        entries = self.settings.ledger.attempts(self.entry_run)
+    def require_open(self, memory: Memory, request: SumRequest) -> None:
+        """Refuse what stands in the ledger, a run that it knows differently, and a plan that is no longer allowed."""
+        client_log.asked(memory.plan, request, memory.n_recognised)
+        entries, index, attempt = self.settings.ledger.attempts(self.entry_run), request.round_index, request.attempt
         if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this client's ledger already: the "
                 "request is a replay and stays unanswered."
             )
-        self._require_same_history(memory, entries)
+        self.require_same_history(memory, entries)
+        self.require_allowed(memory.plan)
 
-    def require_same_history(self, memory: Memory) -> None:
+    def require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]] | None = None) -> None:
         """Refuse to go on where ledger and memory know different releases of the run: one of them is an older copy."""
-        self._require_same_history(memory, self.settings.ledger.attempts(self.entry_run))
-
-    def _require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]]) -> None:
-        charged = {(index, attempt) for index, attempt in entries if attempt < SHARES_GIVEN}
-        if not charged >= set(memory.attempts):
+        entries = self.settings.ledger.attempts(self.entry_run) if entries is None else entries
+        charged, remembered = {entry for entry in entries if entry[1] < SHARES_GIVEN}, set(memory.attempts)
+        if not charged >= remembered:
             raise ProtocolError(
                 f"this client's ledger lacks releases of run {self.run_id} that it has made (an older copy was put "
                 "back, or it is another file): it is left out until its owner has looked at it."
             )
-        if charged != set(memory.attempts):
+        if charged != remembered:
             raise ProtocolError(
                 f"this client's ledger has releases of run {self.run_id} that it does not remember (it lost its state "
                 "after answering): it is left out, because their cost would not be counted."
@@ -194,17 +186,17 @@ class NodeGuard:
         """
         planned = memory.plan.round_at(index)
         entry = self._entry(memory, index, attempt, planned.name)
-        self.settings.ledger.charge(entry, self._admit(memory.plan))
+        self.settings.ledger.charge(entry, partial(self._admit, memory.plan, entry.epsilon))
         client_log.given(planned, self.settings, entry, n_clients)
 
-    def note_shares(self, memory: Memory, index: int, attempt: int) -> None:
+    def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
         """Write into the ledger, before they are sent, that shares of one aggregation are given; a second time, refuse.
 
         A reply is sent before Flower keeps the context, so the memory alone does not know: with an older one a client
         would give both shares of a neighbour to a server that names other survivors.
         """
         self.require_same_history(memory)
-        marked = attempt + SHARES_GIVEN
+        index, attempt, marked = request.round_index, request.attempt, request.attempt + SHARES_GIVEN
         if self.settings.ledger.has_attempt(self.entry_run, index, marked):
             raise ProtocolError(
                 f"shares of round {index}, attempt {attempt} of run {self.run_id} were given already, says this "
@@ -212,6 +204,7 @@ class NodeGuard:
             )
         name = f"key shares of {memory.plan.round_at(index).name}"
         self.settings.ledger.charge(self._entry(memory, index, marked, name))
+        client_log.unmasked(len(request.survivors), len(memory.protocol.cohort.members))
 
     def _entry(self, memory: Memory, index: int, attempt: int, release_name: str) -> LedgerEntry:
         """An entry of the run, with all that it can cost."""
@@ -229,19 +222,11 @@ class NodeGuard:
             unit=plan.settings.unit.value,
         )
 
-    def asked(self, memory: Memory, request: SumRequest) -> None:
-        """Log what is asked for."""
-        client_log.asked(memory.plan, request, memory.n_recognised)
-
     def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
         """Log that keys were shared."""
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
         client_log.shared(n_clients, memory.n_recognised, n_neighbours, threshold)
-
-    def unmasked(self, n_survivors: int, n_asked: int) -> None:
-        """Log whose masks this client helped to take away."""
-        client_log.unmasked(n_survivors, n_asked)
 
     def finished(self, memory: Memory, report: PrivacyReport) -> None:
         """Log the end of the run."""

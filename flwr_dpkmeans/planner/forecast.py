@@ -29,14 +29,9 @@ from flwr_dpkmeans.planner.simulate import (
 from flwr_dpkmeans.privacy.release import PrivacyUnit, vector_length
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
 from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.secagg.keys import KEY_BYTES
-from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
-from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import plan_cautions
-from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import dump_plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
@@ -50,9 +45,6 @@ _SUM_REQUEST, _SUM_REPLY = 772, 773
 _FINISH_REQUEST, _FINISH_REPLY = 749, 249
 _BOX = 80
 _BYTES_PER_ENTRY = 8
-# Likewise where sums are recovered; boxes, shares and tickets each come with a node id and a length.
-_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
-_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 
 @dataclass(frozen=True)
@@ -163,27 +155,16 @@ def deployment_of(plan: Plan) -> Deployment:
     vectors = [_BYTES_PER_ENTRY * vector_length(planned.blocks) for planned in planned_rounds]
     trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as many as it receives.
-    boxed = any(trust_model(planned.trust).blinded for planned in plan.rounds)
+    boxed = any(planned.model.hides_sums() for planned in plan.rounds)
     boxes = _BOX * max(2, plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
     down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in _sent_plans(plan)) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
-    if plan.dropout is Dropout.RECOVER:
-        more_down, more_up = _recovery_bytes(plan, len(vectors))
-        down, up = down + more_down, up + more_up
+    more_down, more_up = plan.aggregator.bytes_besides(plan, len(vectors))
+    down, up = down + more_down, up + more_up
     minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
     return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
-
-
-def _recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
-    """What one client receives and sends besides, where sums are recovered and nobody falls silent."""
-    degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
-    boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
-    tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
-    down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
-    up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
-    return down, up
 
 
 def _sent_plans(plan: Plan) -> list[Plan]:

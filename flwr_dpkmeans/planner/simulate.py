@@ -24,7 +24,6 @@ from flwr_dpkmeans.secagg.ring import Ring, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -136,9 +135,9 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         planned = plan.round_at(index)
-        # Shares of all clients together have the variance of so many of one.
-        shared = trust_model(planned.trust).shared_noise
-        share = plan.shares.factor * math.sqrt(plan.n_clients) if shared else 1.0
+        # All noises together have the variance of so many of one.
+        trust = planned.model
+        share = trust.drawn_factor(plan.shares) * math.sqrt(trust.drawn_noises(plan.shares))
         noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
         total = _total(step, parts, state.view(step.reads), plan.fraction_bits)
         released = as_released(total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
+from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.writer import RunResult
@@ -160,7 +161,7 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         tried = attempts.setdefault(line.round_index, [line.attempt])
         if line.attempt not in tried:
             tried.append(line.attempt)
-        name = line.round_name if line.round_index <= 0 else str(line.round_index)
+        name = line.round_name if Plan.discovers(line.round_index) else str(line.round_index)
         costs[name + "'" * tried.index(line.attempt)] = line.epsilon_so_far
     finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
     axis.set_xlabel("round (' marks a repeated attempt)")
@@ -182,7 +183,8 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
 
 def _draw_radius(axis: Any, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
-    moving = [line for line in result.report.releases if line.round_index > 0 and line.round_name != EVALUATION_ROUND]
+    own = [line for line in result.report.releases if not Plan.discovers(line.round_index)]
+    moving = [line for line in own if line.round_name != EVALUATION_ROUND]
     radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
     known = [(index, radii[index]) for index in rounds if radii[index] is not None]

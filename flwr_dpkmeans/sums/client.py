@@ -49,6 +49,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
     UnmaskReply,
+    UnmaskRequest,
     pack_keys,
     unpack_keys,
 )
@@ -73,11 +74,10 @@ from flwr_dpkmeans.sums.draft import (
     require_widened,
     with_columns,
 )
-from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
 
 Array = NDArray[np.float64]
@@ -91,14 +91,16 @@ class Memory:
     """Keys and progress."""
     plan_blob: bytes = field(repr=False)
     """The plan in force, as received."""
+    plan: Plan = field(repr=False)
+    """The same, read."""
     agreed_digest: bytes
     """Digest of the plan that was agreed on in the key phase; names the run in the ledger."""
     clusters: State | None
     """None while the plan is preliminary."""
-    attempts: tuple[tuple[int, int], ...]
-    """What was answered so far."""
     n_features: int
     """Width of the own table."""
+    attempts: tuple[tuple[int, int], ...] = ()
+    """What was answered so far."""
     found: Found = field(default_factory=Found)
     """What preliminary releases have told."""
     n_recognised: int = 0
@@ -111,11 +113,6 @@ class Memory:
     columns: str = ""
     """Digest of the own table's column names in the agreed order; empty if it has none."""
 
-    @property
-    def plan(self) -> Plan:
-        """The plan in force."""
-        return load_plan(self.plan_blob)
-
     def digest(self) -> bytes:
         """What the tag of a reply covers: the clustering state, or before there is one what has been found."""
         if self.clusters is not None:
@@ -125,12 +122,10 @@ class Memory:
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         progress, blobs = self.protocol.pack()
-        progress |= {name: getattr(self, name) for name in _PLAIN}
-        progress |= {
-            "run_id": self.protocol.run_id,
-            "found": (self.found.n_examples, self.found.box, self.found.unclear),
-            "agreed_digest": self.agreed_digest.hex(),
-        }
+        for name in _PLAIN:
+            progress[name] = getattr(self, name)
+        progress["run_id"], progress["agreed_digest"] = self.protocol.run_id, self.agreed_digest.hex()
+        progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
         blobs |= {"plan": self.plan_blob, "identities": pack_keys(self.identities)}
         if self.clusters is not None:
             blobs["clusters"] = self.clusters.packed
@@ -142,32 +137,30 @@ class Memory:
         progress = json.loads(str(stored["progress"]))
         if progress["run_id"] != run_id:
             return None
-        clusters, (n_examples, box, unclear) = bytes(stored.get("clusters", b"")), progress["found"]
-        lower, upper = box or ((), ())
-        found = (tuple(map(float, lower)), tuple(map(float, upper))) if box else None
+        clusters, plan_blob = bytes(stored.get("clusters", b"")), bytes(stored["plan"])
+        # Numbers of a box are written as they are; JSON has no tuples.
+        n_examples, box, unclear = progress["found"]
+        plain = {name: progress[name] for name in _PLAIN}
+        plain |= {"attempts": tuple(map(tuple, progress["attempts"])), "cohort": tuple(progress["cohort"])}
         return cls(
             PARTIES[progress["party"]].unpack(run_id, node_id, progress, stored),
-            bytes(stored["plan"]),
+            plan_blob,
+            load_plan(plan_blob),
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
-            tuple(map(tuple, progress["attempts"])),
-            progress["n_features"],
-            Found(n_examples, found, tuple(map(int, unclear))),
-            progress["n_recognised"],
-            unpack_keys(stored["identities"]),
-            progress["started"],
-            tuple(progress["cohort"]),
-            progress["columns"],
+            found=Found(n_examples, (tuple(box[0]), tuple(box[1])) if box else None, tuple(unclear)),
+            identities=unpack_keys(stored["identities"]),
+            **plain,
         )
 
 
-_PLAIN = ("attempts", "n_features", "n_recognised", "started", "cohort", "columns")
+_PLAIN = ("n_features", "attempts", "n_recognised", "started", "cohort", "columns")
 
 
 class Guard(Protocol):
-    """What the node decides and writes down; every `require_` method raises to refuse.
+    """What the node decides, writes down and logs; what it refuses, it refuses by an error.
 
-    `stream` numbers this client's seeded noise; `pinned` is None where the policy pins nobody.
+    `stream` numbers this client's seeded noise.
     """
 
     run_id: int
@@ -189,14 +182,14 @@ class Guard(Protocol):
     def started(self) -> str:
         """Now, for the result's provenance."""
 
+    def identities(self, n_recognised: int) -> str:
+        """What the report says of the others' identities."""
+
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now: it would be paid for nothing."""
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
         """Recompute a plan, as a server may lie about prices; hold it against the policy and what the data cost."""
-
-    def require_allowed(self, plan: Plan) -> None:
-        """Hold a plan against the policy once more: other runs may have been charged since."""
 
     def require_new_run(self) -> None:
         """Refuse a run that was charged before, or whose releases could not be charged: it is replayed."""
@@ -204,32 +197,23 @@ class Guard(Protocol):
     def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
         """Hold the columns and their bounds against the policy."""
 
-    def require_fresh(self, memory: Memory, index: int, attempt: int) -> None:
-        """Refuse an aggregation that stands in the ledger: it is replayed."""
-
     def require_same_history(self, memory: Memory) -> None:
         """Refuse to go on where ledger and memory differ: one of them is an older copy."""
+
+    def require_open(self, memory: Memory, request: SumRequest) -> None:
+        """Refuse what stands in the ledger, as it is replayed, and a plan that the policy no longer allows."""
 
     def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
         """Write a release into the ledger before it is sent."""
 
-    def note_shares(self, memory: Memory, index: int, attempt: int) -> None:
+    def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
         """Write into the ledger that key shares are given; a second time, refuse: both shares would open a vector."""
-
-    def asked(self, memory: Memory, request: SumRequest) -> None:
-        """Log what is asked for."""
 
     def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
         """Log that keys were shared."""
 
-    def unmasked(self, n_survivors: int, n_asked: int) -> None:
-        """Log whose masks this client helped to take away."""
-
     def finished(self, memory: Memory, report: PrivacyReport) -> None:
         """Log the end of the run."""
-
-    def identities(self, n_recognised: int) -> str:
-        """What the report says of the others' identities."""
 
 
 class Statistic(Protocol):
@@ -297,10 +281,9 @@ class Client:
         columns = require_columns(plan, names)
         guard.require_names(plan, names)
         private_key = generate_private_key()
-        min_cohort = max(plan.min_cohort, guard.min_cohort)
-        party = party_of(plan, guard.node_id, private_key, min_cohort, agreed)
+        party = party_of(plan, guard.node_id, private_key, max(plan.min_cohort, guard.min_cohort), agreed)
         start = _initial_clusters(plan)
-        memory = Memory(party, blob, agreed, start, (), n_features, started=guard.started, columns=columns)
+        memory = Memory(party, blob, plan, agreed, start, n_features, started=guard.started, columns=columns)
         public_key, identity, signature = public_key_of(private_key), b"", b""
         if guard.identity is not None:
             # By it, peers that pin identities tell this key from one that the server made up.
@@ -315,11 +298,14 @@ class Client:
         _require_size(memory.plan, asked.roster)
         n_recognised = self._recognised(memory, asked)
         party, reply = memory.protocol.share(asked)
-        identities: tuple[tuple[int, bytes], ...] = ()
-        if n_recognised:
-            identities = tuple((node, asked.credentials[node].identity) for node in party.neighbours)
-        memory = changed(memory, protocol=party, n_recognised=n_recognised, identities=identities)
-        memory = changed(memory, cohort=fingerprints(asked.roster, asked.credentials))
+        neighbours = party.neighbours if n_recognised else ()
+        memory = changed(
+            memory,
+            protocol=party,
+            n_recognised=n_recognised,
+            identities=tuple((node, asked.credentials[node].identity) for node in neighbours),
+            cohort=fingerprints(asked.roster, asked.credentials),
+        )
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
@@ -327,18 +313,18 @@ class Client:
         """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
         memory, asked = self._remembered, request.body
         now_at(asked.round_index, asked.attempt)
-        plan, cohort = memory.plan, memory.cohort
-        _require_planned(plan, asked)
-        n_recognised = self._recognised(memory, asked)
-        if asked.roster is not None and not cohort:
-            cohort = fingerprints(asked.roster, asked.credentials)
+        _require_planned(memory.plan, asked)
+        news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
+        if asked.roster is not None and not memory.cohort:
+            news["cohort"] = fingerprints(asked.roster, asked.credentials)
         if asked.release is not None:
             self._require_confirmed(memory, asked.confirmations)
         repeated = bool(memory.attempts) and asked.round_index == memory.protocol.round_index
-        party = memory.protocol.admit(asked, plan.first_round)
-        memory = changed(memory, protocol=party, n_recognised=n_recognised, cohort=cohort)
-        memory = self._taken_in(memory, request, repeated=repeated)
-        self._guard.asked(memory, asked)
+        party = memory.protocol.admit(asked, memory.plan.first_round)
+        memory = self._taken_in(changed(memory, protocol=party, **news), request, repeated=repeated)
+        # One (round, attempt) is answered once, even if an older memory was put back: the ledger remembers. And an
+        # owner may have become stricter since the run began, or another run taken the budget.
+        self._guard.require_open(memory, asked)
         return self._contribute(memory, asked, request.wait)
 
     def _taken_in(self, memory: Memory, request: Request, *, repeated: bool) -> Memory:
@@ -346,8 +332,8 @@ class Client:
         asked, plan = request.body, memory.plan
         release: Release | None = asked.release
         index = None if release is None else release.round_index
-        discovered = release is not None and plan.discovers(release.round_index)
-        if release is not None and discovered:
+        steers = index is not None and plan.discovers(index)
+        if release is not None and steers:
             released = _accepted(plan, release.round_index, _readable(memory, release))
             found = plan.task.take_preliminary(plan, release.round_index, released, memory.found)
             memory = changed(memory, found=found)
@@ -360,46 +346,41 @@ class Client:
         if asked.state:
             # It could have the statistic taken where its bound does not hold, or where it tells about one row.
             raise ProtocolError("a state came from the server although clients compute their own: stop the run.")
-        if release is not None and not discovered:
+        if release is not None and not steers:
             memory = changed(memory, clusters=_advance(memory, release))
         return memory
 
     def _contribute(self, memory: Memory, request: SumRequest, wait: float | None) -> tuple[Memory, SumReply]:
         """The sending half of `_sum`."""
-        guard, plan, index = self._guard, memory.plan, request.round_index
-        planned, asked = plan.round_at(index), (index, request.attempt)
-        trust = trust_model(planned.trust)
-        # One (round, attempt) is answered once, even if an older memory was put back: the ledger remembers.
-        guard.require_fresh(memory, *asked)
-        # An owner may have become stricter since the run began, or another run taken the budget.
-        guard.require_allowed(plan)
-        vector = self._vector(memory, request)
-        announced = memory.protocol.announced or memory.protocol.cohort
-        shares = plan.shares_of(len(memory.protocol.cohort.members), len(announced.members))
+        guard, plan, asked = self._guard, memory.plan, (request.round_index, request.attempt)
+        planned, party = plan.round_at(request.round_index), memory.protocol
+        trust = planned.model
+        announced = party.announced or party.cohort
+        shares = plan.shares_of(len(party.cohort.members), len(announced.members))
         noise = make_noise_source(plan, "client", guard.stream, *asked)
+        vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
         self.unmasked_vector = vector.values
-        party, reply = memory.protocol.answer(request, vector, blinded=trust.blinded, state_digest=memory.digest())
+        party, reply = trust.mask(party, request, vector, memory.digest())
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
         return changed(memory, protocol=party, attempts=(*memory.attempts, asked)), reply
 
-    def _vector(self, memory: Memory, request: SumRequest) -> FixedPointVector:
+    def _vector(self, memory: Memory, planned: PlannedRound, asked: tuple[int, int]) -> FixedPointVector:
         """The statistic on the grid, or zeros where the client's own coin says that it does not take part."""
-        plan, index = memory.plan, request.round_index
-        length = plan.round_at(index).length
+        plan, index = memory.plan, asked[0]
         arrays = self._statistic.compute(memory, index)
         flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
-        if flat.shape != (length,):
+        if flat.shape != (planned.length,):
             raise ProtocolError(
-                f"the wrapped client returned {flat.size} entries, but the plan's round {index} has {length}: return "
-                "the plan's statistic."
+                f"the wrapped client returned {flat.size} entries, but the plan's round {index} has {planned.length}: "
+                "return the plan's statistic."
             )
         encoded = encode(flat, plan.fraction_bits)
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells who takes part.
-            coin = takes_part(plan, self._guard.stream, index, request.attempt)
+            coin = takes_part(plan, self._guard.stream, *asked)
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
@@ -414,8 +395,7 @@ class Client:
             signed = (party.run_id, party.node_id, asked.round_index, asked.attempt, told)
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger remembers.
-        guard.note_shares(memory, asked.round_index, asked.attempt)
-        guard.unmasked(len(asked.survivors), len(memory.protocol.cohort.members))
+        guard.give_shares(memory, asked)
         return changed(memory, protocol=party), reply
 
     def _finish(self, request: Request) -> tuple[Memory, FinishReply]:
@@ -474,7 +454,24 @@ class Client:
         guard = self._guard
         if guard.pinned is None or guard.identity is None:
             return memory.n_recognised
-        return recognised(memory, request, guard.identity, guard.pinned)
+        if memory.protocol.announced is not None:
+            if not memory.n_recognised:
+                raise IdentityError(
+                    "the policy has pinned identities since this run began, and its roster was not held against them: "
+                    "start a new run."
+                )
+            return memory.n_recognised
+        if request.roster is None:
+            raise ProtocolError("the first request came without the run's roster: restart the run.")
+        return require_pinned(
+            request.roster,
+            request.credentials,
+            run_id=guard.run_id,
+            node_id=guard.node_id,
+            plan_digest=memory.agreed_digest,
+            own_identity=guard.identity.public_key,
+            pinned=guard.pinned,
+        )
 
     def _require_confirmed(self, memory: Memory, confirmations: Mapping[int, bytes]) -> None:
         """Where identities are pinned, neighbours must have signed the survivors that this client was told of."""
@@ -498,7 +495,7 @@ class Client:
         self._guard.require_approved(plan, digest)
         require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
-        return changed(memory, protocol=party, plan_blob=blob, clusters=_initial_clusters(plan))
+        return changed(memory, protocol=party, plan_blob=blob, plan=plan, clusters=_initial_clusters(plan))
 
 
 _TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = MappingProxyType(
@@ -510,30 +507,6 @@ _TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = 
         Stage.FINISH: Client._finish,
     }
 )
-
-
-def recognised(
-    memory: Memory, request: SumRequest | ShareRequest, identity: Signer, pinned: Mapping[bytes, str]
-) -> int:
-    """How many peers of the first roster are recognised by pinned identities: all, or the run is refused."""
-    if memory.protocol.announced is not None:
-        if not memory.n_recognised:
-            raise IdentityError(
-                "the policy has pinned identities since this run began, and its roster was not held against them: "
-                "start a new run."
-            )
-        return memory.n_recognised
-    if request.roster is None:
-        raise ProtocolError("the first request came without the run's roster: restart the run.")
-    return require_pinned(
-        request.roster,
-        request.credentials,
-        run_id=memory.protocol.run_id,
-        node_id=memory.protocol.node_id,
-        plan_digest=memory.agreed_digest,
-        own_identity=identity.public_key,
-        pinned=pinned,
-    )
 
 
 def _require_planned(plan: Plan, request: SumRequest) -> None:
@@ -614,13 +587,13 @@ def _readable(memory: Memory, release: Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return memory.protocol.unblind(release, blinded=trust_model(planned.trust).blinded)
+    return planned.model.unblind(memory.protocol, release)
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
     """Accept what was unblinded as what the plan says it is."""
     planned = plan.round_at(index)
-    return trust_model(planned.trust).read(readable, planned.blocks, plan.fraction_bits)
+    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
 
 
 def _advance(memory: Memory, release: Release) -> State:
@@ -628,26 +601,24 @@ def _advance(memory: Memory, release: Release) -> State:
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
     readable = _readable(memory, release)
-    key = (memory.plan_blob, release.round_index, memory.clusters.digest(), readable.values.tobytes())
-    return _advanced_once(*key, _Advance(memory.clusters, readable))
+    place = (memory.plan, release.round_index, memory.clusters.digest(), readable.values.tobytes())
+    return _advanced(_Step(*place, memory.clusters, readable))
 
 
-class _Advance:
-    """What `_advanced_once` runs when its keys are new; equal to every other one, since the keys say it all."""
+@dataclass(frozen=True)
+class _Step:
+    """From one state to the next: what follows is the same wherever plan, round, state and sum are."""
 
-    def __init__(self, clusters: State, readable: AggregateVector) -> None:
-        self.clusters, self.readable = clusters, readable
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Advance)
-
-    def __hash__(self) -> int:
-        return 0
+    plan: Plan
+    index: int
+    digest: bytes = field(repr=False)
+    values: bytes = field(repr=False)
+    clusters: State = field(compare=False, repr=False)
+    readable: AggregateVector = field(compare=False, repr=False)
 
 
 @lru_cache(maxsize=4)
-def _advanced_once(plan_blob: bytes, index: int, digest: bytes, values: bytes, advance: _Advance) -> State:
-    """Run a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
-    del digest, values
-    plan = load_plan(plan_blob)
-    return build_algorithm(plan).rounds[index - 1].advance(advance.clusters, _accepted(plan, index, advance.readable))
+def _advanced(step: _Step) -> State:
+    """Make a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
+    released = _accepted(step.plan, step.index, step.readable)
+    return build_algorithm(step.plan).rounds[step.index - 1].advance(step.clusters, released)

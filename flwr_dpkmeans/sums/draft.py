@@ -23,20 +23,17 @@ from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
+from flwr_dpkmeans.sums.aggregators import AGGREGATORS
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound, PublicPoints, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.threads import one_thread
 
 UNDECLARED_DELTA = 1e-6
-_SPARSE_MAX_SILENT = 20
-_RECOVERED_PART = 8
 
 
 def resolve_max_silent(config: Run, n_clients: int) -> int:
@@ -49,9 +46,7 @@ def resolve_max_silent(config: Run, n_clients: int) -> int:
                 "silent or collude: lower max_silent or start more clients."
             )
         return settings.max_silent
-    if settings.dropout_of(n_clients) is Dropout.RECOVER:
-        return max(1, n_clients // _RECOVERED_PART)
-    return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
+    return AGGREGATORS[settings.dropout_of(n_clients).value].usual_max_silent(n_clients)
 
 
 def resolve_delta(config: Run, n_clients: int) -> float:
@@ -121,7 +116,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_has_result()):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -440,10 +435,7 @@ def check_plan(plan: Plan) -> None:
     """Refuse a delta that is too large, numbers that sums cannot be recovered with, and rounds that cannot be run."""
     settings = plan.settings
     plan.model.require_stated(plan.shares)
-    if plan.dropout is Dropout.RECOVER:
-        # Both refuse numbers that sums cannot be recovered with.
-        recovery_graph(plan.n_clients, plan.max_silent)
-        _ = plan.slots
+    plan.aggregator.check(plan)
     if plan.seed < 0:
         raise PlanError(
             f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."
@@ -547,7 +539,7 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
-    if plan.server_advances and not plan.model.server_reads:
+    if plan.server_advances and not plan.model.server_has_result():
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."

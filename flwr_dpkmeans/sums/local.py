@@ -25,8 +25,8 @@ from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Found, Result
-from flwr_dpkmeans.sums.trust import Broadcast, trust_model
-from flwr_dpkmeans.sums.wire import Failure, Request
+from flwr_dpkmeans.sums.trust import Broadcast
+from flwr_dpkmeans.sums.wire import Request
 
 Array = NDArray[np.float64]
 
@@ -107,57 +107,38 @@ def run_direct(
         raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
     if len(parts) != plan.n_clients:
         raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-    nodes = {}
-    for place, part in enumerate(parts):
-        rows = _Rows(plan, part, scale, None if labels is None else labels[place])
-        nodes[FIRST_NODE_ID + place] = _Virtual(plan, FIRST_NODE_ID + place, rows)
-    server = _Observed(plan, node_ids=tuple(nodes), own_points=server_points)
-    return _Run(server, nodes, on_step, watch).play()
+    clients = {}
+    for node, (place, part) in enumerate(enumerate(parts), start=FIRST_NODE_ID):
+        clients[node] = _Virtual(plan, node, part, scale, None if labels is None else labels[place])
+    return _Run(plan, clients, server_points, on_step, watch).play()
 
 
-class _Observed(Server):
-    """A server that shows an audit what passes through it."""
+class _Virtual:
+    """One client of this process: what guards it, which lets everything pass, its table, and what it remembers.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        nothing: Ring = np.zeros(0, dtype=np.uint64)
-        self.passed: tuple[AggregateVector, Ring] = (AggregateVector(nothing, blinded=False), nothing)
-        """Its last sum, and what it sends on."""
+    All parties are the caller's own, so nothing is refused, charged or logged.
+    """
 
-    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
-        result = super()._broadcast(aggregate, planned)
-        # Without masks it sees what the trust model would have key authors hide.
-        shown = AggregateVector(aggregate.values, blinded=aggregate.blinded and self.plan.config.masking)
-        self.passed = (shown, result.values)
-        return result
+    data_id = started = ""
+    min_cohort = 0
+    identity: Signer | None = None
+    pinned: Mapping[bytes, str] | None = None
+    marks: frozenset[bytes] = frozenset()
 
-
-@dataclass(frozen=True)
-class _Given:
-    """A reply that was handed over as it is."""
-
-    reply: Any
-
-    @property
-    def failure(self) -> Failure | None:
-        """None: whatever goes wrong here is raised."""
-        return None
-
-    def opened(self, stage: Stage, node: int) -> Any:
-        """The reply."""
-        del stage, node
-        return self.reply
-
-
-class _OpenGuard:
-    """A virtual client's: all parties are the caller's own, so nothing is refused, charged or logged."""
-
-    def __init__(self, plan: Plan, node_id: int) -> None:
+    def __init__(
+        self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
+    ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
-        self.data_id, self.started, self.min_cohort = "", "", 0
-        self.identity: Signer | None = None
-        self.pinned: Mapping[bytes, str] | None = None
-        self.marks: frozenset[bytes] = frozenset()
+        self._points, self._scale, self._labels = points, scale, labels
+        self._names = plan.settings.feature_names
+        self._scaled: Array | None = None
+        self.memory: Memory | None = None
+
+    def answer(self, request: Request) -> tuple[Any, Ring]:
+        """Handle a request; with the reply, what was masked for it."""
+        client = Client(self, self, self.memory)
+        self.memory, reply = client.handle(request)
+        return reply, client.unmasked_vector
 
     def identities(self, n_recognised: int) -> str:
         """See `Guard`."""
@@ -167,17 +148,8 @@ class _OpenGuard:
     def _pass(self, *_: Any) -> None:
         """Nothing to decide or to write down."""
 
-    require_in_time = require_approved = require_allowed = require_new_run = require_names = _pass
-    require_fresh = require_same_history = charge = note_shares = asked = shared = unmasked = finished = _pass
-
-
-class _Rows:
-    """One table as what computes statistics."""
-
-    def __init__(self, plan: Plan, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None) -> None:
-        self._points, self._scale, self._labels = points, scale, labels
-        self._names = plan.config.feature_names
-        self._scaled: Array | None = None
+    require_in_time = require_approved = require_new_run = require_names = require_same_history = _pass
+    require_open = charge = give_shares = shared = finished = _pass
 
     def describe(self) -> tuple[int, tuple[str, ...], bool]:
         """See `Statistic`."""
@@ -198,99 +170,99 @@ class _Rows:
         """The memory is the result."""
 
 
-class _Virtual:
-    """One client between two requests."""
+@dataclass(frozen=True)
+class _Given:
+    """A reply that was handed over as it is."""
 
-    def __init__(self, plan: Plan, node_id: int, rows: _Rows) -> None:
-        self._guard, self._rows = _OpenGuard(plan, node_id), rows
-        self.memory: Memory | None = None
+    reply: Any
+    failure: None = None
+    """Whatever goes wrong here is raised."""
 
-    def answer(self, request: Request) -> tuple[Any, Ring]:
-        """Handle a request; with the reply, what was masked for it."""
-        client = Client(self._guard, self._rows, self.memory)
-        self.memory, reply = client.handle(request)
-        return reply, client.unmasked_vector
+    def opened(self, stage: Stage, node: int) -> Any:
+        """The reply."""
+        del stage, node
+        return self.reply
 
 
-class _Run:
-    """One run, and what is told of it."""
+class _Run(Server):
+    """A server that asks clients of its own process, and tells of what passes by."""
 
     def __init__(
         self,
-        server: _Observed,
-        nodes: Mapping[int, _Virtual],
+        plan: Plan,
+        clients: Mapping[int, _Virtual],
+        own_points: Array | None,
         on_step: Callable[[Step], None],
         watch: Callable[[Seen], None] | None,
     ) -> None:
-        self._server, self._nodes = server, nodes
-        self._on_step, self._watch = on_step, watch
+        super().__init__(plan, node_ids=tuple(clients), own_points=own_points)
+        self._clients, self._on_step, self._watch = clients, on_step, watch
         self._steps: list[Step] = []
         self._sent: list[Ring] = []
         self._received: list[Ring] = []
+        self._passed: dict[str, Any] = {}
 
     def play(self) -> DirectResult:
         """Ask and answer until nothing is due."""
-        server = self._server
-        done: _Aggregation | None = None
-        while server.due is not None:
-            if server.due is Stage.SUM:
+        tell: Callable[[], None] | None = None
+        while self.due is not None:
+            if self.due is Stage.SUM:
                 self._sent, self._received = [], []
-            step = server.take(self._answered(server.requests()))
-            if done is not None:
+            step = self.take(self._answered(self.requests()))
+            if tell is not None:
                 # What clients read of a sum they read when they are asked the next thing.
-                self._tell(done)
-            done = None if step is None else self._aggregation(step)
+                tell()
+            tell = None if step is None else self._completed(step)
         memory = self._first
         assert memory.clusters is not None
         # The server's state has all that was computed, where it may have one.
-        state = server.clusters or memory.clusters
-        return DirectResult(state, tuple(self._steps), server.attempts, memory.plan, memory.found)
+        state = self.clusters or memory.clusters
+        return DirectResult(state, tuple(self._steps), self.attempts, memory.plan, memory.found)
 
     @property
     def _first(self) -> Memory:
-        memory = self._nodes[FIRST_NODE_ID].memory
+        memory = self._clients[FIRST_NODE_ID].memory
         assert memory is not None
         return memory
 
     def _answered(self, asked: Iterable[tuple[int, Request]]) -> Iterator[tuple[int, _Given]]:
         """Let one client after another answer."""
         for node, request in asked:
-            reply, sent = self._nodes[node].answer(request)
+            reply, sent = self._clients[node].answer(request)
             if self._watch is not None and request.stage is Stage.SUM:
                 self._sent.append(sent)
                 self._received.append(reply.masked.values)
             yield node, _Given(reply)
 
-    def _aggregation(self, step: Step) -> _Aggregation:
-        """What passed by in the aggregation that was completed just now."""
-        return _Aggregation(step, self._first, tuple(self._sent), tuple(self._received), *self._server.passed)
+    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
+        result = super()._broadcast(aggregate, planned)
+        # Without masks it sees what the trust model would have key authors hide.
+        shown = aggregate if self.plan.settings.masking else AggregateVector(aggregate.values, blinded=False)
+        vectors = {"sent": tuple(self._sent), "received": tuple(self._received)}
+        self._passed = {**vectors, "aggregate": shown, "broadcast": result.values}
+        return result
 
-    def _tell(self, done: _Aggregation) -> None:
-        """Tell of one aggregation, now that the first client has read it."""
-        memory, step, index = self._first, done.step, done.step.round_index
-        plan, state = done.memory.plan, done.memory.clusters
-        steers = plan.discovers(index)
-        movements = memory.clusters.movements if memory.clusters is not None and not steers else ()
-        self._steps.append(replace(step, movement=movements[-1] if movements else None))
-        self._on_step(self._steps[-1])
-        if self._watch is None:
-            return
-        shown: State | Found = done.memory.found
-        if state is not None and not steers:
-            shown = state.view(build_algorithm(plan).rounds[index - 1].reads)
-        release = Release(index, step.attempt, done.broadcast)
-        released = memory.protocol.unblind(release, blinded=trust_model(plan.round_at(index).trust).blinded).values
-        parts = (done.sent, done.received, done.aggregate, done.broadcast, released)
-        self._watch(Seen(plan, index, step.attempt, shown, *parts))
+    def _completed(self, step: Step) -> Callable[[], None]:
+        """What tells of the aggregation that was completed just now, once the first client has read it."""
+        before, passed, index = self._first, self._passed, step.round_index
+
+        def tell() -> None:
+            memory, steers = self._first, before.plan.discovers(index)
+            movements = memory.clusters.movements if memory.clusters is not None and not steers else ()
+            self._steps.append(replace(step, movement=movements[-1] if movements else None))
+            self._on_step(self._steps[-1])
+            if self._watch is not None:
+                self._watch(_seen(before, memory, step, passed))
+
+        return tell
 
 
-@dataclass(frozen=True)
-class _Aggregation:
-    """What passed by in one aggregation, before clients have read it."""
-
-    step: Step
-    memory: Memory = field(repr=False)
-    sent: tuple[Ring, ...] = field(repr=False)
-    received: tuple[Ring, ...] = field(repr=False)
-    aggregate: AggregateVector = field(repr=False)
-    broadcast: Ring = field(repr=False)
+def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) -> Seen:
+    """What passed by in one aggregation, and what a client that remembered `before` read of it."""
+    plan, index = before.plan, step.round_index
+    shown: State | Found = before.found
+    if before.clusters is not None and not plan.discovers(index):
+        shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
+    release = Release(index, step.attempt, passed["broadcast"])
+    released = plan.round_at(index).model.unblind(after.protocol, release).values
+    return Seen(plan, index, step.attempt, shown, released=released, **passed)

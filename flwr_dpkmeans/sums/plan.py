@@ -26,9 +26,9 @@ from flwr_dpkmeans.privacy.events import (
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
-from flwr_dpkmeans.secagg.recovery.agreement import Slots, least_survivors
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
+from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.sums.aggregators import AGGREGATORS, Aggregator
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
@@ -37,6 +37,8 @@ ItemT = TypeVar("ItemT")
 PLAN_VERSION = 7
 COUNT = "count"
 """Name of the released number of rows."""
+FIRST_OWN_ROUND = 1
+"""Index of the first round that is the task's own; those before it find out what the plan still lacks."""
 MAX_CLIENTS = 2**20
 """Clients of one run."""
 SECONDS_PER_ROUND_TRIP = 6.0
@@ -216,6 +218,11 @@ class Plan:
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
+    def aggregator(self) -> Aggregator:
+        """What is done differently for that."""
+        return AGGREGATORS[self.dropout.value]
+
+    @cached_property
     def slots(self) -> Slots:
         """Aggregations that keys are shared for where sums are recovered; at first, of more rounds than can come."""
         to_come = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
@@ -237,21 +244,13 @@ class Plan:
         return self.shares_of(self.n_clients)
 
     def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
-        """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before.
-
-        Where sums are recovered, all may be lost beyond the fewest whose sum can be opened.
-        """
-        if self.dropout is Dropout.RETRY:
-            return Shares(n_clients, self.max_silent)
-        n_sharers = self.n_clients if n_sharers is None else n_sharers
-        least = least_survivors(n_sharers, self.max_silent, self.min_cohort)
-        least = min(least, recovery_graph(n_sharers, self.max_silent).fewest_open(n_sharers, self.max_silent))
-        return Shares(n_clients, self.max_silent, max(0, n_clients - least))
+        """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before."""
+        return self.aggregator.shares(self, n_clients, n_sharers)
 
     @staticmethod
     def discovers(index: int) -> bool:
         """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
-        return index <= 0
+        return index < FIRST_OWN_ROUND
 
     @cached_property
     def round_at(self) -> Callable[[int], PlannedRound]:
@@ -354,12 +353,7 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 def round_trips(plan: Plan) -> int:
     """Round trips without dropouts: of each planned aggregation, as many for keys, one for the last release."""
-    return trips_per_aggregation(plan) * (1 + len(plan.all_rounds)) + 1
-
-
-def trips_per_aggregation(plan: Plan) -> int:
-    """One for the vectors and, where sums are recovered, one for the shares that take their masks away."""
-    return 2 if plan.dropout is Dropout.RECOVER else 1
+    return plan.aggregator.trips * (1 + len(plan.all_rounds)) + 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:

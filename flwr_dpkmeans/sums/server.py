@@ -45,7 +45,7 @@ from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast, trust_model
+from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -83,24 +83,21 @@ class Server:
         self.plan = load_plan(self._plan_blob)
         self._noise = make_noise_source(self.plan, "server")
         self._session: Session | None = None
-        self._due: Stage | None = Stage.KEYS
+        self.due: Stage | None = Stage.KEYS
+        """What is asked for now; None once the run is over."""
+        self.clusters: State | None = None
+        """The clustering state, where the trust model lets the server know it."""
+        self.confirmed: tuple[int, ...] = ()
+        """Nodes whose result is confirmed."""
         self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
         self._release: Release | None = None
         self._attempts: list[tuple[int, int]] = []
-        self._clusters: State | None = None
         self._found = Found()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
-        self.confirmed: tuple[int, ...] = ()
-        """Nodes whose result is confirmed."""
         self._next_plan(self.plan, announce=False)
-
-    @property
-    def clusters(self) -> State | None:
-        """The clustering state, where the trust model lets the server know it."""
-        return self._clusters
 
     @property
     def attempts(self) -> tuple[tuple[int, int], ...]:
@@ -119,7 +116,7 @@ class Server:
         """What the run guarantees, so far."""
         signed = signed_identities(len(self._credentials), len(self._waiting))
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
-        counts = self._clusters.arrays.get("counts") if ended and self._clusters is not None else None
+        counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
         told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
@@ -138,25 +135,20 @@ class Server:
         """Nodes that are asked now."""
         if self._session is None:
             return self._waiting
-        return self.session.roster.node_ids if self._due is Stage.FINISH else self.session.asked
-
-    @property
-    def due(self) -> Stage | None:
-        """What is asked for now; None once the run is over."""
-        return self._due
+        return self._session.roster.node_ids if self.due is Stage.FINISH else self._session.asked
 
     def requests(self) -> Iterator[tuple[int, Request]]:
         """Whom to ask what; nothing once the run is over."""
         if self._to_open is not None:
             self.session.open_round(self._to_open, vector_length(self.plan.round_at(self._to_open).blocks))
             self._to_open = None
-        if self._due is Stage.SUM:
+        if self.due is Stage.SUM:
             self._begin_attempt()
         return self._requests()
 
     def _requests(self) -> Iterator[tuple[int, Request]]:
         """See `requests`, whose effects do not wait until somebody looks."""
-        stage = self._due
+        stage = self.due
         if stage is Stage.KEYS:
             for node in self._waiting:
                 yield node, Request(stage, plan=self._plan_blob, versions=own_versions())
@@ -186,9 +178,9 @@ class Server:
 
     def take(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
         """Take in what came of what was asked; a `Step` where it completed a sum."""
-        if self._due is Stage.KEYS:
+        if self.due is Stage.KEYS:
             self._take_keys(answers)
-        elif self._due is Stage.FINISH:
+        elif self.due is Stage.FINISH:
             self._take_finish(answers)
         else:
             return self._take_part(answers)
@@ -210,18 +202,25 @@ class Server:
             f"another run, then start a new run, or raise {option}."
         )
 
-    def _asked_only(self, answers: Iterable[tuple[int, Answer]]) -> Iterator[tuple[int, Answer]]:
-        """Answers of nodes that were asked; the others are logged."""
+    def _heard(self, answers: Iterable[tuple[int, Answer]], stage: Stage) -> Iterator[tuple[int, Any]]:
+        """Replies of nodes that were asked, or the `Failure` or `VersionError` that came instead; others are logged."""
         asked = frozenset(self.asked)
         for node, answer in answers:
-            if node in asked:
-                yield node, answer
-            else:
+            if node not in asked:
                 logger.warning("node %d was not asked: its message is ignored", node)
+                continue
+            try:
+                heard = answer.failure or answer.opened(stage, node)
+            except VersionError as error:
+                heard = error
+            except ProtocolError as error:
+                logger.warning("node %d: %s", node, error)
+                continue
+            yield node, heard
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Collect public keys; a refusal, another version or a table of another width stops the run with a sentence."""
-        agreed = self._agreed(self._asked_only(answers))
+        agreed = self._agreed(answers)
         missing = sorted(set(self._waiting) - set(agreed))
         if missing:
             logger.warning("nodes %s did not answer the plan and are left out", missing)
@@ -230,17 +229,13 @@ class Server:
                 f"{len(agreed)} of {len(self._waiting)} clients answered the plan, but at least {self.plan.min_cohort} "
                 f"are needed: look at the logs of nodes {missing}."
             )
-        expected = plan_digest(self._plan_blob)
         for node, reply in agreed.items():
-            if reply.plan_digest != expected:
+            if reply.plan_digest != self._plan_in_force:
                 raise ProtocolError(
                     f"node {node} agreed to another plan than the one that was sent: stop and check it."
                 )
         agreed_plan = self.plan
-        self._take_schema(
-            {node: reply.n_features for node, reply in agreed.items()},
-            {node: reply.columns for node, reply in agreed.items()},
-        )
+        self._take_schema(agreed)
         signed = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(signed, marks, self.plan.run_id)
@@ -248,8 +243,8 @@ class Server:
         roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
         self._cohort = fingerprints(roster, self._credentials)
         self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
-        self._due, self._to_open = self._session.due, self.plan.first_round
-        if self._due is not Stage.SUM:
+        self.due, self._to_open = self._session.due, self.plan.first_round
+        if self.due is not Stage.SUM:
             self._to_open = None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
@@ -257,20 +252,16 @@ class Server:
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
         foreign: dict[int, VersionError] = {}
-        for node, answer in answers:
-            try:
-                failure = answer.failure
-                if failure is None:
-                    agreed.setdefault(node, answer.opened(Stage.KEYS, node))
-                else:
-                    error = failure.stop(node, always=True)
-                    logger.warning("%s", error, extra=event("refused", by=str(node), kind=failure.code))
-                    stopping.setdefault(node, error)
-            except VersionError as error:
-                logger.warning("%s", error)
-                foreign.setdefault(node, error)
-            except ProtocolError as error:
-                logger.warning("node %d: %s", node, error)
+        for node, reply in self._heard(answers, Stage.KEYS):
+            if isinstance(reply, VersionError):
+                logger.warning("%s", reply)
+                foreign.setdefault(node, reply)
+            elif isinstance(reply, Failure):
+                error = reply.stop(node, always=True)
+                logger.warning("%s", error, extra=event("refused", by=str(node), kind=reply.code))
+                stopping.setdefault(node, error)
+            else:
+                agreed.setdefault(node, reply)
         # What comes from a node that agreed besides, such as a refusal of the plan's copy, changes nothing.
         for node, difference in (stopping | foreign).items():
             if node not in agreed:
@@ -280,19 +271,19 @@ class Server:
     def _take_part(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
         """Take in vectors, or what comes before and after them; None while the sum is not complete."""
         session, stage = self.session, self.session.due
-        for node, answer in self._asked_only(answers):
+        for node, reply in self._heard(answers, stage):
             try:
-                failure = answer.failure
-                if failure is not None:
-                    raise failure.stop(node, always=False)
-                session.take(node, answer.opened(stage, node))
+                if isinstance(reply, Failure):
+                    raise reply.stop(node, always=False)
+                session.take(node, reply)
             except ProtocolError as error:
                 logger.warning("%s", error)
-        blinded = stage is not Stage.SHARE and trust_model(self.plan.round_at(session.round_index).trust).blinded
-        aggregate, silence = session.close(self._plan_in_force, blinded=blinded)
+        # Keys are shared before any round.
+        model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
+        aggregate, silence = model.collect(session, self._plan_in_force)
         if silence is not None:
             self._log_silence(silence)
-        self._due = session.due
+        self.due = session.due
         if stage is Stage.SHARE:
             self._to_open = self.plan.first_round
         return None if aggregate is None else self._finish_round(aggregate, session.n_summed)
@@ -338,17 +329,17 @@ class Server:
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
-        movement = self._clusters.movements[-1] if self._clusters is not None and self._clusters.movements else None
+        movement = self.clusters.movements[-1] if self.clusters is not None and self.clusters.movements else None
         step = describe_step(self.plan, self._attempts, n_clients, movement)
         if self.plan.is_final and index >= self.plan.last_round:
-            self._due = Stage.FINISH
+            self.due = Stage.FINISH
         else:
-            self._due, self._to_open = Stage.SUM, index + 1
+            self.due, self._to_open = Stage.SUM, index + 1
         return step
 
     def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
         """What the trust model makes of a sum."""
-        return trust_model(planned.trust).broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+        return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
 
     @property
     def _last_release(self) -> Release:
@@ -359,25 +350,21 @@ class Server:
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Check that all clients ended with the same state, and note whose result is confirmed."""
         tags: dict[int, bytes] = {}
-        for node, answer in self._asked_only(answers):
-            try:
-                failure = answer.failure
-                if failure is None:
-                    tags.setdefault(node, answer.opened(Stage.FINISH, node).tag)
-                else:
-                    logger.warning("node %d could not take its result (%s): %s", node, failure.code, failure.sentence)
-            except ProtocolError as error:
-                logger.warning("node %d: %s", node, error)
+        for node, reply in self._heard(answers, Stage.FINISH):
+            if isinstance(reply, Failure):
+                logger.warning("node %d could not take its result (%s): %s", node, reply.code, reply.sentence)
+            else:
+                tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
         missing = [node for node in self.asked if node not in tags]
         if missing:
             logger.warning("nodes %s did not confirm that they have the result", missing)
-        if not tags and self._clusters is None:
+        if not tags and self.clusters is None:
             raise CohortError(
                 f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look "
                 "at the clients' logs and output folders, and start a new run if they are empty."
             )
-        self.confirmed, self._due = tuple(sorted(tags)), None
+        self.confirmed, self.due = tuple(sorted(tags)), None
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
@@ -388,23 +375,25 @@ class Server:
             if index == 0:
                 found, width = self._found, self.plan.n_features
                 self._next_plan(redraft_plan(self.plan, n_features=width, n_examples=found.n_examples, box=found.box))
-        elif self._clusters is not None:
-            self._clusters = build_algorithm(self.plan).rounds[index - 1].advance(self._clusters, released)
+        elif self.clusters is not None:
+            self.clusters = build_algorithm(self.plan).rounds[index - 1].advance(self.clusters, released)
 
-    def _take_schema(self, widths: dict[int, int], columns: dict[int, str]) -> None:
+    def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
         """Learn the tables' width and columns if they were not declared; all must be equal."""
-        if len(set(widths.values())) > 1:
-            listed = ", ".join(f"node {node}: {width}" for node, width in sorted(widths.items()))
+        widths = {reply.n_features for reply in agreed.values()}
+        if len(widths) > 1:
+            listed = ", ".join(f"node {node}: {agreed[node].n_features}" for node in sorted(agreed))
             raise RefusalError(
                 f"the clients' tables have different numbers of features ({listed}): use the same columns."
             )
-        agreed = _common_columns(columns, allow_unnamed=self.plan.config.allow_unnamed)
-        if not agreed:
+        columns = {node: reply.columns for node, reply in agreed.items()}
+        names = _common_columns(columns, allow_unnamed=self.plan.settings.allow_unnamed)
+        if not names:
             logger.info("the clients' tables have no column names: columns are matched by position")
-        unknown = agreed and not self.plan.columns_digest
+        unknown = names and not self.plan.columns_digest
         if self.plan.n_features is None or unknown:
-            plan = redraft_plan(self.plan, n_features=next(iter(widths.values())), columns=agreed)
-            if plan.is_final or plan.config.private_bounds or unknown:
+            plan = redraft_plan(self.plan, n_features=widths.pop(), columns=names)
+            if plan.is_final or plan.settings.private_bounds or unknown:
                 # Histograms are as wide as the tables, so clients need the width before the first of them; and each
                 # compares the columns before it is charged.
                 self._next_plan(plan)
@@ -418,16 +407,16 @@ class Server:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and trust_model(plan.config.trust).server_reads and self._clusters is None:
-            self._clusters = initial_state(plan, self._own_points)
+        if plan.is_final and plan.model.server_has_result() and self.clusters is None:
+            self.clusters = initial_state(plan, self._own_points)
 
     def _state_for(self, index: int | None) -> bytes:
         """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
-        if not self.plan.server_advances or self._clusters is None:
+        if not self.plan.server_advances or self.clusters is None:
             return b""
         plan = self.plan
         reads = plan.task.result_arrays(plan.config) if index is None else build_algorithm(plan).rounds[index - 1].reads
-        return self._clusters.view(reads).packed
+        return self.clusters.view(reads).packed
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:

@@ -15,10 +15,9 @@ from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease,
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
 
 Array = NDArray[np.float64]
@@ -335,31 +334,13 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(
             f"The number of label classes, {n_classes}, is public knowledge; a row's label is protected as the row is."
         )
-    if plan.dropout is Dropout.RECOVER:
-        sentences.append(_recovery_sentence(plan))
+    sentences += plan.aggregator.assumptions(plan)
     if settings.max_retries:
         sentences.append(
             f"Up to {settings.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
             "of them at the first release [C5, C14]."
         )
     return tuple(sentences)
-
-
-def _recovery_sentence(plan: Plan) -> str:
-    """What recovered sums rest on."""
-    graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
-    if not graph.certain:
-        chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
-        fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
-        cut = (
-            " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. A "
-            f"server that tells clients different survivors may open a sum of {fewest} that do not collude."
-        )
-    return (
-        f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients collude "
-        f"with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
-        f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}"
-    )
 
 
 def _bounds_sentence(settings: Settings) -> str:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -406,11 +406,17 @@ class Task(Options, ABC):
         return core_schema.no_info_plain_validator_function(_read, serialization=written)
 
 
-def _written(task: Task) -> dict[str, Any]:
-    """A task as it stands in a plan."""
+@lru_cache(maxsize=64)
+def _adapter(kind: type[Task]) -> Any:
+    """Parser and serialiser of one kind of task: pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
-    own: dict[str, Any] = TypeAdapter(type(task)).dump_python(task, mode="json")
+    return TypeAdapter(kind)
+
+
+def _written(task: Task) -> dict[str, Any]:
+    """A task as it stands in a plan."""
+    own: dict[str, Any] = _adapter(type(task)).dump_python(task, mode="json")
     return {"name": task.name, **own}
 
 
@@ -420,8 +426,6 @@ def _read(value: Any) -> Task:
         return value
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("a task has a name")
-    from pydantic import TypeAdapter
-
     name = value["name"]
     if name not in TASKS:
         # No `ValueError`: the parser would hide the name behind a place in the plan.
@@ -431,7 +435,7 @@ def _read(value: Any) -> Task:
         )
     kind = TASKS[name]
     own = json.dumps({name: one for name, one in value.items() if name != "name"})
-    task: Task = TypeAdapter(kind).validate_json(own, strict=True)
+    task: Task = _adapter(kind).validate_json(own, strict=True)
     return task
 
 

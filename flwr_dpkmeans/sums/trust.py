@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
@@ -19,8 +20,13 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     theorem,
 )
+from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
+from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.sums.task import Registry
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregators import Session
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,20 @@ class TrustModel(ABC):
             raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
         return as_released(aggregate.values, blocks, fraction_bits)
 
+    def mask(
+        self, party: Party, request: SumRequest, vector: FixedPointVector, state_digest: bytes
+    ) -> tuple[Party, SumReply]:
+        """Client half, at the end: mask the vector; a key author of a hidden sum adds its stream."""
+        return party.answer(request, vector, blinded=self.blinded, state_digest=state_digest)
+
+    def collect(self, session: Session, plan_digest: bytes) -> tuple[AggregateVector | None, Silence | None]:
+        """Server half, at the beginning: what came of the vectors, hidden or not."""
+        return session.close(plan_digest, blinded=self.blinded)
+
+    def unblind(self, party: Party, release: Release) -> AggregateVector:
+        """Client half of the next message: take off a release what hid it from the server."""
+        return party.unblind(release, blinded=self.blinded)
+
     # -- what follows for plans and reports -----------------------------------------------------------------------
 
     def require_stated(self, shares: Shares) -> None:
@@ -131,6 +151,22 @@ class TrustModel(ABC):
                 f"the trust model {self.name!r} does not say what it guarantees and where that is proved: give it a "
                 "guarantee() and proofs."
             )
+
+    def hides_sums(self) -> bool:
+        """Whether some clients author keys that hide the sums from the server."""
+        return self.blinded
+
+    def server_has_result(self) -> bool:
+        """Whether the server goes from release to release as the clients do, which then need not see its points."""
+        return self.server_reads
+
+    def publishes(self) -> bool:
+        """Whether what follows from a release may be public: everybody learns it, and nobody knows its noise."""
+        return self.shared_noise
+
+    def drawn_noises(self, shares: Shares) -> int:
+        """How many noises are drawn for one sum."""
+        return shares.n_clients if self.shared_noise else 1
 
     def can_add(self, noise: NoiseShape) -> bool:
         """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -69,7 +69,6 @@ STOPPING_CODES = frozenset(
 )
 """Refusals that leaving the node out does not mend."""
 _LISTED_ERRORS = 100
-_PROTOCOL, _PLAN, _PACKAGE = "protocol", "plan_format", "package"
 _HIGHEST = 10**6
 # Another party's text is shown only in this form, which holds no words.
 _RELEASE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){0,3}((a|b|rc|\.post|\.dev)[0-9]{1,5})?")
@@ -81,6 +80,10 @@ class Status(Enum):
     OK = "ok"
     REFUSED = "refused"
     FAILED = "failed"
+
+
+_STAGES: Mapping[str, Stage] = MappingProxyType({stage.value: stage for stage in Stage})
+_STATUSES: Mapping[str, Status] = MappingProxyType({status.value: status for status in Status})
 
 
 @dataclass(frozen=True)
@@ -100,50 +103,60 @@ class Packet:
             raise ProtocolError("a message's header is missing or too long: message discarded.")
         return _parsed_header(text)
 
-    def integer(self, name: str) -> int:
-        """An integer of the header."""
-        value = self.header.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
-            raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
-        return value
+    @property
+    def stage(self) -> Stage:
+        """The phase that a request belongs to."""
+        value = self.header.get("stage")
+        if not isinstance(value, str) or value not in _STAGES:
+            raise ProtocolError("field 'stage' has an unknown value: message discarded.")
+        return _STAGES[value]
 
-    def blob(self, name: str, default: bytes | None = None) -> bytes:
+    def integers(self, names: Iterable[str]) -> list[int]:
+        """Integers of the header."""
+        values = []
+        for name in names:
+            value = self.header.get(name)
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
+                raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
+            values.append(value)
+        return values
+
+    def blob(self, name: str) -> bytes:
         """A bytes field of bounded length."""
-        value = self.fields.get(name, default)
+        value = self.fields.get(name)
         most = MAX_LIST_BYTES if name in LIST_BLOBS else MAX_BLOB_BYTES
         if not isinstance(value, bytes) or len(value) > most:
             raise ProtocolError(f"field {name!r} is missing, too long or is not bytes: message discarded.")
         return value
 
-    def boxes(self, name: str, default: bytes | None = b"") -> dict[int, bytes]:
-        """Blobs by node id."""
-        return unpack_boxes(self.blob(name, default)) if name in self.fields or default is None else {}
-
     @property
     def failure(self) -> Failure | None:
         """What is wrong on the client's side; None if all is well."""
-        status = _member(Status, self.header.get("status"), "status")
-        if status is Status.OK:
+        value = self.header.get("status")
+        if not isinstance(value, str) or value not in _STATUSES:
+            raise ProtocolError("field 'status' has an unknown value: message discarded.")
+        if value == Status.OK.value:
             return None
-        return Failure(status, _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
+        return Failure(_STATUSES[value], _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
+        form = _REPLIES[stage]
         if stage is Stage.KEYS:
             require_same_versions(stated_versions(self.header), sender=f"node {node}", receiver="the server")
-        return _READ_REPLY[stage](self)
-
-    @property
-    def asked(self) -> tuple[int, int]:
-        """Round and attempt."""
-        return self.integer("round"), self.integer("attempt")
-
-    @property
-    def release(self) -> Release | None:
-        """The release that it carries, if any."""
-        if self.vector is None:
-            return None
-        return Release(self.integer("release_round"), self.integer("release_attempt"), self.vector)
+            return _checked_keys(_read(form, self, columns=self.header.get("columns", "")))
+        reply = _read(form, self)
+        if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
+            raise ProtocolError(
+                f"a client signed the survivors with {len(reply.signature)} bytes instead of {SIGNATURE_BYTES}: reply "
+                "discarded."
+            )
+        if stage is Stage.FINISH and self.vector is not None:
+            # A late reply to a request for a vector has a tag as well, of an older state.
+            raise ProtocolError(
+                "a client's reply carries a vector although none was asked for: it is late, and discarded."
+            )
+        return reply
 
     @property
     def wait(self) -> float | None:
@@ -170,13 +183,7 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Versions:
-    """What one side speaks.
-
-    Examples
-    --------
-    >>> str(Versions(1, 5, "0.1.0"))
-    'protocol 1 and plan format 5 (flwr-dpkmeans 0.1.0)'
-    """
+    """What one side speaks."""
 
     protocol: int
     """Of masked aggregation: keys, masks, tags and signatures."""
@@ -190,37 +197,20 @@ class Versions:
         release = f" (flwr-dpkmeans {self.package})" if self.package else ""
         return f"protocol {self.protocol} and plan format {self.plan_format}{release}"
 
-    def speaks_with(self, other: Versions) -> bool:
-        """Whether the two sides understand each other."""
-        return (self.protocol, self.plan_format) == (other.protocol, other.plan_format)
-
 
 def own_versions() -> Versions:
     """What this installation speaks."""
     return Versions(keys.PROTOCOL_VERSION, plan_format.PLAN_VERSION, __version__)
 
 
-def _version_fields() -> dict[str, int | str]:
-    """The header entries that state the own versions."""
-    own = own_versions()
-    return {_PROTOCOL: own.protocol, _PLAN: own.plan_format, _PACKAGE: own.package}
-
-
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
-    """The versions that a header states; None if it does not, or not in a readable way.
-
-    Examples
-    --------
-    >>> stated_versions({"protocol": 2, "plan_format": 7, "package": "0.3.0"})
-    Versions(protocol=2, plan_format=7, package='0.3.0')
-    >>> stated_versions({"protocol": "2"}) is None
-    True
-    """
-    protocol, plan_format, package = (header.get(name) for name in (_PROTOCOL, _PLAN, _PACKAGE))
-    if not (_is_number(protocol) and _is_number(plan_format)):
+    """The versions that a header states; None if it does not, or not in a readable way."""
+    package: Any = header.get("package")
+    numbers: list[Any] = [header.get("protocol"), header.get("plan_format")]
+    if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST for n in numbers):
         return None
     known = isinstance(package, str) and _RELEASE.fullmatch(package) is not None
-    return Versions(protocol, plan_format, package if known else "")  # type: ignore[arg-type]
+    return Versions(numbers[0], numbers[1], package if known else "")
 
 
 def require_same_versions(stated: Versions | None, *, sender: str, receiver: str) -> None:
@@ -230,18 +220,13 @@ def require_same_versions(stated: Versions | None, *, sender: str, receiver: str
     digest: a side that states a false one gains nothing, as masks of two versions add up to noise.
     """
     own = own_versions()
-    if stated is not None and stated.speaks_with(own):
+    if stated is not None and (stated.protocol, stated.plan_format) == (own.protocol, own.plan_format):
         return
     told = f"speaks {stated}" if stated is not None else "states no version that can be read"
     raise VersionError(
         f"{sender} {told}, but {receiver} speaks {own}: install the same version of flwr-dpkmeans on the server and on "
         "every node."
     )
-
-
-def _is_number(value: object) -> bool:
-    """Whether a version is an integer of a plausible size."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST
 
 
 @lru_cache(maxsize=1)
@@ -299,7 +284,7 @@ def _first_place(error: Any) -> str:
     return _text(".".join(str(part) for part in first["loc"]), 200)
 
 
-# Requests: what a server asks.
+# Requests and replies: what they are, and how they travel.
 
 
 @dataclass(frozen=True)
@@ -317,127 +302,6 @@ class Request:
     """For how many seconds the server waits for the answer."""
     versions: Versions | None = None
     """Stated with the plan, and checked before the plan is parsed, whose format may be another."""
-
-
-def encode_request(request: Request) -> Packet:
-    """One message to one client; with a run id, clients in other runs refuse it."""
-    header: dict[str, Any] = {"stage": request.stage.value}
-    if request.run_id is not None:
-        header["run"] = request.run_id
-    if request.stage is Stage.KEYS:
-        header |= _version_fields()
-    fields: dict[str, Any] = {}
-    if request.plan is not None:
-        fields["plan"] = request.plan
-    if request.wait is not None:
-        fields["wait"] = request.wait
-    vector = None
-    if request.body is not None:
-        vector = _WRITE_REQUEST[request.stage](request.body, header, fields)
-    return Packet({"header": json.dumps(header), **fields}, vector)
-
-
-def decode_request(packet: Packet) -> Request:
-    """Undo `encode_request`."""
-    stage = _member(Stage, packet.header.get("stage"), "stage")
-    run = packet.header.get("run")
-    versions = stated_versions(packet.header) if stage is Stage.KEYS else None
-    read = _READ_REQUEST.get(stage)
-    body = None if read is None else read(packet)
-    return Request(stage, body, packet.blob("plan", b"") or None, run, packet.wait, versions)
-
-
-def _write_release(request: SumRequest | FinishRequest, header: dict[str, Any], fields: dict[str, Any]) -> Ring | None:
-    """What the requests for a vector and the last one have in common."""
-    packed = {"boxes": request.boxes, "confirmations": request.confirmations}
-    fields |= {name: pack_boxes(boxes) for name, boxes in packed.items() if boxes}
-    if request.state:
-        fields["state"] = request.state
-    release = request.release
-    if release is None:
-        return None
-    header |= {"release_round": release.round_index, "release_attempt": release.attempt}
-    return release.values
-
-
-def _write_sum_request(request: SumRequest, header: dict[str, Any], fields: dict[str, Any]) -> Ring | None:
-    header |= {"round": request.round_index, "attempt": request.attempt}
-    if request.roster is not None:
-        fields["roster"] = pack_keys(request.roster.members)
-    if request.credentials:
-        fields["credentials"] = pack_credentials(request.credentials)
-    if request.cohort:
-        fields["cohort"] = pack_nodes(request.cohort)
-    if request.group_boxes:
-        fields["group_boxes"] = pack_boxes(request.group_boxes)
-    return _write_release(request, header, fields)
-
-
-def _read_sum_request(packet: Packet) -> SumRequest:
-    index, attempt = packet.asked
-    blob = packet.blob("roster", b"")
-    roster = unpack_roster(attempt, blob) if blob else None
-    return SumRequest(
-        index,
-        attempt,
-        roster=roster,
-        release=packet.release,
-        boxes=packet.boxes("boxes"),
-        state=packet.blob("state", b""),
-        credentials=unpack_credentials(packet.blob("credentials", b""), len(roster.members) if roster else 0),
-        cohort=unpack_nodes(packet.blob("cohort", b"")),
-        group_boxes=packet.boxes("group_boxes"),
-        confirmations=packet.boxes("confirmations"),
-    )
-
-
-def _read_finish_request(packet: Packet) -> FinishRequest:
-    release = packet.release
-    if release is None:
-        raise ProtocolError("the last message carries no release: check the server's version.")
-    return FinishRequest(release, packet.boxes("boxes"), packet.blob("state", b""), packet.boxes("confirmations"))
-
-
-def _write_share_request(request: ShareRequest, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    del header
-    fields["roster"] = pack_keys(request.roster.members)
-    if request.credentials:
-        fields["credentials"] = pack_credentials(request.credentials)
-
-
-def _read_share_request(packet: Packet) -> ShareRequest:
-    roster = unpack_roster(0, packet.blob("roster"))
-    return ShareRequest(roster, unpack_credentials(packet.blob("credentials", b""), len(roster.members)))
-
-
-def _write_unmask_request(request: UnmaskRequest, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    header |= {"round": request.round_index, "attempt": request.attempt}
-    fields["survivors"] = pack_nodes(request.survivors)
-
-
-def _read_unmask_request(packet: Packet) -> UnmaskRequest:
-    return UnmaskRequest(*packet.asked, unpack_nodes(packet.blob("survivors")))
-
-
-_WRITE_REQUEST: Mapping[Stage, Callable[[Any, dict[str, Any], dict[str, Any]], Ring | None]] = MappingProxyType(
-    {
-        Stage.SHARE: _write_share_request,
-        Stage.SUM: _write_sum_request,
-        Stage.UNMASK: _write_unmask_request,
-        Stage.FINISH: _write_release,
-    }
-)
-_READ_REQUEST: Mapping[Stage, Callable[[Packet], Any]] = MappingProxyType(
-    {
-        Stage.SHARE: _read_share_request,
-        Stage.SUM: _read_sum_request,
-        Stage.UNMASK: _read_unmask_request,
-        Stage.FINISH: _read_finish_request,
-    }
-)
-
-
-# Replies: what a client answers.
 
 
 @dataclass(frozen=True)
@@ -483,133 +347,179 @@ class Failure:
         return ProtocolError(f"node {node} did not answer ({self.code}): {self.sentence}")
 
 
+@dataclass(frozen=True)
+class _Form:
+    """How one kind of message travels: entries are named on the wire as the attributes are."""
+
+    kind: Callable[..., Any]
+    """The message."""
+    integers: Mapping[str, str] = field(default_factory=dict)
+    """Integers of the header, which have names of their own there, and their attributes."""
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Blobs; those that may lack are left out where they are empty."""
+    vector: str = ""
+    """The attribute that is the message's vector."""
+    without: str = ""
+    """What is wrong where the vector lacks; empty where it may."""
+
+
+_RELEASED = ("release_round", "release_attempt")
+_PLACE: Mapping[str, str] = MappingProxyType({"round": "round_index", "attempt": "attempt"})
+_REQUESTS: Mapping[Stage, _Form] = MappingProxyType(
+    {
+        Stage.SHARE: _Form(ShareRequest, required=("roster",), optional=("credentials",)),
+        Stage.SUM: _Form(
+            SumRequest,
+            _PLACE,
+            optional=("roster", "credentials", "boxes", "confirmations", "state", "cohort", "group_boxes"),
+            vector="release",
+        ),
+        Stage.UNMASK: _Form(UnmaskRequest, _PLACE, required=("survivors",)),
+        Stage.FINISH: _Form(
+            FinishRequest,
+            optional=("boxes", "confirmations", "state"),
+            vector="release",
+            without="the last message carries no release: check the server's version.",
+        ),
+    }
+)
+_REPLIES: Mapping[Stage, _Form] = MappingProxyType(
+    {
+        Stage.KEYS: _Form(
+            KeysReply,
+            {"n_features": "n_features"},
+            required=("public_key", "plan_digest"),
+            optional=("identity", "signature", "marks"),
+        ),
+        Stage.SHARE: _Form(ShareReply, required=("public_keys", "commitments", "boxes"), optional=("group_boxes",)),
+        Stage.SUM: _Form(
+            SumReply,
+            _PLACE,
+            required=("tag",),
+            optional=("boxes",),
+            vector="masked",
+            without="a client's reply carries no vector: reply discarded.",
+        ),
+        Stage.UNMASK: _Form(UnmaskReply, _PLACE, required=("shares",), optional=("signature",)),
+        Stage.FINISH: _Form(FinishReply, required=("tag",)),
+    }
+)
+_WRITERS: Mapping[str, Callable[[Any], bytes]] = MappingProxyType(
+    {
+        "roster": lambda roster: pack_keys(roster.members),
+        "credentials": pack_credentials,
+        "marks": pack_marks,
+        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), pack_boxes),
+        **dict.fromkeys(("cohort", "survivors"), pack_nodes),
+    }
+)
+_READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
+    {
+        "marks": unpack_marks,
+        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), unpack_boxes),
+        **dict.fromkeys(("cohort", "survivors"), unpack_nodes),
+    }
+)
+"""Of blobs that are something else in the message; how rosters and credentials are read, says `_unpacked`."""
+
+
+def _write(form: _Form | None, message: Any, header: dict[str, Any], fields: dict[str, Any]) -> Packet:
+    """A message as its form says, after what is in every header and in all fields."""
+    vector = None
+    if form is not None:
+        for name, attribute in form.integers.items():
+            header[name] = getattr(message, attribute)
+        for name in form.required + form.optional:
+            value = getattr(message, name)
+            if value or name in form.required:
+                fields[name] = value if isinstance(value, bytes) else _WRITERS[name](value)
+        carried = getattr(message, form.vector) if form.vector else None
+        if isinstance(carried, Release):
+            header |= zip(_RELEASED, carried.asked, strict=True)
+        vector = None if carried is None else carried.values
+    return Packet({"header": json.dumps(header), **fields}, vector)
+
+
+def _read(form: _Form, packet: Packet, **also: Any) -> Any:
+    """Undo `_write`; `also` is what stands elsewhere in the packet."""
+    has_release = form.vector == "release" and packet.vector is not None
+    integers = packet.integers((*form.integers, *_RELEASED) if has_release else form.integers)
+    values = also | dict(zip(form.integers.values(), integers, strict=False))
+    for name in form.required + form.optional:
+        if name in form.required or name in packet.fields:
+            blob = packet.blob(name)
+            values[name] = _unpacked(name, blob, values) if name in _WRITERS else blob
+    if packet.vector is None:
+        if form.without:
+            raise ProtocolError(form.without)
+    elif has_release:
+        values["release"] = Release(integers[-2], integers[-1], packet.vector)
+    elif form.vector:
+        values[form.vector] = MaskedVector(packet.vector)
+    return form.kind(**values)
+
+
+def _unpacked(name: str, blob: bytes, before: Mapping[str, Any]) -> Any:
+    """A blob as what it is in the message, of which `before` has been read."""
+    if name == "roster":
+        return unpack_roster(before.get("attempt", 0), blob)
+    if name == "credentials":
+        return unpack_credentials(blob, len(before["roster"].members) if "roster" in before else 0)
+    return _READERS[name](blob)
+
+
+def encode_request(request: Request) -> Packet:
+    """One message to one client; with a run id, clients in other runs refuse it."""
+    header: dict[str, Any] = {"stage": request.stage.value}
+    if request.run_id is not None:
+        header["run"] = request.run_id
+    if request.stage is Stage.KEYS:
+        header |= vars(own_versions())
+    fields: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
+    if request.wait is not None:
+        fields["wait"] = request.wait
+    return _write(None if request.body is None else _REQUESTS[request.stage], request.body, header, fields)
+
+
+def decode_request(packet: Packet) -> Request:
+    """Undo `encode_request`."""
+    stage, header = packet.stage, packet.header
+    form = _REQUESTS.get(stage)
+    plan = packet.blob("plan") if "plan" in packet.fields else b""
+    versions = stated_versions(header) if form is None else None
+    body = None if form is None else _read(form, packet)
+    return Request(stage, body, plan or None, header.get("run"), packet.wait, versions)
+
+
 def encode_reply(stage: Stage, reply: Any) -> Packet:
     """One reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
-    fields: dict[str, Any] = {}
-    vector = _WRITE_REPLY[stage](reply, header, fields)
-    return Packet({"header": json.dumps(header), **fields}, vector)
+    if stage is Stage.KEYS:
+        header |= vars(own_versions())
+        if reply.columns:
+            header["columns"] = reply.columns
+    return _write(_REPLIES[stage], reply, header, {})
 
 
 def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
     told = _text(failure.sentence, LONGEST_SENTENCE)
-    header = {"status": failure.status.value, "code": failure.code, "sentence": told}
-    return Packet({"header": json.dumps(header)})
+    return _write(None, None, {"status": failure.status.value, "code": failure.code, "sentence": told}, {})
 
 
-def _write_keys(reply: KeysReply, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    header |= {"n_features": reply.n_features} | _version_fields()
-    if reply.columns:
-        header["columns"] = reply.columns
-    fields |= {"public_key": reply.public_key, "plan_digest": reply.plan_digest}
-    if reply.identity:
-        fields |= {"identity": reply.identity, "signature": reply.signature}
-    if reply.marks:
-        fields["marks"] = pack_marks(reply.marks)
-
-
-def _read_keys(packet: Packet) -> KeysReply:
-    key, columns = packet.blob("public_key"), packet.header.get("columns", "")
-    if len(key) != KEY_BYTES:
-        raise ProtocolError(f"a client's public key has {len(key)} bytes instead of {KEY_BYTES}: reply discarded.")
-    if not isinstance(columns, str) or not re.fullmatch("([0-9a-f]{64})?", columns):
+def _checked_keys(reply: KeysReply) -> KeysReply:
+    """Refuse keys, digests and signatures that have not the form of one."""
+    if len(reply.public_key) != KEY_BYTES:
+        raise ProtocolError(
+            f"a client's public key has {len(reply.public_key)} bytes instead of {KEY_BYTES}: reply discarded."
+        )
+    if not isinstance(reply.columns, str) or not re.fullmatch("([0-9a-f]{64})?", reply.columns):
         raise ProtocolError("a client's digest of columns is no SHA-256 in hexadecimal: reply discarded.")
-    reply = KeysReply(
-        key,
-        packet.blob("plan_digest"),
-        packet.integer("n_features"),
-        packet.blob("identity", b""),
-        packet.blob("signature", b""),
-        unpack_marks(packet.blob("marks", b"")),
-        columns,
-    )
     _ = reply.credential
     return reply
-
-
-def _write_shares(reply: ShareReply, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    del header
-    fields |= {"public_keys": reply.public_keys, "commitments": reply.commitments, "boxes": pack_boxes(reply.boxes)}
-    if reply.group_boxes:
-        fields["group_boxes"] = pack_boxes(reply.group_boxes)
-
-
-def _read_shares(packet: Packet) -> ShareReply:
-    boxes, groups = packet.boxes("boxes", None), packet.boxes("group_boxes")
-    return ShareReply(packet.blob("public_keys"), packet.blob("commitments"), boxes, groups)
-
-
-def _write_sum(reply: SumReply, header: dict[str, Any], fields: dict[str, Any]) -> Ring:
-    header |= {"round": reply.round_index, "attempt": reply.attempt}
-    fields["tag"] = reply.tag
-    if reply.boxes:
-        fields["boxes"] = pack_boxes(reply.boxes)
-    return reply.masked.values
-
-
-def _read_sum(packet: Packet) -> SumReply:
-    if packet.vector is None:
-        raise ProtocolError("a client's reply carries no vector: reply discarded.")
-    return SumReply(*packet.asked, MaskedVector(packet.vector), packet.blob("tag"), packet.boxes("boxes"))
-
-
-def _write_unmask(reply: UnmaskReply, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    header |= {"round": reply.round_index, "attempt": reply.attempt}
-    fields["shares"] = pack_boxes(reply.shares)
-    if reply.signature:
-        fields["signature"] = reply.signature
-
-
-def _read_unmask(packet: Packet) -> UnmaskReply:
-    signature = packet.blob("signature", b"")
-    if len(signature) not in (0, SIGNATURE_BYTES):
-        raise ProtocolError(
-            f"a client signed the survivors with {len(signature)} bytes instead of {SIGNATURE_BYTES}: reply discarded."
-        )
-    return UnmaskReply(*packet.asked, packet.boxes("shares", None), signature)
-
-
-def _write_finish(reply: FinishReply, header: dict[str, Any], fields: dict[str, Any]) -> None:
-    del header
-    fields["tag"] = reply.tag
-
-
-def _read_finish(packet: Packet) -> FinishReply:
-    # A late reply to a request for a vector has a tag as well, of an older state.
-    if packet.vector is not None:
-        raise ProtocolError("a client's reply carries a vector although none was asked for: it is late, and discarded.")
-    return FinishReply(packet.blob("tag"))
-
-
-_WRITE_REPLY: Mapping[Stage, Callable[[Any, dict[str, Any], dict[str, Any]], Ring | None]] = MappingProxyType(
-    {
-        Stage.KEYS: _write_keys,
-        Stage.SHARE: _write_shares,
-        Stage.SUM: _write_sum,
-        Stage.UNMASK: _write_unmask,
-        Stage.FINISH: _write_finish,
-    }
-)
-_READ_REPLY: Mapping[Stage, Callable[[Packet], Any]] = MappingProxyType(
-    {
-        Stage.KEYS: _read_keys,
-        Stage.SHARE: _read_shares,
-        Stage.SUM: _read_sum,
-        Stage.UNMASK: _read_unmask,
-        Stage.FINISH: _read_finish,
-    }
-)
 
 
 def _text(value: object, longest: int) -> str:
     """Another party's text for a log: bounded, and without control characters."""
     return printable(value, longest) if isinstance(value, str) else ""
-
-
-def _member(kind: Any, value: object, name: str) -> Any:
-    """A member of an enumeration by its value."""
-    for member in kind:
-        if member.value == value:
-            return member
-    raise ProtocolError(f"field {name!r} has an unknown value: message discarded.")

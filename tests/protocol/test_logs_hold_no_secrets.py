@@ -27,8 +27,8 @@ from support.protocol_federation import Federation, Truth, grid_parts, make_fede
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
-from flwr_dpkmeans.flower.client import KMeansClient
 from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat

@@ -13,7 +13,7 @@ from flwr.app import MetricRecord
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower import mod, strategy
-from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recovery.recover import Recover

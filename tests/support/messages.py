@@ -92,8 +92,7 @@ def stage_of(content: RecordDict) -> Stage | None:
     """Phase of a message; None if it is not of this protocol."""
     if RECORD not in content:
         return None
-    stage: Stage = wire._member(Stage, packet_of(content).header.get("stage"), "stage")
-    return stage
+    return packet_of(content).stage
 
 
 def header_of(content: RecordDict) -> Mapping[str, Any]:
@@ -101,47 +100,48 @@ def header_of(content: RecordDict) -> Mapping[str, Any]:
 
 
 def version_fields() -> dict[str, int | str]:
-    return wire._version_fields()
+    return dict(vars(own_versions()))
 
 
 def plan_blob(content: RecordDict) -> bytes | None:
-    return packet_of(content).blob("plan", b"") or None
+    packet = packet_of(content)
+    return (packet.blob("plan") or None) if "plan" in packet.fields else None
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return wire._read_sum_request(packet_of(content))
+    return wire._read(wire._REQUESTS[Stage.SUM], packet_of(content))
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return wire._read_share_request(packet_of(content))
+    return wire._read(wire._REQUESTS[Stage.SHARE], packet_of(content))
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return wire._read_unmask_request(packet_of(content))
+    return wire._read(wire._REQUESTS[Stage.UNMASK], packet_of(content))
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return wire._read_finish_request(packet_of(content))
+    return wire._read(wire._REQUESTS[Stage.FINISH], packet_of(content))
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return wire._read_keys(packet_of(content))
+    return packet_of(content).opened(Stage.KEYS, 0)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return wire._read_sum(packet_of(content))
+    return packet_of(content).opened(Stage.SUM, 0)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return wire._read_shares(packet_of(content))
+    return packet_of(content).opened(Stage.SHARE, 0)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return wire._read_unmask(packet_of(content))
+    return packet_of(content).opened(Stage.UNMASK, 0)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return wire._read_finish(packet_of(content))
+    return packet_of(content).opened(Stage.FINISH, 0)
 
 
 def parse_request(content: RecordDict) -> Request:
@@ -215,9 +215,9 @@ class ServerRun(Server):
 
     def finish_messages(self) -> list[Message]:
         """The last messages, also where they are not due."""
-        due, self._due = self._due, Stage.FINISH
+        due, self.due = self.due, Stage.FINISH
         messages = [message_of(node, request) for node, request in self._requests()]
-        self._due = due
+        self.due = due
         return messages
 
     def take_finish(self, replies: Iterable[Message]) -> tuple[int, ...]:

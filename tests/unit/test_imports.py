@@ -108,7 +108,7 @@ def test_the_law_fires(name: str, target: str) -> None:
         ("sums.draft", "import flwr"),
         ("sums.statement", "from flwr.app import Context"),
         ("flower.settings", "import ray"),
-        ("flower.client", "def f():\n    import matplotlib.pyplot as plt"),
+        ("flower.kmeans_client", "def f():\n    import matplotlib.pyplot as plt"),
         ("estimator", "from hydra import main"),
         ("data.tables", "import importlib\nimportlib.import_module('flwr')"),
     ],
