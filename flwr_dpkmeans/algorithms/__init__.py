@@ -16,7 +16,6 @@ from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, GLloyd, Lloyd, SuLl
 from flwr_dpkmeans.algorithms.moments import Histograms, Moments, Radii
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloyd
-from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.sums.task import TASKS, ServerData, Task, register
 
 __all__ = ["ALGORITHMS", "NOT_FEDERATED", "ServerData", "algorithm_entry"]
@@ -53,7 +52,4 @@ def algorithm_entry(name: str) -> type[Task]:
     """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
-    if name not in TASKS:
-        known = nearest(name, (*TASKS, *NOT_FEDERATED))
-        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {known}")
-    return TASKS[name]
+    return TASKS.find(name, *NOT_FEDERATED)

@@ -37,7 +37,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
-from flwr_dpkmeans.sums.task import Registry, Result, Run, Task, task_class
+from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
@@ -352,7 +352,7 @@ def require_engine(engine: str) -> None:
 def _options_of(task: str | Task) -> dict[str, Any]:
     """A task's name and options by their flat names."""
     if isinstance(task, str):
-        task_class(task)
+        TASKS.find(task)
         return {"algorithm": task}
     if not isinstance(task, Task):
         raise ConfigurationError(f"task is {task!r}, but it must be a registered name or a Task: give 'moments'.")

@@ -75,7 +75,7 @@ from flwr_dpkmeans.sums.draft import (
     with_columns,
 )
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
@@ -128,7 +128,7 @@ class Memory:
         progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
         blobs |= {"plan": self.plan_blob, "identities": pack_keys(self.identities)}
         if self.clusters is not None:
-            blobs["clusters"] = pack_state(self.clusters)
+            blobs["clusters"] = self.clusters.packed
         return {"progress": json.dumps(progress), **blobs}
 
     @classmethod

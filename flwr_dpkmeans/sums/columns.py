@@ -1,4 +1,4 @@
-"""Columns are matched by name: the order that a run agrees on, and a digest by which the parties compare it.
+"""What the parties' tables must have in common: width, labels, and columns, which are matched by name.
 
 Names never travel from a node. Where the server side knows them (a bounds file, named server data, an option) they
 stand in the plan, and every node puts its own table in their order. Elsewhere each node answers the plan with a digest
@@ -19,13 +19,7 @@ from flwr_dpkmeans.sums.plan import Plan
 def columns_digest(run_id: int, names: Sequence[str]) -> str:
     """SHA-256 of names in their order, in hexadecimal; empty where there are none.
 
-    The run's id is in it, so that the digest does not tell that two runs have the same columns. Whoever guesses the
-    names can still confirm the guess: they are schema.
-
-    Examples
-    --------
-    >>> columns_digest(1, ["age", "income"])[:8], columns_digest(1, [])
-    ('937120d2', '')
+    With the run's id in it, it does not tell that two runs have the same columns; a guess of the names it confirms.
     """
     if not names:
         return ""
@@ -40,13 +34,7 @@ def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
     """
     if plan.settings.feature_names:
         return plan.settings.feature_names
-    return tuple(names) if by_position(plan) else tuple(sorted(names))
-
-
-def by_position(plan: Plan) -> bool:
-    """Whether a plan without names says something for each column, so that tables cannot be put in order."""
-    config = plan.config
-    return not config.settings.feature_names and (len(config.settings.bounds[0]) > 1 or config.settings.allow_unnamed)
+    return tuple(names) if plan.by_position else tuple(sorted(names))
 
 
 def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
@@ -73,7 +61,7 @@ def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
 
 def require_width(plan: Plan, n_features: int) -> None:
     """Refuse a plan for tables of another width; the width is schema, so it may be named."""
-    lengths = len(plan.config.bounds[0])
+    lengths = len(plan.settings.bounds[0])
     if plan.n_features not in (None, n_features):
         raise RefusalError(
             f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
@@ -101,13 +89,13 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
 
     A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
     """
-    planned = plan.config.feature_names
-    if planned and not names and not plan.config.allow_unnamed:
+    planned = plan.settings.feature_names
+    if planned and not names and not plan.settings.allow_unnamed:
         raise RefusalError(
             f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "
             "header, or 'columns' in its configuration), or let them be matched by position with allow_unnamed."
         )
-    if names and not planned and plan.server is not None and not plan.config.allow_unnamed:
+    if names and not planned and plan.server is not None and not plan.settings.allow_unnamed:
         raise RefusalError(
             "the server's points have no column names, but this client's table has: name the columns of server_data, "
             "or let them be matched by position with allow_unnamed."
@@ -129,7 +117,7 @@ def require_agreed_columns(plan: Plan, columns: str) -> None:
 
     A server that skipped the comparison, or lies about it, would have one vector added up under different names.
     """
-    if plan.columns_digest != columns and not (columns == "" and plan.config.allow_unnamed):
+    if plan.columns_digest != columns and not (columns == "" and plan.settings.allow_unnamed):
         raise RefusalError(
             "the plan's digest of columns is not that of this client's table: use the same names everywhere (and, with "
             "bounds for each column by position, the same order), or check the server."

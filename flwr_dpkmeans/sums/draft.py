@@ -67,8 +67,7 @@ def resolve_delta(config: Run, n_clients: int) -> float:
 def whole_multiplier(config: Run, delta: float) -> float:
     """Gaussian noise multiplier of a release that takes the whole budget; a share s of it gets this over sqrt(s).
 
-    Beside Laplace noise all that is not the task's own shares one part of epsilon, so the multiplier depends on how
-    large that is.
+    Beside Laplace noise all that is not the task's own shares one part of epsilon, on whose size it depends.
     """
     settings = config.settings
     if config.task.noise is not NoiseShape.LAPLACE:
@@ -165,18 +164,15 @@ def draft_plan(
 def worst_case(plan: Plan) -> float:
     """What a run can cost in all, from its first release on: what ledgers are charged with that release.
 
-    Bounds what is told to whoever sees each release before deciding what to repeat and where to stop; no later plan of
-    the run costs more, or it is refused. Where rounds follow from a private count, the number is the same before and
-    after it. An estimate while neither N nor the width is known.
+    No later plan of the run costs more, or it is refused. Where rounds follow from a private count, the number is the
+    same before and after it. An estimate while neither N nor the width is known.
     """
     config = plan.config
     if config.task.noise is NoiseShape.NONE or config.settings.evaluation is Evaluation.EXACT:
         return math.inf
-    if plan.count is None and plan.is_final:
-        return plan.epsilon_worst_case
     if plan.count is None and plan.n_features is not None:
-        # Private bounds: no price depends on what they are found to be.
-        return _with_own_rounds(plan).epsilon_worst_case
+        # With private bounds no price depends on what they are found to be.
+        return (plan if plan.is_final else _with_own_rounds(plan)).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
@@ -272,10 +268,9 @@ def build_algorithm(plan: Plan) -> Algorithm:
 
 
 def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
-    """The start of a final plan, from public randomness and the server's points.
+    """The start of a final plan, from public randomness and the server's points, if there are any.
 
-    `server_points`, (n_server, n_features) in the scaled box, are given where the server alone holds them; those of the
-    plan itself are used otherwise.
+    `server_points`, (n_server, n_features) in the scaled box, are given where the plan does not hold them.
     """
     if server_points is not None:
         return build_algorithm(plan).initial_state(plan.seed, server_points).frozen()
@@ -352,7 +347,7 @@ def _limited(step: PrivateSum) -> PrivateSum:
 @lru_cache(maxsize=16)
 def _started(known: Known, seed: int, public_points: PublicPoints | None) -> State:
     """A start is made once in a process; its arrays are read-only because they are shared."""
-    table = None if public_points is None else public_points.table()
+    table = None if public_points is None else public_points.table
     return _built(known).initial_state(seed, table).frozen()
 
 
@@ -368,9 +363,8 @@ def _counted_delta(plan: Plan) -> float:
     """delta once N is counted: the first of the start's delta, a quarter of it, a sixteenth, ... that suits the table.
 
     Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and six deviations of its noise.
-    The plan before it has the largest of them, so that a policy's limit holds for all [C15]. No step is taken that
-    would leave the algorithm next to nothing of epsilon beside the preliminary rounds, whose noise is that of the first
-    delta.
+    The plan before it has the largest of them, so that a policy's limit holds for all [C15]. No step would leave the
+    algorithm next to nothing of epsilon beside the preliminary rounds, whose noise is that of the first delta.
     """
     config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
     counting = plan.count
@@ -389,14 +383,14 @@ def _counted_delta(plan: Plan) -> float:
 
 def _with_own_rounds(plan: Plan) -> Plan:
     """The final plan: with the algorithm's rounds, without their functions."""
-    return replace(plan, rounds=_planned(_known(plan)))
+    return replace(plan, rounds=_planned(plan))
 
 
 @lru_cache(maxsize=64)
-def _planned(known: Known) -> tuple[PlannedRound, ...]:
-    """Equal values share the rounds of their plans, and what is computed from these."""
-    trust = known.settings.trust
-    return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in _built(known).rounds])
+def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
+    """Those rounds; all parties' drafts in one process share them, and what is computed from them."""
+    trust = plan.settings.trust
+    return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in build_algorithm(plan).rounds])
 
 
 @lru_cache(maxsize=64)
@@ -526,8 +520,7 @@ def check_budget(plan: Plan, charged: float) -> None:
 def verify_plan(plan: Plan) -> None:
     """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
 
-    Differences in the last digits (another machine's pow) are accepted; the plan's own numbers are then used by
-    everybody.
+    Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
     """
     if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
         raise ProtocolError(
@@ -554,7 +547,7 @@ def verify_plan(plan: Plan) -> None:
     # Before anything is computed from the points: a hostile plan must not cost hours of work.
     plan.task.require_bearable(plan)
     if plan.public_points is not None:
-        table = plan.public_points.table()
+        table = plan.public_points.table
         if plan.server is None or table.shape != (plan.server.n_points, len(plan.server.centre)):
             raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
     own = redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box)
@@ -588,9 +581,7 @@ def _agree(mine: Any, theirs: Any) -> bool:
         return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
     if is_dataclass(mine):
         return all(_agree(getattr(mine, one.name), getattr(theirs, one.name)) for one in fields(mine))
-    return (
-        isinstance(mine, float) and isinstance(theirs, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
-    )
+    return isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
 
 
 def require_successor(plan: Plan, final: Plan) -> None:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -63,26 +63,21 @@ class PublicPoints:
         values = np.rint(points * 2.0**16).astype("<i4")
         return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
 
+    @cached_property
     def table(self) -> NDArray[np.float64]:
-        """Read the table again; text that is not base64 of so many values, all inside the box, is a `ProtocolError`."""
-        return _decoded(self.n_points, self.n_features, self.grid_values)
-
-
-@lru_cache(maxsize=4)
-def _decoded(n_points: int, n_features: int, text: str) -> NDArray[np.float64]:
-    """Decode once in a process; the array is read-only because it is shared."""
-    try:
-        data = base64.b64decode(text.encode(), validate=True)
-    except ValueError as error:
-        raise ProtocolError("the plan's server points are not base64: stop the run.") from error
-    if len(data) != 4 * n_points * n_features:
-        raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
-    values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
-    if bool(np.any(np.abs(values) > 1.0)):
-        raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
-    table: NDArray[np.float64] = values.reshape(n_points, n_features)
-    table.flags.writeable = False
-    return table
+        """The points, read-only; text that is not base64 of so many values inside the box is a `ProtocolError`."""
+        try:
+            data = base64.b64decode(self.grid_values.encode(), validate=True)
+        except ValueError as error:
+            raise ProtocolError("the plan's server points are not base64: stop the run.") from error
+        if len(data) != 4 * self.n_points * self.n_features:
+            raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+        values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
+        if bool(np.any(np.abs(values) > 1.0)):
+            raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
+        table: NDArray[np.float64] = values.reshape(self.n_points, self.n_features)
+        table.flags.writeable = False
+        return table
 
 
 @dataclass(frozen=True)
@@ -136,10 +131,8 @@ class Plan:
     n_features: int | None
     """d; None while unknown."""
     preliminary: tuple[PlannedRound, ...]
-    """Rounds up to 0 that steer the plan: a private count if N is not declared, histograms if the bounds are private.
-
-    Histograms are missing while the width is unknown.
-    """
+    """Rounds up to 0 that steer the plan: a private count if N is not declared, and, as soon as the width is known,
+    histograms if the bounds are private."""
     rounds: tuple[PlannedRound, ...]
     """Rounds 1..T; empty while the plan is preliminary."""
     server: ServerFacts | None = None
@@ -193,21 +186,26 @@ class Plan:
         """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
         return self.server is not None and self.server.n_points > 0 and self.public_points is None
 
-    @property
+    @cached_property
+    def by_position(self) -> bool:
+        """Whether a plan without names says something for each column, so that tables cannot be put in order."""
+        settings = self.settings
+        return not settings.feature_names and (len(settings.bounds[0]) > 1 or settings.allow_unnamed)
+
+    @cached_property
     def bounds(self) -> Box:
         """The box that data are scaled by: the released one, or that of the configuration."""
         return self.settings.bounds if self.box is None else self.box
 
     @cached_property
     def first_round(self) -> int:
-        """1, or less if preliminary rounds come first: the last of them is round 0."""
+        """1, or less if preliminary rounds come first, of which the last is round 0."""
         return 1 - len(self.preliminary)
 
     @cached_property
     def count(self) -> PlannedRound | None:
         """The preliminary round that counts rows, if N is not declared."""
-        counting = (r for r in self.preliminary if any(block.name == COUNT for block in r.blocks))
-        return next(counting, None)
+        return next((r for r in self.preliminary if any(block.name == COUNT for block in r.blocks)), None)
 
     @cached_property
     def last_round(self) -> int:
@@ -226,13 +224,9 @@ class Plan:
 
     @cached_property
     def slots(self) -> Slots:
-        """The aggregations that keys are shared for, where sums are recovered.
-
-        While the plan is preliminary, more rounds than it can come to have.
-        """
-        last = self.last_round
-        if not self.is_final:
-            last = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
+        """Aggregations that keys are shared for where sums are recovered; at first, of more rounds than can come."""
+        to_come = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
+        last = self.last_round if self.is_final else to_come
         return Slots(self.first_round, last, 1 + self.settings.max_retries)
 
     @cached_property
@@ -280,34 +274,29 @@ class Plan:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
         return block.standard_deviation * planned.model.released_factor(self.shares)
 
-    def events(self, indices: Sequence[int] | None = None) -> tuple[Event, ...]:
+    def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
-        if indices is None:
-            return self._events_once
         by_round = self._events_by_round
-        events = tuple([event for index in indices for event in by_round[index]])
+        events = tuple([event for index in (by_round if indices is None else indices) for event in by_round[index]])
         # The number of rounds may follow from the count.
         return events if self.count is None else with_joint_pure_release(events)
-
-    @cached_property
-    def _events_once(self) -> tuple[Event, ...]:
-        """Events of a run in which nothing is repeated."""
-        return self.events(tuple(self._events_by_round))
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
         """Events of every round, by index in order."""
         indices = range(self.first_round, self.last_round + 1)
-        return _ByIndex([(index, self._round_events(index)) for index in indices])
+        return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
         planned = self.round_at(index)
         n_shares = planned.model.counted_shares(self.shares)
-        return described(planned.blocks, self.fraction_bits, n_shares, self.rate_of(index))
+        return described(planned.blocks, self.fraction_bits, n_shares, self.rates[index])
 
-    def rate_of(self, index: int) -> float:
-        """Probability with which a client takes part; everybody does in the releases that steer the plan."""
-        return 1.0 if self.discovers(index) else self.settings.client_sampling_rate
+    @cached_property
+    def rates(self) -> Mapping[int, float]:
+        """Probability with which a client takes part in each round; everybody does in those that steer the plan."""
+        rates = [1.0] * len(self.preliminary) + [self.settings.client_sampling_rate] * len(self.rounds)
+        return _ByIndex(enumerate(rates, start=self.first_round))
 
     @cached_property
     def is_private(self) -> bool:
@@ -325,8 +314,8 @@ class Plan:
     def epsilon_worst_case(self) -> float:
         """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room.
 
-        It is the price of one list of releases that holds whatever can take place, so it also bounds what is told to
-        somebody who sees each release before deciding what to repeat and where to stop (the proof page's row C14).
+        One list of releases that holds whatever can take place, also for somebody who sees each release before deciding
+        what to repeat and where to stop (the proof page's row C14).
         """
         base = list(self._events_by_round)
         retries = self.settings.max_retries
@@ -363,10 +352,7 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips of a run without dropouts: those of each aggregation, as many for the keys, one for the last release.
-
-    Of a plan that is not final: those until it is, and one for the last release.
-    """
+    """Round trips without dropouts: of each planned aggregation, as many for keys, one for the last release."""
     return plan.aggregator.trips * (1 + len(plan.all_rounds)) + 1
 
 
@@ -383,7 +369,7 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
     sends masked zeros, noise shares included, when it does not take part.
     """
-    rate = plan.rate_of(round_index)
+    rate = plan.rates[round_index]
     if rate >= 1.0:
         return True
     # Rounded down: less sampling is never less private than what is accounted.

@@ -27,18 +27,12 @@ _RESULT = ("centroids", "counts")
 
 @dataclass(frozen=True)
 class State:
-    """What is known to whoever may see the released sums.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        By name, on the grid, of one or two dimensions.
-    movements : tuple of float
-        How far each iteration so far moved the result.
-    """
+    """What is known to whoever may see the released sums."""
 
     arrays: Mapping[str, Array] = field(repr=False)
+    """By name, on the grid, of one or two dimensions."""
     movements: tuple[float, ...] = field(default=(), repr=False)
+    """How far each iteration so far moved the result."""
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
@@ -74,6 +68,23 @@ class State:
         grid = [np.rint(self.arrays[name] * _GRID).astype("<i8").tobytes() for name in names]
         return hashlib.sha256(json.dumps([names, shapes]).encode() + b"\n" + b"".join(grid)).digest()
 
+    @cached_property
+    def packed(self) -> bytes:
+        """The state as one blob, for `unpack_state`: a JSON line with names and shapes, then little-endian doubles.
+
+        Examples
+        --------
+        >>> state = State({"sums": np.zeros((2, 3)), "counts": np.ones(2)}, (0.5,))
+        >>> again = unpack_state(state.packed)
+        >>> again.digest() == state.digest(), again.movements
+        (True, (0.5,))
+        """
+        shapes = {name: list(array.shape) for name, array in self.arrays.items()}
+        header = {"movements": len(self.movements), "arrays": shapes}
+        arrays = [np.asarray(self.movements, dtype=np.float64), *self.arrays.values()]
+        values = np.concatenate([np.ravel(array) for array in arrays]).astype("<f8")
+        return json.dumps(header).encode() + b"\n" + values.tobytes()
+
     def view(self, names: Collection[str]) -> State:
         """Return the state with only the named arrays, and the result so far: what one round's statistic reads."""
         return replace(self, arrays={name: a for name, a in self.arrays.items() if name in names or name in _RESULT})
@@ -85,26 +96,9 @@ class State:
         return replace(self, arrays=MappingProxyType(dict(self.arrays)))
 
 
-def pack_state(state: State) -> bytes:
-    """Write a state as one blob: a JSON line with names and shapes, then little-endian doubles.
-
-    Examples
-    --------
-    >>> state = State({"sums": np.zeros((2, 3)), "counts": np.ones(2)}, (0.5,))
-    >>> again = unpack_state(pack_state(state))
-    >>> again.digest() == state.digest(), again.movements
-    (True, (0.5,))
-    """
-    shapes = {name: list(array.shape) for name, array in state.arrays.items()}
-    header = {"movements": len(state.movements), "arrays": shapes}
-    arrays = [np.asarray(state.movements, dtype=np.float64), *state.arrays.values()]
-    values = np.concatenate([np.ravel(array) for array in arrays]).astype("<f8")
-    return json.dumps(header).encode() + b"\n" + values.tobytes()
-
-
 @lru_cache(maxsize=4)
 def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
-    """Undo `pack_state`; anything else is a `ProtocolError`. The arrays are read-only, as they are shared.
+    """Undo `State.packed`; anything else is a `ProtocolError`. The arrays are read-only, as they are shared.
 
     Movements become Python numbers, of which millions would take half a minute: from a peer, no more of them are read
     than the plan has rounds.
@@ -124,8 +118,8 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         raise ProtocolError(
             f"a state has {n_movements} movements, but there are {most_movements} rounds at most: message discarded."
         )
-    sizes = [n_movements, *(math.prod(shape) for shape in shapes.values())]
-    if len(data) != 8 * sum(sizes) or any(len(shape) not in (1, 2) for shape in shapes.values()):
+    sizes = [n_movements, *map(math.prod, shapes.values())]
+    if len(data) != 8 * sum(sizes) or not {*map(len, shapes.values())} <= {1, 2}:
         raise ProtocolError("a state's arrays do not have the sizes that its header says: message discarded.")
     values: Any = np.frombuffer(data, dtype="<f8").astype(np.float64)
     if not bool(np.all(np.isfinite(values))):
@@ -147,41 +141,29 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """One round: what clients sum, how it is protected, and what follows from the released sum.
-
-    Parameters
-    ----------
-    name : str
-        For reports.
-    blocks : tuple of Block
-        The arrays of the vector, each with its sensitivity, why that holds, and its noise;
-        `neighbours.check_sensitivity` holds a statistic against them.
-    statistic : callable
-        ``statistic(points, state) -> arrays``, one per block; run by each client. It enforces each block's bound by
-        clipping and returns values on the grid.
-    advance : callable
-        ``advance(state, released) -> state``; run by whoever may see the released sum. Ends on the grid and avoids
-        reductions whose result depends on their order, except where a step cannot (eigenvectors, k-means).
-    radius : float or None
-        The radius in force, in scaled units, for reports.
-    reads : tuple of str
-        Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
-        `advance`.
-    admits : callable or None
-        ``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
-        None where there are none. `verify.require_server_state` asks for it.
-    labelled : callable or None
-        ``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one.
-    """
+    """One round: what clients sum, how it is protected, and what follows from the released sum."""
 
     name: str
+    """For reports."""
     blocks: tuple[Block, ...]
+    """The arrays of the vector, each with its sensitivity, why that holds, and its noise;
+    `neighbours.check_sensitivity` holds a statistic against them."""
     statistic: Callable[[Array, State], Sequence[Array]]
+    """``statistic(points, state) -> arrays``, one per block; run by each client. It enforces each block's bound by
+    clipping and returns values on the grid."""
     advance: Callable[[State, ReleasedSum], State]
+    """``advance(state, released) -> state``; run by whoever may see the released sum. Ends on the grid and avoids
+    reductions whose result depends on their order, except where a step cannot (eigenvectors, k-means)."""
     radius: float | None = None
+    """The radius in force, in scaled units, for reports."""
     reads: tuple[str, ...] = ()
+    """Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
+    `advance`."""
     admits: Callable[[State], bool] | None = None
+    """``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
+    None where there are none. `draft.require_server_state` asks for it."""
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
+    """``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one."""
 
     def arrays_of(self, points: Array, state: State, labels: Labels | None = None) -> Sequence[Array]:
         """Return one client's arrays; its labels, (n_points,), are looked at where the round has a use for them."""
@@ -204,10 +186,7 @@ class InitialState(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An ordered list of private-sum rounds, and the state they start from.
-
-    ``initial_state(seed, server_points=None)`` follows from public randomness and the server's own points only.
-    """
+    """An ordered list of private-sum rounds, and the state they start from."""
 
     name: str
     rounds: tuple[PrivateSum, ...]

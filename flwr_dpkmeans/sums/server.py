@@ -42,7 +42,7 @@ from flwr_dpkmeans.secagg.signing import Credential, fingerprints, require_known
 from flwr_dpkmeans.sums.aggregators import Session, session_of
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
-from flwr_dpkmeans.sums.round import State, pack_state
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import Broadcast
@@ -413,7 +413,7 @@ class Server:
             return b""
         plan = self.plan
         reads = plan.task.result_arrays(plan.config) if index is None else build_algorithm(plan).rounds[index - 1].reads
-        return pack_state(self.clusters.view(reads))
+        return self.clusters.view(reads).packed
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:

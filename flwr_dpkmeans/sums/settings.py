@@ -251,12 +251,7 @@ def _require_name(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """What every run has, whatever it computes.
-
-    Raises
-    ------
-    ConfigurationError
-        If a value is of the wrong type or out of range, or if two do not go together.
+    """What every run has, whatever it computes; values that are wrong or do not fit are a `ConfigurationError`.
 
     Examples
     --------

@@ -15,7 +15,6 @@ from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease,
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
-from flwr_dpkmeans.sums.columns import by_position
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
@@ -66,7 +65,7 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
     """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
-    sentences = list(spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon))
+    sentences = [*spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon)]
     if by_client and plan.n_clients < _FEW_CLIENTS:
         sentences.append(
             f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
@@ -188,7 +187,7 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         name=planned.name,
         n_clients=n_clients,
         epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple((block.name, block.noise_scale) for block in planned.blocks),
+        noise_scales=tuple([(block.name, block.noise_scale) for block in planned.blocks]),
         radius=planned.radius,
         # An evaluation moves nothing.
         movement=None if planned.name == EVALUATION_ROUND else movement,
@@ -264,7 +263,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
     """One line per released array; the clients of one process report the same ones."""
     lines = []
     for position, (index, attempt) in enumerate(attempts, start=1):
-        planned, rate = plan.round_at(index), plan.rate_of(index)
+        planned, rate = plan.round_at(index), plan.rates[index]
         so_far = epsilon_after(plan, attempts[:position])
         lines += [
             ReleaseLine(
@@ -361,7 +360,7 @@ def _columns_sentence(plan: Plan) -> str:
     if not plan.columns_digest:
         return UNNAMED_COLUMNS
     unnamed = " (those of tables without names by position)" if plan.settings.allow_unnamed else ""
-    if by_position(plan):
+    if plan.by_position:
         return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
     return f"Columns were matched by name{unnamed}."
 

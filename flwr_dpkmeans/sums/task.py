@@ -37,8 +37,8 @@ class Registry(Mapping[str, ItemT]):
     The entry points are loaded when somebody asks for a name that was not added, or for all.
     """
 
-    def __init__(self, group: str) -> None:
-        self._group, self._items, self._complete = group, dict[str, ItemT](), False
+    def __init__(self, group: str, option: str = "the name") -> None:
+        self._group, self._option, self._items, self._complete = group, option, dict[str, ItemT](), False
 
     def add(self, name: str, item: ItemT) -> None:
         """Make an item known; another one of the same name is refused, since plans name it."""
@@ -48,6 +48,13 @@ class Registry(Mapping[str, ItemT]):
     def remove(self, name: str) -> None:
         """Forget an item, as tests do."""
         del self._items[name]
+
+    def find(self, name: str, *others: str) -> ItemT:
+        """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
+        if name not in self._items and name not in self:
+            known = nearest(name, (*self, *others))
+            raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
+        return self._items[name]
 
     def __getitem__(self, name: str) -> ItemT:
         if name not in self._items:
@@ -122,49 +129,33 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class Known:
-    """Everything public that a task's rounds are computed from.
-
-    Parameters
-    ----------
-    config : Run
-        Settings and task.
-    n_examples : int or None
-        Declared or privately estimated number of rows, N; None for tasks that do not need it.
-    n_features : int
-        d.
-    delta : float
-        Of the total guarantee.
-    released_multiplier : float or None
-        Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms,
-        evaluation) together; None if there are none.
-    released_closeness : Closeness
-        Of that noise to a continuous Gaussian.
-    fraction_bits : int
-        Grid of the ring.
-    server : ServerFacts or None
-        What follows from the server's own points, if it has any.
-    noise_factor : float
-        Standard deviation of what is released over that of the plan: shares of all clients add more than is counted on.
-    n_clients : int
-        Cohort at the start, M.
-    evaluation : tuple of Block
-        What an evaluation after the last round releases; empty if there is none.
-    sampled : tuple of SampledGaussianRelease
-        An evaluation over sampled clients, which has no place in `released_multiplier`.
-    """
+    """Everything public that a task's rounds are computed from."""
 
     config: Run
+    """Settings and task."""
     n_examples: int | None
+    """Declared or privately estimated number of rows, N; None for tasks that do not need it."""
     n_features: int
+    """d."""
     delta: float
+    """Of the total guarantee."""
     released_multiplier: float | None
+    """Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms, evaluation)
+    together; None if there are none."""
     released_closeness: Closeness
+    """Of that noise to a continuous Gaussian."""
     fraction_bits: int
+    """Grid of the ring."""
     server: ServerFacts | None = None
+    """What follows from the server's own points, if it has any."""
     noise_factor: float = 1.0
+    """Standard deviation of what is released over that of the plan: shares of all clients add more than is counted."""
     n_clients: int = 0
+    """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
+    """What an evaluation after the last round releases; empty if there is none."""
     sampled: tuple[SampledGaussianRelease, ...] = ()
+    """An evaluation over sampled clients, which has no place in `released_multiplier`."""
 
     @property
     def settings(self) -> Settings:
@@ -239,13 +230,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        By name.
-    """
+    """What a run found: arrays by name."""
 
     arrays: Mapping[str, Array] = field(repr=False)
 
@@ -257,42 +242,27 @@ class Result:
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
 
-    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Class attributes:
-
-    Attributes
-    ----------
-    name : str
-        Registered name.
-    title : str
-        One line for logs and reports.
-    noise : NoiseShape
-        Its noise; NONE for a non-private baseline.
-    units : tuple of PrivacyUnit
-        Units of privacy that it supports.
-    trust : str
-        Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``.
-    server_data : ServerData
-        Whether it uses the server's own points.
-    needs_n_examples : bool
-        Whether its rounds depend on the number of rows, where one row is protected.
-    weighs_clients_alike : bool
-        Whether at client level every client adds means over its rows, so that the number of clients is enough.
-
-    Parameters
-    ----------
-    options : Options
-        A subclass names its own class, with a default.
+    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known.
     """
 
     name: ClassVar[str]
+    """Registered name."""
     title: ClassVar[str] = ""
+    """One line for logs and reports."""
     noise: ClassVar[NoiseShape] = NoiseShape.GAUSSIAN
+    """Its noise; NONE for a non-private baseline."""
     units: ClassVar[tuple[PrivacyUnit, ...]] = (PrivacyUnit.RECORD,)
+    """Units of privacy that it supports."""
     trust: ClassVar[str] = "oblivious"
+    """Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``."""
     server_data: ClassVar[ServerData] = ServerData.NONE
+    """Whether it uses the server's own points."""
     needs_n_examples: ClassVar[bool] = False
+    """Whether its rounds depend on the number of rows, where one row is protected."""
     weighs_clients_alike: ClassVar[bool] = False
+    """Whether at client level every client adds means over its rows, so that the number of clients is enough."""
     options: Options = Options()  # noqa: RUF009 - frozen
+    """A subclass names its own class, with a default."""
 
     @classmethod
     def option_class(cls) -> type[Options]:
@@ -302,7 +272,7 @@ class Task(Options, ABC):
     @classmethod
     def own_fields(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
-        return tuple(one.name for one in fields(cls) if one.name != "options")
+        return tuple([one.name for one in fields(cls) if one.name != "options"])
 
     @classmethod
     def counts(cls, unit: PrivacyUnit) -> bool:
@@ -501,36 +471,17 @@ class Run:
 
     def changed(self, **values: Any) -> Run:
         """The same with other values of some options, by their flat names."""
-        settings, own, options = ({}, {}, {})  # type: dict[str, Any], dict[str, Any], dict[str, Any]
-        for name, value in values.items():
-            if name in self.settings.__dataclass_fields__:
-                settings[name] = value
-            elif name in self.task.__dataclass_fields__:
-                own[name] = value
-            else:
-                options[name] = value
-        task = replace(self.task, **own, options=replace(self.task.options, **options))
+        settings = {name: values.pop(name) for name in self.settings.__dataclass_fields__ if name in values}
+        own = {name: values.pop(name) for name in self.task.own_fields() if name in values}
+        task = replace(self.task, **own, options=replace(self.task.options, **values))
         return Run(replace(self.settings, **settings), task)
 
 
-TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
+TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm")
 """Every task that a plan may name."""
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task known by its name; usable as a decorator.
-
-    Raises
-    ------
-    ConfigurationError
-        If another one has that name.
-    """
+    """Make a task known by its name, also as a decorator; another one of that name is a `ConfigurationError`."""
     TASKS.add(task.name, task)
     return task
-
-
-def task_class(name: str) -> type[Task]:
-    """Look a task up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
-    if name not in TASKS:
-        raise ConfigurationError(f"algorithm is {name!r}, which is not known: {nearest(name, TASKS)}")
-    return TASKS[name]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, nearest
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
@@ -85,26 +85,18 @@ class TrustModel(ABC):
 
     What it has each side do follows from its attributes; a model that needs something else overrides `contribute`,
     `broadcast` or `read`.
-
-    Attributes
-    ----------
-    name : str
-        Registered name.
-    blinded : bool
-        Whether key authors hide the sums from the server.
-    server_reads : bool
-        Whether the server learns the released sums.
-    shared_noise : bool
-        Whether clients add the noise in shares.
-    proofs : str
-        Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it.
     """
 
     name: str
+    """Registered name."""
     blinded: bool
+    """Whether key authors hide the sums from the server."""
     server_reads: bool
+    """Whether the server learns the released sums."""
     shared_noise: bool
+    """Whether clients add the noise in shares."""
     proofs: str = ""
+    """Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it."""
 
     @abstractmethod
     def guarantee(self, shares: Shares) -> str:
@@ -275,8 +267,10 @@ class Distributed(TrustModel):
         )
 
 
-TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models")
+TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
 """Every trust model that a plan may name."""
+trust_model = TRUST_MODELS.find
+"""``trust_model(name)``: one of them."""
 
 
 def register_trust(model: TrustModel) -> TrustModel:
@@ -287,17 +281,3 @@ def register_trust(model: TrustModel) -> TrustModel:
 
 for _model in (Oblivious(), Central(), Distributed()):
     register_trust(_model)
-
-
-def trust_model(name: str) -> TrustModel:
-    """Look a trust model up by name; an unknown one is a `ConfigurationError` with the nearest valid name.
-
-    Examples
-    --------
-    >>> trust_model("central").server_reads
-    True
-    """
-    try:
-        return TRUST_MODELS[name]
-    except KeyError:
-        raise ConfigurationError(f"trust is {name!r}, which is not known: {nearest(name, TRUST_MODELS)}") from None

@@ -26,7 +26,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import pack_state, unpack_state
+from flwr_dpkmeans.sums.round import unpack_state
 
 FUZZ = settings(
     max_examples=100,
@@ -265,7 +265,7 @@ def real_blobs(field: str) -> list[bytes]:
     """What a field held in real messages, or something of that form."""
     found = [dict(content[RECORD]).get(field) for content in all_contents()]
     extras = {"a": np.eye(2), "b": np.zeros(1)}
-    made = {"state": pack_state(cluster_state(np.zeros((2, 2)), np.ones(2), (0.5,), extras)), "credentials": bytes(136)}
+    made = {"state": cluster_state(np.zeros((2, 2)), np.ones(2), (0.5,), extras).packed, "credentials": bytes(136)}
     return [bytes(blob) for blob in found if blob] + [made.get(field, b"")]
 
 

@@ -91,6 +91,7 @@ def test_no_name_leaves_a_node() -> None:
 
 def test_equal_columns_have_another_digest_in_another_run() -> None:
     assert columns_digest(1, NAMES) != columns_digest(2, NAMES)
+    assert (columns_digest(1, ["age", "income"])[:8], columns_digest(1, [])) == ("937120d2", "")
     assert columns_digest(1, ["a", "b"]) != columns_digest(1, ["a,b"])
 
 

@@ -40,7 +40,7 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.plan import price
-from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 __all__ = ["truth"]
@@ -139,7 +139,7 @@ def test_hostile_centroids_get_no_evaluation(change: Callable[[State], State]) -
         if stage_of(message.content) is Stage.SUM:
             record = message.content.config_records[RECORD]
             if '"round": 4' in str(record["header"]):
-                record["state"] = pack_state(change(unpack_state(record["state"])))
+                record["state"] = change(unpack_state(record["state"])).packed
         return True
 
     running.faults.on_request = tamper
@@ -158,7 +158,7 @@ def test_a_result_without_its_evaluation_is_not_taken(name: str) -> None:
             record = message.content.config_records[RECORD]
             state = unpack_state(record["state"])
             extras = {key: value for key, value in state.extras.items() if key != name}
-            record["state"] = pack_state(with_extras(state, extras))
+            record["state"] = with_extras(state, extras).packed
         return True
 
     running.faults.on_request = tamper

@@ -29,7 +29,7 @@ from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, verify_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Run
 
@@ -187,7 +187,7 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> N
             assert set(state.extras) == set(reads)
             if reads:
                 for change in TAMPERED.values():
-                    blob = pack_state(change(state))
+                    blob = change(state).packed
                     server.require_refused(changed(requests[VICTIM], state=blob), "does not fit the plan")
             server.complete(requests)
             # The same request again, with another state or without, gets nothing.

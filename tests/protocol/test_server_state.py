@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import require_server_state
-from flwr_dpkmeans.sums.round import State, pack_state, unpack_state
+from flwr_dpkmeans.sums.round import State, unpack_state
 
 CENTERS = np.array([[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [0.5, -0.5, 0.5]])
 
@@ -153,7 +153,7 @@ def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[Sta
     def tamper(message: Message) -> bool:
         if is_request(message, 2):
             record = message.content.config_records[RECORD]
-            record["state"] = pack_state(change(unpack_state(record["state"])))
+            record["state"] = change(unpack_state(record["state"])).packed
         return True
 
     running.faults.on_request = tamper
@@ -183,7 +183,7 @@ def test_a_state_that_is_missing_or_torn_gets_no_answer() -> None:
 
 def test_clients_that_compute_their_own_state_take_none_from_the_server() -> None:
     running = federation()
-    state = pack_state(cluster_state(np.zeros((3, 3)), np.zeros(3)))
+    state = cluster_state(np.zeros((3, 3)), np.zeros(3)).packed
 
     def tamper(message: Message) -> bool:
         if is_request(message, 1):
@@ -247,7 +247,7 @@ def test_an_extra_that_the_round_does_not_read_gets_no_answer(round_index: int) 
     def tamper(message: Message) -> bool:
         if is_request(message, round_index):
             record = message.content.config_records[RECORD]
-            record["state"] = pack_state(one_extra_more(unpack_state(record["state"])))
+            record["state"] = one_extra_more(unpack_state(record["state"])).packed
         return True
 
     running.faults.on_request = tamper

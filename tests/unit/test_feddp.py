@@ -775,7 +775,7 @@ def test_under_oblivious_the_plan_holds_the_points() -> None:
     drawn = mixture(0, 3, 40)
     wire = wire_of(drawn, trust="oblivious", n_clusters=5)
     assert wire.plan.public_points is not None
-    assert np.array_equal(wire.plan.public_points.table(), scaled_points(drawn))
+    assert np.array_equal(wire.plan.public_points.table, scaled_points(drawn))
     assert not wire.plan.server_advances
     # The search below would find them.
     assert seen_points(wire, drawn) >= len(drawn.server_points)
