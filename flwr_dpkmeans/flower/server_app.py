@@ -15,15 +15,9 @@ from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_ru
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.results.writer import (
-    ARRAYS_FILE,
-    CENTROIDS_FILE,
-    CURVE_FILE,
-    METRICS_FILE,
-    PICTURE_FILE,
     REPORT_FILE,
     write_report,
 )
-from flwr_dpkmeans.results.writer import REPORT_FILE, metrics_of, write_report
 
 __all__ = ["app", "main", "report_result", "strategy_from_run_config"]
 

@@ -175,7 +175,9 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
             tried.append(line.attempt)
         costs[str(line.round_index) + "'" * tried.index(line.attempt)] = line.epsilon_so_far
     # Rounds before the first one have names, which are too long for ticks.
-    named = {f"{line.round_index}: {line.round_name}": None for line in report.releases if Plan.discovers(line.round_index)}
+    named = {
+        f"{line.round_index}: {line.round_name}": None for line in report.releases if Plan.discovers(line.round_index)
+    }
     explained = [", ".join(named), "' marks a repeated attempt"] if named else ["' marks a repeated attempt"]
     axis.set_xlabel(f"round ({'; '.join(explained)})")
     finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}

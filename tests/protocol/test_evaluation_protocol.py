@@ -29,9 +29,7 @@ from support.protocol_federation import (
 from support.states import with_extras
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import client_app as app_module
-from flwr_dpkmeans.flower import client as flower_client
-from flwr_dpkmeans.flower.client import KMeansClient
+from flwr_dpkmeans.flower import kmeans_client
 from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -352,7 +350,7 @@ def test_labels_that_are_missing_are_not_told(hospitals: Path, monkeypatch: pyte
 
 
 def test_a_policy_against_evaluations_holds_for_labels(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flower_client, "as_classes", lambda *_: pytest.fail("labels were read"))
+    monkeypatch.setattr(kmeans_client, "as_classes", lambda *_: pytest.fail("labels were read"))
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):
         for options in OF_THE_RUN:

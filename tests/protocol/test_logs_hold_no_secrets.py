@@ -27,7 +27,6 @@ from support.protocol_federation import Federation, Truth, grid_parts, make_fede
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
-from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.node import show_node_logs
@@ -36,6 +35,7 @@ from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import State
 
 SIZES = (30, 40, 50, 60, 70, 80)

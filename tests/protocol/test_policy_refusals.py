@@ -19,13 +19,14 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)
 VICTIM = 3

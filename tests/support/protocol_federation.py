@@ -15,7 +15,7 @@ from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID, Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
@@ -30,6 +30,7 @@ from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Run

@@ -26,7 +26,6 @@ import flwr_dpkmeans
 import simulations.baselines
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node as flower_node
-from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.records import recall
 from flwr_dpkmeans.flower.run_config import server_log_options
@@ -47,6 +46,7 @@ from flwr_dpkmeans.log import (
 )
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"

@@ -12,9 +12,9 @@ from flwr.app import Context, RecordDict
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node, run_config
-from flwr_dpkmeans.flower.inprocess import FIRST_NODE_ID
 from flwr_dpkmeans.flower.node import is_simulation, node_settings, result_folder, stream_number
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 
 def context(node_config: dict[str, Any], **run: Any) -> Context:
