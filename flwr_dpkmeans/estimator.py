@@ -75,7 +75,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
         baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, after ``import simulations.baselines`` in a copy of the project: ``"max_cover"`` (private),
+        together, in a copy of the project: ``"max_cover"`` (private),
         ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float

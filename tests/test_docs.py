@@ -71,7 +71,7 @@ def test_examples_run(name: str) -> None:
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     counts = {name: sum(len(t.examples) for t in finder.find(importlib.import_module(name))) for name in MODULES}
-    assert sum(counts.values()) > 100
+    assert sum(counts.values()) > 80
     assert counts["flwr_dpkmeans.estimator"] >= 3
     assert counts["flwr_dpkmeans.sums.draft"] >= 3
 

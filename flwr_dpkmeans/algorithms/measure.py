@@ -284,7 +284,7 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Table:
     """The released cells, and what sums are divided by; noise is followed to first order."""
 

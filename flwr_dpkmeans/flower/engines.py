@@ -51,7 +51,7 @@ RUN_ID = 1
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
-"""How baselines that need all rows together are computed, by name; ``simulations.baselines`` adds its own."""
+"""How baselines that need all rows together are computed, by name: entry points, as ``simulations.baselines`` has."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,15 @@ def _in_box(plan: Plan, points: Array) -> Array:
 
 def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
     """Run a baseline that needs all rows, (n_i, d) for each party, together."""
-    if config.algorithm not in IN_ONE_PLACE:
+    try:
+        fit = IN_ONE_PLACE[config.algorithm]
+    except (KeyError, ModuleNotFoundError) as error:
         raise ConfigurationError(
-            f"{config.algorithm!r} is for comparison only and no part of the package: import simulations.baselines "
-            "first, in a copy of the project, or choose 'proxy_lloyd'."
-        )
+            f"{config.algorithm!r} is for comparison only and no part of the package alone: run it in a copy of the "
+            "project, or choose 'proxy_lloyd'."
+        ) from error
     started = utc_now()
-    state, box, privacy = IN_ONE_PLACE[config.algorithm](config, parts)
+    state, box, privacy = fit(config, parts)
     return state, box, replace(privacy, provenance=_provenance(started))
 
 

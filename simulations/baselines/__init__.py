@@ -1,4 +1,4 @@
-"""Clusterings that need all rows in one place, to compare with; importing this gives them to `FederatedKMeans`.
+"""Clusterings that need all rows in one place, to compare with.
 
 ``optimal`` and ``k_fed`` have no privacy, ``max_cover`` is differentially private. Never through Flower.
 """

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.engines import IN_ONE_PLACE
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -123,8 +122,6 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
 _FITS: Mapping[str, Callable[[Run, Sequence[Array], float], _Found]] = MappingProxyType(
     {"k_fed": _k_fed, "optimal": _optimal, "max_cover": _max_cover}
 )
-for _name in _FITS:
-    IN_ONE_PLACE.add(_name, fit)
 
 
 def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, warning: str) -> _Found:

@@ -18,7 +18,6 @@ from support.messages import ServerRun, Stage, dump_plan, load_plan, request_con
 from support.protocol_federation import Federation, make_federation, small_config, without_identities
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from support.flat import flat_estimator
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans, KMeansClient
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once

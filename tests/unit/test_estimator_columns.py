@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

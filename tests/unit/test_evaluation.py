@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation

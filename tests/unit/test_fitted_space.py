@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bounds import Bounds
 

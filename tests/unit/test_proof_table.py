@@ -15,7 +15,6 @@ from support.pages import NO_CLAIM, PAGES, README, ROOT, name_of, sentences_of
 from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
-import simulations.baselines  # noqa: F401 - gives the estimator what runs on all rows in one place
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.privacy.release import PROOF_PAGE

@@ -311,6 +311,6 @@ def test_a_coin_falls_no_more_often_than_is_priced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("flwr_dpkmeans.sums.plan.secrets.randbelow", lambda n: Number() if n == 2**53 else None)
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
         config = SimpleNamespace(client_sampling_rate=rate, noise=samplers.NoiseKind.SECURE)
-        plan: Any = SimpleNamespace(settings=config, seed=1, rate_of={1: rate, 2: rate}.__getitem__)
+        plan: Any = SimpleNamespace(settings=config, seed=1, rates={1: rate, 2: rate})
         assert takes_part(plan, 2, 1, 0)
         assert 0 <= Fraction(rate) - Fraction(thresholds[-1], 2**53) < Fraction(1, 2**53)

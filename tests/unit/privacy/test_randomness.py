@@ -30,7 +30,7 @@ from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, 
 from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
@@ -166,7 +166,8 @@ def plan_of(rate: float = 0.5) -> Plan:
     config = parse_config(
         n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=5, client_sampling_rate=rate
     )
-    return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), ())
+    rounds = tuple(PlannedRound("lloyd", "oblivious", ()) for _ in range(128))
+    return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), rounds)
 
 
 # -- seen in whole runs -------------------------------------------------------------------------------------------
