@@ -107,10 +107,6 @@ class _ByIndex(dict[int, ItemT]):
         raise ProtocolError(f"the plan has rounds {min(self, default=1)} to {max(self, default=0)}, but not {index}.")
 
 
-described = lru_cache(maxsize=256)(round_events)
-"""Remembered, since the rounds of a plan, and all parties' drafts of it, release the same arrays."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """What everybody agrees on before anything is released."""
@@ -247,10 +243,8 @@ class Plan:
         """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before."""
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    @staticmethod
-    def discovers(index: int) -> bool:
-        """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
-        return index < FIRST_OWN_ROUND
+    discovers = staticmethod(FIRST_OWN_ROUND.__gt__)
+    """``discovers(index)``: whether a round finds out what the plan still lacks, and is none of the task's own."""
 
     @cached_property
     def round_at(self) -> Callable[[int], PlannedRound]:
@@ -283,14 +277,17 @@ class Plan:
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
-        """Events of every round, by index in order."""
-        indices = range(self.first_round, self.last_round + 1)
-        return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
-
-    def _round_events(self, index: int) -> tuple[Event, ...]:
-        planned = self.round_at(index)
-        n_shares = planned.model.counted_shares(self.shares)
-        return described(planned.blocks, self.fraction_bits, n_shares, self.rates[index])
+        """Events of every round, by index in order; rounds that release the same arrays are described once."""
+        described: dict[object, tuple[Event, ...]] = {}
+        by_round = _ByIndex[tuple[Event, ...]]()
+        for index, planned in enumerate(self.all_rounds, start=self.first_round):
+            rate = self.rates[index]
+            kind = (planned.trust, planned.blocks, rate)
+            if kind not in described:
+                n_shares = planned.model.counted_shares(self.shares)
+                described[kind] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+            by_round[index] = described[kind]
+        return by_round
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
