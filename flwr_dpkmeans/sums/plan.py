@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -271,7 +272,8 @@ class Plan:
     def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         by_round = self._events_by_round
-        events = tuple([event for index in (by_round if indices is None else indices) for event in by_round[index]])
+        rounds = by_round.values() if indices is None else map(by_round.__getitem__, indices)
+        events = tuple(chain.from_iterable(rounds))
         # The number of rounds may follow from the count.
         return events if self.count is None else with_joint_pure_release(events)
 
