@@ -166,8 +166,7 @@ class InProcessGrid(Grid):
 
 def copied(content: RecordDict) -> RecordDict:
     """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
-    records: Mapping[str, Any] = content
-    copy = RecordDict()
-    for name, record in records.items():
-        copy[name] = type(record)(dict(record))
+    copy = content.copy()
+    for name, record in content.items():
+        copy[name] = record.copy()
     return copy
