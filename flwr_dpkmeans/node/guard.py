@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import client_log
@@ -106,7 +106,7 @@ class NodeGuard:
     def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy as it is now, and against what other runs have cost until now."""
         past = self.settings.ledger.past(self.data_id, plan.settings.unit.value, excluding_run=self.entry_run)
-        self._admit(plan, cost_of(plan)[0], past)
+        self._admit(plan, cost_of(plan), past)
         return past
 
     def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
@@ -210,7 +210,6 @@ class NodeGuard:
     def _entry(self, memory: Memory, index: int, attempt: int, release_name: str) -> LedgerEntry:
         """An entry of the run, with all that it can cost."""
         plan = memory.plan
-        epsilon, delta = cost_of(plan)
         return LedgerEntry(
             run_id=self.entry_run,
             data_id=self.data_id,
@@ -218,8 +217,9 @@ class NodeGuard:
             round_index=index,
             attempt=attempt,
             release=release_name,
-            epsilon=epsilon,
-            delta=delta,
+            epsilon=cost_of(plan),
+            # The one that the run began with: it holds whatever a count leads to [C15].
+            delta=resolve_delta(plan.config, plan.n_clients),
             unit=plan.settings.unit.value,
         )
 
@@ -236,11 +236,6 @@ class NodeGuard:
         client_log.finished(memory.attempts, report)
 
 
-@lru_cache(maxsize=16)
-def cost_of(plan: Plan) -> tuple[float, float]:
-    """What a whole run can cost, in epsilon and delta; seeded noise protects nobody, so it is charged like none.
-
-    The delta is the one that the run began with: it holds whatever a count leads to [C15].
-    """
-    epsilon = worst_case(plan) if plan.is_private else float("inf")
-    return epsilon, resolve_delta(plan.config, plan.n_clients)
+def cost_of(plan: Plan) -> float:
+    """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
+    return worst_case(plan) if plan.is_private else float("inf")

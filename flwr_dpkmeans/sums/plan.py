@@ -279,17 +279,22 @@ class Plan:
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
-        """Events of every round, by index in order; rounds that release the same arrays are described once."""
-        described: dict[object, tuple[Event, ...]] = {}
-        by_round = _ByIndex[tuple[Event, ...]]()
-        for index, planned in enumerate(self.all_rounds, start=self.first_round):
-            rate = self.rates[index]
-            kind = (planned.trust, planned.blocks, rate)
-            if kind not in described:
-                n_shares = planned.model.counted_shares(self.shares)
-                described[kind] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
-            by_round[index] = described[kind]
-        return by_round
+        """Events of every round, by index in order."""
+        indices = range(self.first_round, self.last_round + 1)
+        return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
+
+    def _round_events(self, index: int) -> tuple[Event, ...]:
+        planned, rate, described = self.round_at(index), self.rates[index], self._described
+        kind = (planned.trust, planned.blocks, rate)
+        if kind not in described:
+            n_shares = planned.model.counted_shares(self.shares)
+            described[kind] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+        return described[kind]
+
+    @cached_property
+    def _described(self) -> dict[object, tuple[Event, ...]]:
+        """Events so far by what is released: most rounds of a plan release the same arrays."""
+        return {}
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
