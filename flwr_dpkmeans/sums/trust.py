@@ -84,7 +84,16 @@ class TrustModel(ABC):
     """A trust model: stateless, so that client and server build the same one from its name.
 
     What it has each side do follows from its attributes; a model that needs something else overrides `contribute`,
-    `broadcast` or `read`.
+    `broadcast` or `read`. `register_trust` makes it known, or the entry point ``flwr_dpkmeans.trust_models``.
+
+    Examples
+    --------
+    >>> class Notary(Distributed):
+    ...     name, proofs = "notary", "our page, row 1"
+    ...     def guarantee(self, shares):
+    ...         return f"A notary checked that {shares.n_honest} clients add noise."
+    >>> Notary().guarantee(Shares(n_clients=5, max_silent=1))
+    'A notary checked that 4 clients add noise.'
     """
 
     name: str
