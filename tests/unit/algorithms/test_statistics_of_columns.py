@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.moments import Radii, RadiiOptions, deviating_rows, far_rows
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
@@ -253,3 +253,10 @@ def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
     """They would be a box of 10^12 units, within which every column looks like a constant."""
     with pytest.raises(ConfigurationError, match="does not find them by itself"):
         federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
+
+
+def test_more_bins_than_the_noise_leaves_rows_for_are_warned_of() -> None:
+    few = [np.full((10, 2), 0.5)] * 3
+    with pytest.warns(PrivacyWarning, match=r"^For 30 rows in 20 bins, noise is about \d+% of what one of them adds"):
+        found = federate("histograms", few, bounds=(0, 1), epsilon=1.0)
+    assert repr(found) == "Federated('counts' (2, 20), 'edges' (2, 21); histograms, epsilon 1)"
