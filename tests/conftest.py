@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -33,6 +34,12 @@ def _logging() -> Iterator[None]:
     before = (logger.propagate, logger.level, list(logger.handlers))
     yield
     logger.propagate, logger.level, logger.handlers[:] = before
+
+
+def pytest_collection_finish() -> None:
+    """What imports and thousands of collected tests made stays until the end: garbage is not looked for in it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

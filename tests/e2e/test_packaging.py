@@ -16,6 +16,50 @@ PROJECT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.ray
 
 
+def copy_of(folder: Path, *, mode: int, time: int) -> Path:
+    """What a package is made of, copied in another order, with other modes and other times."""
+    listed = [*(PROJECT / "flwr_dpkmeans").rglob("*"), *(PROJECT / name for name in ("README.md", "LICENSE"))]
+    paths = sorted((p for p in listed if p.is_file() and "__pycache__" not in p.parts), reverse=bool(time % 2))
+    for path in [*paths, PROJECT / "pyproject.toml"]:
+        target = folder / path.relative_to(PROJECT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(mode)
+        os.utime(target, (time, time))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two copies of the project in different folders, with other umasks, times, modes and leftovers, and their builds.
+
+    But for whether a file can be run, which wheels keep.
+    """
+    folder = tmp_path_factory.mktemp("packages")
+    first = copy_of(folder / "a", mode=0o644, time=1_700_000_000)
+    second = copy_of(folder / "elsewhere" / "b", mode=0o600, time=1_800_000_001)
+    (second / "flwr_dpkmeans" / "__pycache__").mkdir()
+    (second / "flwr_dpkmeans" / "__pycache__" / "plan.cpython-311.pyc").write_bytes(b"old")
+    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    flwr = Path(sys.executable).with_name("flwr")
+    commands = [[sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"], [str(flwr), "build"]]
+    running = [
+        subprocess.Popen(
+            command, cwd=copy, umask=umask, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for copy, umask in ((first, 0o022), (second, 0o077))
+        for command in commands
+    ]
+    for process in running:
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output.decode()
+    return [first, second]
+
+
+def packages_of(copy: Path) -> list[Path]:
+    return [*sorted(copy.glob("dist/*")), *copy.glob("*.fab")]
+
+
 def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
     flwr = Path(sys.executable).with_name("flwr")
     command = [str(flwr), "build", "--app", str(PROJECT)]
@@ -49,51 +93,16 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
     assert ran.stdout.strip().endswith("(1, 2)")
 
 
-def copy_of(folder: Path, *, mode: int, time: int) -> Path:
-    """What a package is made of, copied in another order, with other modes and other times."""
-    listed = [*(PROJECT / "flwr_dpkmeans").rglob("*"), *(PROJECT / name for name in ("README.md", "LICENSE"))]
-    paths = sorted((p for p in listed if p.is_file() and "__pycache__" not in p.parts), reverse=bool(time % 2))
-    for path in [*paths, PROJECT / "pyproject.toml"]:
-        target = folder / path.relative_to(PROJECT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-        target.chmod(mode)
-        os.utime(target, (time, time))
-    return folder
+def test_two_builds_are_equal_byte_for_byte(copies: list[Path]) -> None:
+    one, other = map(packages_of, copies)
+    assert [path.suffix for path in one] == [".whl", ".gz", ".fab"]
+    for first, second in zip(one, other, strict=True):
+        assert first.name == second.name
+        assert first.read_bytes() == second.read_bytes(), f"{first.name} differs between two builds"
 
 
-def test_two_builds_are_equal_byte_for_byte(tmp_path: Path) -> None:
-    """From different folders, umasks, times and modes (but for whether a file can be run, which wheels keep)."""
-    copies = {
-        "first": (copy_of(tmp_path / "a", mode=0o644, time=1_700_000_000), 0o022),
-        "second": (copy_of(tmp_path / "elsewhere" / "b", mode=0o600, time=1_800_000_001), 0o077),
-    }
-    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    flwr = Path(sys.executable).with_name("flwr")
-    commands = [[sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"], [str(flwr), "build"]]
-    running = [
-        subprocess.Popen(
-            command, cwd=copy, umask=umask, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for copy, umask in copies.values()
-        for command in commands
-    ]
-    for process in running:
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, output.decode()
-    made = {name: [*sorted(copy.glob("dist/*")), *copy.glob("*.fab")] for name, (copy, _) in copies.items()}
-    assert [path.suffix for path in made["first"]] == [".whl", ".gz", ".fab"]
-    for one, other in zip(made["first"], made["second"], strict=True):
-        assert one.name == other.name
-        assert one.read_bytes() == other.read_bytes(), f"{one.name} differs between two builds"
-
-
-def test_packages_hold_no_private_modes_and_no_leftovers(tmp_path: Path) -> None:
-    copy = copy_of(tmp_path / "a", mode=0o600, time=1_700_000_000)
-    (copy / "flwr_dpkmeans" / "__pycache__").mkdir()
-    (copy / "flwr_dpkmeans" / "__pycache__" / "plan.cpython-311.pyc").write_bytes(b"old")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"]
-    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> None:
+    _, copy = copies
     (wheel,) = copy.glob("dist/*.whl")
     entries = zipfile.ZipFile(wheel).infolist()
     assert {entry.external_attr >> 16 & 0o777 for entry in entries} == {0o644}

@@ -18,7 +18,7 @@ PAGE = PROJECT / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
 BLOCKS = re.findall(r"^```([a-z ]+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
 BOUND = "root_at_least(d),"
-TIMEOUT = 240.0
+TIMEOUT = 600.0
 
 
 def block(kind: str) -> str:
@@ -145,10 +145,10 @@ def test_the_audit_finds_half_of_a_bound(tmp_path: Path) -> None:
 # -- on Ray -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def superlink(tmp_path: Path) -> Iterator[LocalSuperLink]:
-    link = LocalSuperLink.make(tmp_path / "home")
-    link.home.mkdir()
+@pytest.fixture(scope="module")
+def superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
+    """One SuperLink for both runs, with the package on its path from the first one on."""
+    link = LocalSuperLink.make(tmp_path_factory.mktemp("home"))
     yield link
     link.stop()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from simulations.ray_processes import end_marked
 
 PROJECT = Path(__file__).resolve().parents[2]
-RUN_TIMEOUT = 300.0
+RUN_TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+from support.cases import pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
@@ -169,7 +170,7 @@ def test_sampled_plans_cost_what_was_asked_for(rate: float, rounds: int, epsilon
     assert compose_epsilon([e for r in plan.rounds for e in round_events(r.blocks, 16)], plan.delta) > 1.7 * epsilon
 
 
-@pytest.mark.parametrize(("unit", "rounds", "epsilon"), list(itertools.product(UNITS, (0, 2), (0.5, 1.0, 3.0))))
+@pytest.mark.parametrize(("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0)))
 def test_the_papers_mixture_against_an_independent_composition(unit: str, rounds: int, epsilon: float) -> None:
     """Ours prices a Laplace release as the worst of its pure epsilon, so it may be a little above, hardly below."""
     plan = plan_of(unit=unit, noise_kind="paper", max_iter=rounds, epsilon=epsilon)

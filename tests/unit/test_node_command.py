@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -286,10 +285,6 @@ def test_all_commands_are_reached_through_the_package(capsys: pytest.CaptureFixt
         assert name in capsys.readouterr().out
     assert main([]) == main(["nodes"]) == 2
     assert main(["--help"]) == 0
-    command = [sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify", "no-such-ledger"]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert completed.returncode == 1
-    assert "does not exist" in completed.stderr
 
 
 def test_the_console_script_is_the_same_door() -> None:

@@ -10,7 +10,7 @@ import struct
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,35 +84,56 @@ def png_size(content: bytes) -> tuple[int, int]:
     return int(width), int(height)
 
 
+@dataclass
+class Drawn:
+    """A picture, and what can be seen in it."""
+
+    content: bytes
+    words: frozenset[str]
+    lines: list[tuple[str, list[float]]]
+    """Of each line its name, and where its points stand."""
+    labels: dict[str, list[Any]]
+    """Boxes of the words that stand beside each other: ticks of each horizontal axis, and counts."""
+
+
 @functools.cache
-def words_of(name: str) -> frozenset[str]:
-    """Every visible text of a picture, which is drawn once."""
-    return words_in(RESULTS[name])
+def drawn(name: str) -> Drawn:
+    """Every picture is drawn once: drawing takes most of these tests' time."""
+    # A crowded one in its own size: labels of a small one may not touch each other.
+    return looked_at(RESULTS[name], dpi=40) if name in RESULTS else looked_at(CROWDED[name], dpi=picture._DPI)
 
 
-def words_in(result: RunResult) -> frozenset[str]:
-    """Every visible text of a picture, drawn small and without a warning."""
+def looked_at(result: RunResult, dpi: int) -> Drawn:
+    """A picture that is drawn without a warning."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
-    seen: set[str] = set()
+    words: set[str] = set()
+    lines: list[tuple[str, list[float]]] = []
+    labels: dict[str, list[Any]] = {}
     original = FigureCanvasAgg.print_png
 
     def recording(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        seen.update(text.get_text() for text in self.figure.findobj(Text) if text.get_text())
+        words.update(text.get_text() for text in self.figure.findobj(Text) if text.get_text())
+        lines.extend((line.get_label(), list(line.get_xdata())) for line in self.figure.findobj(Line2D))
+        for i, axes in enumerate(self.figure.axes):
+            shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
+            labels[f"ticks {i}"] = [label.get_window_extent() for label in shown]
+            labels[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
         patch.setattr(FigureCanvasAgg, "print_png", recording)
-        patch.setattr(picture, "_DPI", 40)
-        draw_summary(result)
-    return frozenset(seen)
+        patch.setattr(picture, "_DPI", dpi)
+        content = draw_summary(result)
+    return Drawn(content, frozenset(words), lines, labels)
 
 
 @pytest.mark.parametrize("name", sorted({*RESULTS} - {"counted"}))  # as "two features", in the picture
 def test_picture_of_every_kind_of_run(name: str) -> None:
-    words = words_of(name)
+    words = drawn(name).words
     assert not {"none", "None", "nan", "inf"} & {word.strip().lower() for text in words for word in text.split()}
     title = max(words, key=len)
     report = RESULTS[name].report
@@ -121,34 +142,21 @@ def test_picture_of_every_kind_of_run(name: str) -> None:
 
 
 def test_picture_has_a_size_that_a_person_can_read() -> None:
-    assert png_size(draw_summary(RESULTS["two features"])) == (1210, 825)
+    assert png_size(drawn("private bounds").content) == (1210, 825)
 
 
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
-    words = words_of("two features")
+    words = drawn("two features").words
     assert {"length", "width", "1", "2", "3", "epsilon so far", "Movement per round"} <= words
-    assert {"radius", "largest movement", "Radius and movement per round"} <= words_of("fastlloyd")
+    assert {"radius", "largest movement", "Radius and movement per round"} <= drawn("fastlloyd").words
     for name, k in (("two features", 4), ("digits", 10)):
-        assert sorted(int(word.split(":")[0]) for word in words_of(name) if " n ~ " in word) == list(range(k))
-    assert any("no noise was added: epsilon is infinite" in word for word in words_of("not private"))
+        assert sorted(int(word.split(":")[0]) for word in drawn(name).words if " n ~ " in word) == list(range(k))
+    assert any("no noise was added: epsilon is infinite" in word for word in drawn("not private").words)
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("two features", [4, 5, 6]), ("fastlloyd", [1, 2, 3])])
-def test_movements_stand_at_the_rounds_that_moved_something(
-    name: str, rounds: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.lines import Line2D
-
-    drawn: list[list[float]] = []
-
-    def looking(self: Any, *_: Any, **__: Any) -> None:
-        lines = self.figure.findobj(Line2D)
-        drawn.extend(list(line.get_xdata()) for line in lines if line.get_label() == "largest movement")
-
-    monkeypatch.setattr(FigureCanvasAgg, "print_png", looking)
-    draw_summary(RESULTS[name])
-    assert rounds in drawn
+def test_movements_stand_at_the_rounds_that_moved_something(name: str, rounds: list[int]) -> None:
+    assert ("largest movement", rounds) in drawn(name).lines
 
 
 def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
@@ -168,40 +176,27 @@ CROWDED = {
 
 
 @pytest.mark.parametrize("name", CROWDED)
-def test_no_two_labels_of_ticks_or_counts_overlap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    rows: dict[str, list[Any]] = {}
-    original = FigureCanvasAgg.print_png
-
-    def measuring(self: Any, *args: Any) -> None:
-        original(self, *args)
-        for i, axes in enumerate(self.figure.axes):
-            shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
-            rows[f"ticks {i}"] = [label.get_window_extent() for label in shown]
-            rows[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
-
-    monkeypatch.setattr(FigureCanvasAgg, "print_png", measuring)
-    draw_summary(CROWDED[name])
+def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
+    rows = drawn(name).labels
     assert sum(len(boxes) > 2 for boxes in rows.values()) == 4  # ticks of three axes, and the counts beside one
     for boxes in rows.values():
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
 
 
 def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
-    words = words_in(CROWDED["private bounds"])
+    words = drawn("private bounds").words
     assert {"-1", "0", "round (-1: count and magnitudes, 0: ranges; ' marks a repeated attempt)"} <= words
-    assert "round (' marks a repeated attempt)" in words_of("two features")
+    assert "round (' marks a repeated attempt)" in drawn("two features").words
 
 
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
-    assert {"1", "2", "2'", "3"} <= words_of("retried")
-    assert not {"1'", "3'"} & words_of("retried")
+    assert {"1", "2", "2'", "3"} <= drawn("retried").words
+    assert not {"1'", "3'"} & drawn("retried").words
 
 
 def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
-    assert {"0: n ~ 1000000", "1: n ~ 1, mostly noise"} <= words_of("large and small")
+    assert {"0: n ~ 1000000", "1: n ~ 1, mostly noise"} <= drawn("large and small").words
 
 
 # -- the four files -----------------------------------------------------------------------------------------------
@@ -210,6 +205,8 @@ def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
 @pytest.mark.parametrize("name", ["not private", "counted", "fastlloyd"])
 def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_DPI", 40)
+    if name != "counted":  # which no other test draws
+        monkeypatch.setattr(picture, "draw_summary", lambda _: drawn(name).content)
     result = RESULTS[name]
     paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
     assert [path.name for path in paths] == NAMES
@@ -363,14 +360,14 @@ def test_a_failure_leaves_no_part_of_a_folder(
 def test_a_release_without_noise_is_no_missing_bar() -> None:
     report = report_of(3, 2, evaluation="exact")
     assert [math.isinf(line.epsilon_so_far) for line in report.releases][-3:] == [True] * 3
-    words = words_in(result_of(3, 2, report=report))
+    words = looked_at(result_of(3, 2, report=report), dpi=40).words
     assert {"infinite", str(report.releases[-1].round_index)} <= words
 
 
 def test_the_picture_says_which_run_it_belongs_to() -> None:
     provenance = Provenance.of(77, "client 2", b"p" * 32)
     result = replace(RESULTS["digits"], report=replace(RESULTS["digits"].report, provenance=provenance))
-    assert str(provenance) in words_in(result)
+    assert str(provenance) in looked_at(result, dpi=40).words
 
 
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:

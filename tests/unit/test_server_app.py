@@ -729,6 +729,7 @@ def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
     return tmp_path / f"run-{run_id}"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> None:
     tmp_path = run_app(tmp_path, data="iris", **{"n-clusters": 3})
     for i in range(2, 5):
@@ -789,7 +790,8 @@ def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, 
 
 def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path, log: list[str]) -> None:
     tmp_path = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
-    assert (tmp_path / "server" / "summary.png").is_file()
+    for who in ("server", "client-2"):
+        assert (tmp_path / who / "summary.png").read_bytes().startswith(b"\x89PNG\r\n")
     steps = [line for line in log if line.startswith("round ")]
     assert len(steps) >= 4
     assert all(("largest movement" in line) is ("(refinement-" in line) for line in steps)
@@ -800,6 +802,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
             assert Bounds(*found["bounds"]).unscale(found["scaled"]) == pytest.approx(found["centroids"])
 
 
+@pytest.mark.usefixtures("undrawn")  # but for the curve
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -808,7 +811,7 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path = run_app(tmp_path, data="mixture", algorithm="feddp_kmeans", epsilon=4.0, **chosen)
     shapes, curves = set(), []
     for folder in [tmp_path / "server", *(tmp_path / f"client-{i}" for i in range(2, 5))]:
-        assert (folder / "cost_curve.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "cost_curve.png").read_bytes().startswith(b"\x89PNG\r\n")
         assert f"  {folder / 'cost_curve.png'}" in log
         metrics = json.loads((folder / "metrics.json").read_text())
         curves.append(metrics["costs"])

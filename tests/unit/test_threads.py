@@ -99,13 +99,13 @@ def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
 
     def first() -> None:
         with one_thread():
-            both.wait(10)
-        left.wait(10)
+            both.wait(300)
+        left.wait(300)
 
     def second() -> set[int]:
         with one_thread():
-            both.wait(10)
-            left.wait(10)
+            both.wait(300)
+            left.wait(300)
             return blas_threads()
 
     with ThreadPoolExecutor(2) as pool:

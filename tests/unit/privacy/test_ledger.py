@@ -537,30 +537,32 @@ def test_failed_sync_raises_and_counts(filled: Path, monkeypatch: pytest.MonkeyP
     assert verify_ledger(filled) == []
 
 
-def race_for_budget(path: str, run_id: str, start: Any, outcomes: Any) -> None:
-    ledger = FileLedger(path)
-    ledger.past("ward-7", "record")
-    start.wait()
-    try:
-        charge(ledger, entry(run_id, epsilon=1.0), 1.5)
-        outcomes.put("charged")
-    except BudgetError:
-        outcomes.put("refused")
+def race_for_budget(paths: list[str], run_id: str, start: Any, outcomes: Any) -> None:
+    for path in paths:
+        ledger = FileLedger(path)
+        ledger.past("ward-7", "record")
+        start.wait()
+        try:
+            charge(ledger, entry(run_id, epsilon=1.0), 1.5)
+            outcomes.put((path, "charged"))
+        except BudgetError:
+            outcomes.put((path, "refused"))
 
 
 def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    for trial in range(3):
-        target = str(path) + str(trial)
-        start, outcomes = context.Barrier(2), context.Queue()
-        racers = [
-            context.Process(target=race_for_budget, args=(target, run, start, outcomes)) for run in ("run-1", "run-2")
-        ]
-        for racer in racers:
-            racer.start()
-        assert sorted(outcomes.get(timeout=60) for _ in racers) == ["charged", "refused"]
-        for racer in racers:
-            racer.join(timeout=60)
+    targets = [f"{path}{trial}" for trial in range(20)]
+    start, outcomes = context.Barrier(2), context.Queue()
+    racers = [
+        context.Process(target=race_for_budget, args=(targets, run, start, outcomes)) for run in ("run-1", "run-2")
+    ]
+    for racer in racers:
+        racer.start()
+    ended = sorted(outcomes.get(timeout=300) for _ in range(2 * len(targets)))
+    assert ended == sorted((target, end) for target in targets for end in ("charged", "refused"))
+    for racer in racers:
+        racer.join(timeout=300)
+    for target in targets:
         assert FileLedger(target).past("ward-7", "record").epsilon == 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ def rounds(multiplier: float, rate: float, count: int, slack: float = 0.0) -> li
     return [Sampled(f"round {index}", multiplier, rate, Closeness(additive=slack)) for index in range(count)]
 
 
+@functools.lru_cache(maxsize=1)
 def densities(multiplier: float, rate: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Densities of the release with the unit absent and present, and the spacing of the points."""
     x = np.linspace(-11 * multiplier, 1 + 11 * multiplier, points)

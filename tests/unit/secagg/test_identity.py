@@ -6,8 +6,6 @@ import importlib.util
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +151,6 @@ def test_the_command_says_in_a_sentence_what_is_wrong(tmp_path: Path, capsys: py
     said = capsys.readouterr()
     assert "exists and is left alone" in said.err
     assert said.out == ""
-
-
-def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans", "identity", "new", str(tmp_path / "key")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert parse_identity(done.stdout.strip()) == Identity.load(tmp_path / "key").public_key
 
 
 def test_two_identities_differ() -> None:
