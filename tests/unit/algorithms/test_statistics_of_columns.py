@@ -253,3 +253,9 @@ def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
     """They would be a box of 10^12 units, within which every column looks like a constant."""
     with pytest.raises(ConfigurationError, match="does not find them by itself"):
         federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
+
+
+def test_counts_and_spreads_of_radii_have_the_same_noise() -> None:
+    """A row adds at most 1 to either, and neither is worth more of the budget."""
+    counts, spreads = plan_of("radii").rounds[0].blocks
+    assert counts.noise_scale == spreads.noise_scale

@@ -6,9 +6,12 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from flwr_dpkmeans.algorithms.lloyd_family import _laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -194,3 +197,17 @@ def test_newton_steps_end_at_the_root(start: float) -> None:
     """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the search beside it is short."""
     mu = calibration._refine_mu(1.0, 1e-6, start)
     assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
+    """All of it, not only the share that was set aside for them: a count of 0.2 leaves 0.8 of 1, and hardly more."""
+    public: Any = SimpleNamespace(
+        released_events=lambda: [PureRelease("count", 0.2)],
+        counted=counted,
+        settings=SimpleNamespace(epsilon=1.0),
+        delta=1e-6,
+    )
+    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == pytest.approx(0.8, rel=1e-3)
+    public.released_events = list
+    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == 0.5
