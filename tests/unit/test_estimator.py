@@ -583,3 +583,4 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(2000, 2, 3)
     np.testing.assert_allclose(request.options["bounds"], expected)
+    assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)
