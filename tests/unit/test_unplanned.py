@@ -6,11 +6,17 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from flwr_dpkmeans import PrivateKMeans
+from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.flower import strategy as strategy_module
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.client_log import plan_came
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.settings import Dropout
@@ -44,3 +50,25 @@ def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
         plan_came(plan, bytes(32))
     assert "epsilon 2 (at most" in caplog.text
     assert ("rounds still to be planned" in caplog.text) is not plan.is_final
+
+
+def test_clients_report_nothing_back_that_depends_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a loss nor a number of rows: Flower's strategies would log both."""
+    told: list[Any] = []
+    evaluate = KMeansClient.evaluate
+
+    def noted(self: KMeansClient, *received: Any) -> Any:
+        told.append(evaluate(self, *received))
+        return told[-1]
+
+    monkeypatch.setattr(KMeansClient, "evaluate", noted)
+    parts = [np.full((10, 2), 0.5), np.full((20, 2), -0.5)]
+    nodes = []
+    for part in parts:
+        settings = NodeSettings(ClientPolicy(), MemoryLedger(), "own")
+        mod = SecureAggregation(lambda _, own=settings: own)
+        nodes.append(Node(client_app(lambda _, own=part: KMeansClient(own), mod=mod)))
+    grid = InProcessGrid(nodes, run_id=77)
+    with grid.running():
+        PrivateKMeans(2, bounds=(-1, 1), n_examples=30, algorithm="glloyd", max_iter=1).start(grid)
+    assert told == [(0.0, 0, {})] * 2

@@ -211,3 +211,16 @@ def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
     assert _laplace_epsilon(public, 0.5, [0.25] * 4) == pytest.approx(0.8, rel=1e-3)
     public.released_events = list
     assert _laplace_epsilon(public, 0.5, [0.25] * 4) == 0.5
+
+
+def test_a_start_that_is_right_is_confirmed_by_looking_just_below() -> None:
+    """Is 3 enough, is 3 less 2^-43 of it, and both once more where the search ends."""
+    asked: list[float] = []
+
+    def private(multiplier: float) -> bool:
+        asked.append(multiplier)
+        return multiplier >= 3.0
+
+    assert calibration.smallest_multiplier(private, 3.0) == 3.0
+    below = 3.0 / (1.0 + 2.0**-43)
+    assert asked == [3.0, 3.0, below, below, 3.0]
