@@ -196,7 +196,7 @@ def test_search_refuses_what_is_not_a_number() -> None:
 def test_newton_steps_end_at_the_root(start: float) -> None:
     """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the search beside it is short."""
     mu = calibration._refine_mu(1.0, 1e-6, start)
-    assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9)
+    assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("counted", [True, False])

@@ -273,4 +273,4 @@ def test_rounding_that_a_mixtures_price_allows_for() -> None:
     mixture = losses.Mixture(0.01, np.zeros(1), np.ones(1))
     (exact,) = losses._gaussian_deltas(np.array([0.3]), 0.01)
     allowed = 4e-12 + 2.0**-53 * (8.0 * 30.01 * 32.0 + 2.0)
-    assert mixture.delta(0.3) / exact - 1.0 == pytest.approx(allowed, rel=1e-3)
+    assert mixture.delta(0.3) / exact - 1.0 == pytest.approx(allowed, rel=0.0, abs=2e-15)
