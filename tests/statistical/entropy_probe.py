@@ -29,14 +29,14 @@ from flwr_dpkmeans.secagg.keys import (
 from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.recovery.recover import Recover
 from flwr_dpkmeans.secagg.recovery.shamir import share
-from flwr_dpkmeans.sums.plan import Plan, make_noise_source, takes_part
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 SEED = 20240607
 PEER = public_key_of(bytes(range(32)))
 CONFIG = parse_config(
     n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=SEED, client_sampling_rate=0.5
 )
-PLAN = Plan(1, CONFIG, 3, 0, SEED, 1e-6, 100, 1, (), ())
+PLAN = Plan(1, CONFIG, 3, 0, SEED, 1e-6, 100, 1, (), (PlannedRound("lloyd", "oblivious", ()),) * 128)
 SOURCE = SecureNoise()
 """Shared by all drawers of a process, so that a fork finds its measurements, and any buffer of bytes, warm."""
 PLANTED = random.Random(SEED)

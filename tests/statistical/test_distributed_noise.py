@@ -31,7 +31,7 @@ from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, takes_part
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Distributed, Shares, trust_model
 
@@ -271,7 +271,10 @@ def test_secure_coins_do_not_depend_on_any_seed() -> None:
 
 def test_everybody_takes_part_without_sampling_and_in_a_count() -> None:
     assert coins(sampled_plan(rate=1.0), 300, 2).all()
-    assert all(takes_part(sampled_plan(rate=0.01), node, 0, 0) for node in range(300))
+    plan = sampled_plan(rate=0.01)
+    counting = replace(plan, preliminary=(PlannedRound("count", "distributed", ()),))
+    assert all(takes_part(counting, node, 0, 0) for node in range(300))
+    assert not all(takes_part(counting, node, 1, 0) for node in range(300))
 
 
 def test_who_stays_out_sends_zeros_under_full_noise(monkeypatch: pytest.MonkeyPatch) -> None:

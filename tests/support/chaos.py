@@ -111,7 +111,8 @@ class Witness:
 
     def _recording(self, node: int, fit: Callable[..., Any]) -> Callable[..., Any]:
         def recording(parameters: Any, config: Any) -> Any:
-            if config["task"] == "statistic":
+            # Rounds that find something out before there are centroids start from nothing.
+            if config["task"] == "statistic" and parameters:
                 self.states.setdefault(config["round"], {}).setdefault(node, []).append(np.array(parameters[0]))
             return fit(parameters, config)
 
