@@ -34,6 +34,13 @@ _DOMAIN = (
     "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
     "whose values lie far from zero compared with their spread"
 )
+_FOLLOWING = {
+    "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.05)",
+    "feature_names": "give data frames, whose columns have names",
+    "n_clients": "there are as many clients as tables",
+    "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
+}
+"""Options of a run that follow from arguments of the estimator."""
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
@@ -212,6 +219,8 @@ def moved(name: str, value: Any) -> ConfigurationError:
             if one.metadata.get("flat", one.name) == name:
                 given = f"{group.argument}={group.__name__}({one.name}={value!r})"
                 return ConfigurationError(f"{name} is no argument of its own: give {given}.")
+    if name in _FOLLOWING:
+        return ConfigurationError(f"{name} is no argument of its own: {_FOLLOWING[name]}.")
     owners = [kind.option_class().__name__ for kind in _kinds() if name in kind.option_class().__dataclass_fields__]
     if owners:
         given = " or ".join(f"{owner}({name}={value!r})" for owner in owners)
@@ -276,6 +285,8 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
     if values.get("trust") is None:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
         values["trust"] = kind.default_trust(has_server_data=has_server_data)
+    if values.get("max_iter") is None:
+        values.pop("max_iter", None)  # the algorithm's own, which need not be None
     run = parse_config(**values)
     _require_own(run, values)
     return run

@@ -8,17 +8,16 @@ depend on their number, which clients must agree on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import ContextDecorator
+from threading import Lock, local
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 
-class _Libraries:
-    """The thread pools of this process.
+class _Libraries(ContextDecorator):
+    """The thread pools of this process, held to one thread by whoever has entered.
 
     BLAS has one limit for the process: whoever enters first sets it and whoever leaves last puts it back. OpenMP has
     one for each thread, which each thread sets and puts back by itself.
@@ -26,17 +25,24 @@ class _Libraries:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._entered = local()
+        """Of each thread, what its entries have to put back, the innermost last."""
         self._n_inside = 0
         self._n_modules = 0
         self._known: list[LibController] = []
         self._before: dict[str, tuple[LibController, int]] = {}
 
-    def enter(self) -> list[tuple[LibController, int]]:
-        """Limit all pools to one thread, and return those that this thread has to put back."""
-        own = []
+    def __enter__(self) -> None:
+        own: list[tuple[LibController, int]] = []
         with self._lock:
             self._n_inside += 1
-            for library in self._loaded():
+            # Looked up again, which takes milliseconds, only after imports, which may load some.
+            if len(sys.modules) != self._n_modules:
+                from threadpoolctl import ThreadpoolController
+
+                self._known = ThreadpoolController().lib_controllers
+                self._n_modules = len(sys.modules)
+            for library in self._known:
                 n_threads = library.get_num_threads() or 1
                 if n_threads == 1:
                     continue
@@ -45,10 +51,10 @@ class _Libraries:
                 else:
                     self._before.setdefault(library.filepath, (library, n_threads))
                 _set(library, 1)
-        return own
+        vars(self._entered).setdefault("stack", []).append(own)
 
-    def leave(self, own: list[tuple[LibController, int]]) -> None:
-        """Put back what `enter` changed."""
+    def __exit__(self, *_: object) -> None:
+        own = self._entered.stack.pop()
         with self._lock:
             self._n_inside -= 1
             ended = [] if self._n_inside else [*self._before.values()]
@@ -56,15 +62,6 @@ class _Libraries:
                 self._before.clear()
             for library, n_threads in own + ended:
                 _set(library, n_threads)
-
-    def _loaded(self) -> list[LibController]:
-        """The libraries; looked up again, which takes milliseconds, only after imports, which may load some."""
-        if len(sys.modules) != self._n_modules:
-            from threadpoolctl import ThreadpoolController
-
-            self._known = ThreadpoolController().lib_controllers
-            self._n_modules = len(sys.modules)
-        return self._known
 
 
 def _set(library: LibController, n_threads: int) -> None:
@@ -78,16 +75,11 @@ def _set(library: LibController, n_threads: int) -> None:
 _LIBRARIES = _Libraries()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> _Libraries:
     """Hold BLAS and OpenMP to one thread; as a context or a decorator, nested and from several threads at once."""
-    own = _LIBRARIES.enter()
-    try:
-        yield
-    finally:
-        _LIBRARIES.leave(own)
+    return _LIBRARIES
 
 
 def one_thread_from_now_on() -> None:
     """Hold BLAS and OpenMP, as far as they are loaded, to one thread for the life of a worker process."""
-    _LIBRARIES.enter()
+    _LIBRARIES.__enter__()

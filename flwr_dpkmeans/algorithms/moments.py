@@ -29,6 +29,7 @@ from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
 """Name of a state's standard deviations."""
+_MOST_NOISE_OF_A_BIN = 1.0
 _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
@@ -56,6 +57,20 @@ class OneRound(Task):
         shapes = {} if step is not None else dict(self.shapes(plan.n_features or 0))
         found = {name: array.shape for name, array in state.arrays.items()}
         return found == shapes and all(map(is_on_grid, state.arrays.values()))
+
+
+def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[str, ...]:
+    """Say so if noise is more than a part `most` of a group's average number of rows; all of them public numbers."""
+    if plan.n_examples is None or not plan.rounds:
+        return ()
+    noise = max(block.noise_scale for block in plan.rounds[0].blocks) * n_groups / plan.n_examples
+    if noise <= most:
+        return ()
+    return (
+        f"For {plan.n_examples} rows in {n_groups} {groups}, noise is about {noise:.0%} of what one of them adds to a "
+        f"sum, and above {most:.0%} the result differs much from run to run: have more rows, raise epsilon, or use "
+        f"fewer columns or {groups}.",
+    )
 
 
 def group_counts(n_groups: int, share: float) -> ReleasePart:
@@ -168,6 +183,9 @@ class Histograms(OneRound):
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, self.options.bins, "bins", _MOST_NOISE_OF_A_BIN)
 
     def result(self, plan: Plan, state: State) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""

@@ -18,6 +18,7 @@ from flwr_dpkmeans.algorithms.moments import (
     deviations_of,
     moment_arrays,
     moment_parts,
+    noise_caution,
     read_moments,
 )
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart
@@ -36,6 +37,8 @@ _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
 _LEAST_PART = 0.05
 """Of the classes' mean variance, that each is taken to have at least."""
+_MOST_NOISE = 0.03
+"""Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at 0.04, 0.90 to 0.97 at 0.02."""
 _TINY = 1e-300
 
 
@@ -165,6 +168,9 @@ class NaiveBayes(OneRound):
             chances = columns.chances(state[CELLS], self.options.smoothing)
             found["chances"] = np.concatenate([own for _, own in chances], axis=1)
         return Result(found)
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
 
     def columns(self, n_features: int) -> Columns:
         """Which columns are numbers and which are categories."""

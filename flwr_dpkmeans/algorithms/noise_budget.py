@@ -24,16 +24,22 @@ class NoiseFamily(Enum):
 
 @dataclass(frozen=True)
 class ReleasePart:
-    """One array of one round before its noise is known."""
+    """One array of one round before its noise is known; `allocate` makes a `Block` of it.
+
+    >>> from flwr_dpkmeans.sums import PrivacyUnit
+    >>> votes = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True)
+    >>> ReleasePart("votes", (3,), votes, share=1.0, entry_bound=1.0).shape
+    (3,)
+    """
 
     name: str
     shape: tuple[int, ...]
     sensitivity: Sensitivity
     """Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise."""
     share: float
-    """Share s_i of epsilon in the paper; only ratios within a plan matter."""
+    """Share s_i of epsilon in the paper; only ratios within a plan matter: twice the share, half the noise."""
     entry_bound: float
-    """Largest magnitude that one unit adds to one entry."""
+    """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap; 1 for a count."""
 
 
 @dataclass(frozen=True)

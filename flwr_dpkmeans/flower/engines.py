@@ -58,17 +58,17 @@ IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry(
 class Federated:
     """What a task found; its arrays by name as ``found["mean"]``."""
 
-    plan: Plan = field(repr=False)
+    plan: Plan
     """The final one."""
-    state: State = field(repr=False)
+    state: State
     """The last one, in the box [-1, 1]^d."""
-    privacy: PrivacyReport = field(repr=False)
+    privacy: PrivacyReport
     """Cost, guarantee, every release."""
     columns: tuple[str, ...] = ()
     """Names of the columns, where the tables have some."""
-    steps: tuple[Step, ...] = field(default=(), repr=False)
+    steps: tuple[Step, ...] = ()
     """One for each aggregation."""
-    evaluation: EvaluationResult | None = field(default=None, repr=False)
+    evaluation: EvaluationResult | None = None
     """Metrics of a clustering, if the run had an evaluation."""
 
     @property
@@ -78,6 +78,10 @@ class Federated:
 
     def __getitem__(self, name: str) -> Array:
         return self.result[name]
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name!r} {array.shape}" for name, array in self.result.arrays.items())
+        return f"{type(self).__name__}({found}; {self.plan.task.name}, epsilon {self.privacy.epsilon:.4g})"
 
 
 def play_inprocess(

@@ -40,9 +40,9 @@ class Node:
 class Faults:
     """What a test does to the traffic."""
 
-    on_request: Callable[[Message], bool] = lambda _: True
+    on_request: Callable[[Message], bool] | None = None
     """False loses the request."""
-    on_reply: Callable[[Message], list[Message]] = lambda reply: [reply]
+    on_reply: Callable[[Message], list[Message]] | None = None
     """What is delivered instead of a reply: none, one, several, or changed ones."""
     extra: list[Message] = field(default_factory=list)
     """Delivered with the next batch of replies: late ones, forged ones."""
@@ -139,7 +139,7 @@ class InProcessGrid(Grid):
     def _deliver(self, message: Message) -> list[Message]:
         """Run one node's app on a copy of a message."""
         node_id = message.metadata.dst_node_id
-        if not self._faults.on_request(message):
+        if self._faults.on_request is not None and not self._faults.on_request(message):
             return []
         if node_id not in self._nodes:
             error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
@@ -155,7 +155,8 @@ class InProcessGrid(Grid):
             reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
         else:
             self._contexts[node_id] = trial
-        return self._faults.on_reply(self._stamped(reply))
+        reply = self._stamped(reply)
+        return [reply] if self._faults.on_reply is None else self._faults.on_reply(reply)
 
     def _stamped(self, reply: Message) -> Message:
         """Give a reply an id of its own."""
@@ -165,8 +166,7 @@ class InProcessGrid(Grid):
 
 def copied(content: RecordDict) -> RecordDict:
     """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
-    records: Mapping[str, Any] = content
-    copy = RecordDict()
-    for name, record in records.items():
-        copy[name] = type(record)(dict(record))
+    copy = content.copy()
+    for name, record in content.items():
+        copy[name] = record.copy()
     return copy

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
-from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
@@ -112,7 +111,7 @@ class KMeansClient(NumPyClient):
         self._feature_names = require_names(
             frame_columns(X) if feature_names is None else feature_names, self._points.shape[1]
         )
-        self._scaled: tuple[Bounds, tuple[str, ...], Array] | None = None
+        self._scaled: tuple[Plan, Array] | None = None
         self.cluster_centers_: Array | None = None
         self.scaled_centers_: Array | None = None
         self.counts_: Array | None = None
@@ -202,8 +201,10 @@ class KMeansClient(NumPyClient):
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
+        if self._labels is None or step.labelled is None:
+            return None
         n_classes = plan.task.n_classes(plan.settings)
-        if self._labels is None or step.labelled is None or n_classes == 0:
+        if n_classes == 0:
             return None
         given = self._labels() if callable(self._labels) else self._labels
         labels = as_classes(given, len(self._points))
@@ -220,15 +221,14 @@ class KMeansClient(NumPyClient):
         return self._points if places is None else np.ascontiguousarray(self._points[:, places])
 
     def _grid_points(self, plan: Plan) -> Array:
-        """The points in [-1, 1]^d on the grid; computed once per plan's bounds and order."""
-        bounds, order = plan_bounds(plan, self._points.shape[1]), agreed_names(plan, self._feature_names)
-        if self._scaled is None or self._scaled[:2] != (bounds, order):
-            points = self._ordered(plan)
+        """The points in [-1, 1]^d on the grid; computed once per plan."""
+        if self._scaled is None or self._scaled[0] is not plan:
+            bounds, points = plan_bounds(plan, self._points.shape[1]), self._ordered(plan)
             if bounds.count_outside(points):
                 # How many is a private number, and in simulation this log reaches the operator's console.
                 logger.debug("some rows have values outside the bounds and are clipped")
-            self._scaled = (bounds, order, in_box(bounds, points, plan.fraction_bits))
-        return self._scaled[2]
+            self._scaled = (plan, in_box(bounds, points, plan.fraction_bits))
+        return self._scaled[1]
 
 
 def _task(config: dict[str, Scalar]) -> Task:

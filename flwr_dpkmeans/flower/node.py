@@ -88,7 +88,7 @@ def stream_number(context: Context) -> int:
     the other engines are: equal seeds give equal results.
     """
     partition = context.node_config.get("partition-id")
-    if is_simulation(context) and isinstance(partition, int):
+    if isinstance(partition, int) and is_simulation(context):
         return FIRST_NODE_ID + partition
     return context.node_id
 

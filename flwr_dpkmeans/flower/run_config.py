@@ -215,7 +215,9 @@ def require_known(run_config: Mapping[str, Any]) -> None:
     known = {key.name for key in run_keys()}
     for key in run_config:
         if key not in known:
-            in_tables = sorted(repr(name) for name in known if name.endswith(f".{key}"))
+            # One that all share stands in no table, as max-iter does.
+            own = key.rpartition(".")[2]
+            in_tables = [repr(own)] if own in known else sorted(repr(one) for one in known if one.endswith(f".{key}"))
             mend = f"did you mean {' or '.join(in_tables)}?" if in_tables else nearest(key, known)
             raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
 

@@ -134,15 +134,15 @@ def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
         raise ConfigurationError(f"radius is {radius!r}, but it must be at least 0: give a distance in data units.")
     clipped = np.array(steps, dtype=np.float64)
     _check_finite("steps", clipped)
-    for row in clipped:
-        # A power of two, so that scaling is exact and squares neither overflow nor vanish.
-        exponent = math.frexp(float(np.max(np.abs(row), initial=0.0)))[1]
-        scaled = np.ldexp(row, -exponent)
-        norm = math.sqrt(math.fsum((scaled * scaled).tolist()))
-        with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
-            limit = float(np.ldexp(radius, -exponent))
-        if _is_longer(scaled, norm, limit):
-            row[:] = scaled * ((1.0 - _NORM_SLACK) / norm) * (radius if radius > _SMALLEST_RADIUS else 0.0)
+    # Each row over a power of two, so that scaling is exact and squares neither overflow nor vanish.
+    exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
+    scaled = np.ldexp(clipped, -exponents[:, None])
+    with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
+        limits = np.ldexp(radius, -exponents).tolist()
+    for row, unit, squares, limit in zip(clipped, scaled, (scaled * scaled).tolist(), limits, strict=True):
+        norm = math.sqrt(math.fsum(squares))
+        if _is_longer(unit, norm, limit):
+            row[:] = unit * ((1.0 - _NORM_SLACK) / norm) * (radius if radius > _SMALLEST_RADIUS else 0.0)
     return clipped
 
 

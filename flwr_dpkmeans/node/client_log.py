@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import DPKMeansError, PeerError
 from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
@@ -74,6 +73,8 @@ def plan_allowed(settings: NodeSettings, past: Past) -> None:
 
 def asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     """Say which release is asked for, with what noise and among how many."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
     planned = plan.round_at(request.round_index)
     roster = ""
     if request.roster is not None:
@@ -140,11 +141,8 @@ def crashed(error: Exception) -> None:
     logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
 
 
-@contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Log how long a step took, for whoever asks for details."""
-    start = time.perf_counter()
-    yield
+def took(what: str, start: float) -> None:
+    """Log how long a step took that began at `start` (of `time.perf_counter`), for whoever asks for details."""
     logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
 
 

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -228,9 +227,13 @@ def draw_noise(
 
 def product_at_least(*factors: float) -> float:
     """The smallest float that is not below the exact product."""
-    exact = math.prod(map(Fraction, factors))
-    product = float(exact)
-    return product if product >= exact else math.nextafter(product, math.inf)
+    numerator = denominator = 1
+    for factor in factors:
+        above, below = factor.as_integer_ratio()
+        numerator, denominator = numerator * above, denominator * below
+    product = numerator / denominator  # integers are divided correctly rounded
+    above, below = product.as_integer_ratio()
+    return product if above * denominator >= numerator * below else math.nextafter(product, math.inf)
 
 
 _MAKER = object()

@@ -26,19 +26,21 @@ KEY_BYTES = 32
 _PROTOCOL_LABEL = b"flwr-dpkmeans secure aggregation"
 _NONCE_BYTES = 12
 _NO_SALT = bytes(KEY_BYTES)
+# Made once, since a client expands a key for each neighbour in each round.
+_FROM_ZERO = modes.CTR(bytes(16))
+_WORDS = np.dtype("<u8")
+_INTEGER = (17).to_bytes(8, "little") + b"i"
 
 
 def pack(*parts: bytes | str | int) -> bytes:
     """Join parts unambiguously: each one's length (8 bytes, little endian), then the part itself."""
     joined: list[bytes] = []
     for part in parts:
-        if isinstance(part, bytes):
-            part = b"b" + part
-        elif isinstance(part, str):
-            part = b"s" + part.encode()
-        else:
-            part = b"i" + part.to_bytes(16, "little", signed=True)
-        joined += (len(part).to_bytes(8, "little"), part)
+        if isinstance(part, int):
+            joined += (_INTEGER, part.to_bytes(16, "little", signed=True))
+            continue
+        kind, content = (b"b", part) if isinstance(part, bytes) else (b"s", part.encode())
+        joined += ((len(content) + 1).to_bytes(8, "little"), kind, content)
     return b"".join(joined)
 
 
@@ -93,8 +95,8 @@ def agree_pair_keys(private_key: bytes, public_keys: Mapping[int, bytes], run_id
 
 def stream(key: bytes, length: int) -> Ring:
     """Expand a single-use key into the little-endian 64-bit words of AES-256 in counter mode over zeros, from 0."""
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * length)), dtype="<u8").astype(np.uint64, copy=False)
+    zeros = bytes(8 * length)
+    return np.frombuffer(Cipher(algorithms.AES(key), _FROM_ZERO).encryptor().update(zeros), dtype=_WORDS)
 
 
 def mask(secret: bytes, length: int, purpose: str, *context: bytes | str | int) -> Ring:

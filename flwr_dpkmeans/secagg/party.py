@@ -207,8 +207,10 @@ class Party(ABC):
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Split the state into progress, as JSON has it, and blobs, among them all secrets."""
         fields, roster = vars(self), self.announced
-        progress = _picked(fields, self._PROGRESS) | {"party": type(self).__name__, "phase": self.phase.value}
-        blobs = _picked(fields, self._BYTES) | {"roster": b"" if roster is None else roster.packed}
+        progress = {"party": type(self).__name__, "phase": self.phase.value}
+        progress |= zip(self._PROGRESS, map(fields.__getitem__, self._PROGRESS), strict=True)
+        blobs = {"roster": b"" if roster is None else roster.packed}
+        blobs |= zip(self._BYTES, map(fields.__getitem__, self._BYTES), strict=True)
         for name in self._KEYS:
             blobs[name] = pack_keys(fields[name])
         return progress, blobs
@@ -216,7 +218,8 @@ class Party(ABC):
     @classmethod
     def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any) -> Self:
         """Undo `pack`; `more` are fields that it does not know."""
-        fields = _picked(progress, cls._PROGRESS) | _picked(blobs, cls._BYTES)
+        fields = dict(zip(cls._PROGRESS, map(progress.__getitem__, cls._PROGRESS), strict=True))
+        fields |= zip(cls._BYTES, map(blobs.__getitem__, cls._BYTES), strict=True)
         for name in cls._KEYS:
             fields[name] = unpack_keys(blobs[name])
         if blobs["roster"] and "roster" not in more:
@@ -235,7 +238,7 @@ class Party(ABC):
             allowed = attempt > self.attempt and release is None
         else:
             allowed = self.phase is self._COMPLETE and (index, attempt) == (self.round_index + 1, self.attempt)
-            allowed = allowed and release is not None and release.asked == answered
+            allowed = allowed and release is not None and (release.round_index, release.attempt) == answered
         if not allowed:
             # Against one round that is answered twice, or for other centroids: the ledger would not know of it.
             raise ProtocolError(
@@ -305,11 +308,6 @@ class Party(ABC):
         ordered = tuple(sorted({**opened, **own}.items()))
         secret = b"".join(key for _, key in ordered) if self.authored else self.plan_digest
         return changed(self, group_keys=ordered, tag_key=derive_key(secret, "tag", self.run_id, roster.digest))
-
-
-def _picked(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The entries of these names."""
-    return dict(zip(names, map(source.__getitem__, names), strict=True))
 
 
 def _blind_stream(
@@ -400,7 +398,7 @@ class Session(ABC):
             # Against a sum with somebody in it whom nobody masks with.
             raise ProtocolError(f"node {node_id} answered, but is not in the roster of attempt {asked[1]}: ignored.")
         is_open = self._open and self.due is Stage.SUM
-        if not is_open or reply.asked != asked:
+        if not is_open or (reply.round_index, reply.attempt) != asked:
             # Against vectors of other masks, which would make the sum noise.
             raise ProtocolError(
                 f"node {node_id} answered round {reply.round_index}, attempt {reply.attempt}, but round {asked[0]}, "

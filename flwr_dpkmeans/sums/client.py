@@ -126,7 +126,9 @@ class Memory:
             progress[name] = getattr(self, name)
         progress["run_id"], progress["agreed_digest"] = self.protocol.run_id, self.agreed_digest.hex()
         progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
-        blobs |= {"plan": self.plan_blob, "identities": pack_keys(self.identities)}
+        blobs["plan"] = self.plan_blob
+        if self.identities:
+            blobs["identities"] = pack_keys(self.identities)
         if self.clusters is not None:
             blobs["clusters"] = self.clusters.packed
         return {"progress": json.dumps(progress), **blobs}
@@ -150,7 +152,7 @@ class Memory:
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
             found=Found(n_examples, found, tuple(unclear)),
-            identities=unpack_keys(stored["identities"]),
+            identities=unpack_keys(stored["identities"]) if "identities" in stored else (),
             **plain,
         )
 

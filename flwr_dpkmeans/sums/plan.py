@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -105,10 +106,6 @@ class _ByIndex(dict[int, ItemT]):
 
     def __missing__(self, index: int) -> ItemT:
         raise ProtocolError(f"the plan has rounds {min(self, default=1)} to {max(self, default=0)}, but not {index}.")
-
-
-described = lru_cache(maxsize=256)(round_events)
-"""Remembered, since the rounds of a plan, and all parties' drafts of it, release the same arrays."""
 
 
 @dataclass(frozen=True)
@@ -247,10 +244,8 @@ class Plan:
         """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before."""
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    @staticmethod
-    def discovers(index: int) -> bool:
-        """Whether a round finds out what the plan still lacks (rows, bounds), and is none of the task's own."""
-        return index < FIRST_OWN_ROUND
+    discovers = staticmethod(FIRST_OWN_ROUND.__gt__)
+    """``discovers(index)``: whether a round finds out what the plan still lacks, and is none of the task's own."""
 
     @cached_property
     def round_at(self) -> Callable[[int], PlannedRound]:
@@ -277,7 +272,8 @@ class Plan:
     def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         by_round = self._events_by_round
-        events = tuple([event for index in (by_round if indices is None else indices) for event in by_round[index]])
+        rounds = by_round.values() if indices is None else map(by_round.__getitem__, indices)
+        events = tuple(chain.from_iterable(rounds))
         # The number of rounds may follow from the count.
         return events if self.count is None else with_joint_pure_release(events)
 
@@ -288,9 +284,17 @@ class Plan:
         return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
-        planned = self.round_at(index)
-        n_shares = planned.model.counted_shares(self.shares)
-        return described(planned.blocks, self.fraction_bits, n_shares, self.rates[index])
+        planned, rate, described = self.round_at(index), self.rates[index], self._described
+        kind = (planned.trust, planned.blocks, rate)
+        if kind not in described:
+            n_shares = planned.model.counted_shares(self.shares)
+            described[kind] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+        return described[kind]
+
+    @cached_property
+    def _described(self) -> dict[object, tuple[Event, ...]]:
+        """Events so far by what is released: most rounds of a plan release the same arrays."""
+        return {}
 
     @cached_property
     def rates(self) -> Mapping[int, float]:

@@ -27,7 +27,17 @@ _RESULT = ("centroids", "counts")
 
 @dataclass(frozen=True)
 class State:
-    """What is known to whoever may see the released sums."""
+    """What is known to whoever may see the released sums: named arrays, which a round's `advance` replaces.
+
+    Never changed in place, since parties share it. Its values are multiples of 2^-16 (`kmeans.update.round_to_grid`),
+    so that its digest is the same on all machines.
+
+    Examples
+    --------
+    >>> state = State({"means": np.zeros((2, 3))}).changed(rows=np.ones(2))
+    >>> sorted(state.arrays), state["rows"]
+    (['means', 'rows'], array([1., 1.]))
+    """
 
     arrays: Mapping[str, Array] = field(repr=False)
     """By name, on the grid, of one or two dimensions."""
@@ -141,7 +151,12 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """One round: what clients sum, how it is protected, and what follows from the released sum."""
+    """One round: what clients sum, how it is protected, and what follows from the released sum.
+
+    Name, blocks (from `allocate`), statistic and advance are enough where every client goes from release to release by
+    itself. A statistic that reads arrays beside ``centroids`` and ``counts`` names them in `reads`, for trust models
+    under which the server sends them.
+    """
 
     name: str
     """For reports."""
@@ -189,5 +204,8 @@ class Algorithm:
     """An ordered list of private-sum rounds, and the state they start from."""
 
     name: str
+    """The task's."""
     rounds: tuple[PrivateSum, ...]
+    """In order; their number and their blocks are public and stand in the plan."""
     initial_state: InitialState
+    """``initial_state(seed, server_points=None, /) -> State``; the seed is public."""

@@ -155,7 +155,7 @@ class Server:
             return
         if stage is None:
             return
-        session, index = self.session, self.session.round_index
+        session = self.session
         if stage is Stage.FINISH:
             assert self._release is not None
             release, state = self._release, self._state_for(None)
@@ -165,7 +165,7 @@ class Server:
         # What was released, and what follows from it, travels with the next round's first request.
         has_news = stage is Stage.SUM and not self._is_repeated
         plan, news = (self._new_plan, self._release) if has_news else (None, None)
-        state = self._state_for(index) if has_news else b""
+        state = self._state_for(session.round_index) if has_news else b""
         run_id = self.plan.run_id if stage is Stage.SUM else None
         for node in self.asked:
             yield node, Request(stage, session.request(node, news, state), plan=plan, run_id=run_id)
@@ -273,7 +273,8 @@ class Server:
 
     def _take_part(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
         """Take in vectors, or what comes before and after them; None while the sum is not complete."""
-        session, stage = self.session, self.session.due
+        session = self.session
+        stage = session.due
         for node, reply in self._heard(answers, stage):
             try:
                 if isinstance(reply, Failure):
@@ -318,7 +319,8 @@ class Server:
 
     def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
         """Add noise if this trust model has the server do it, and keep what may be known."""
-        session, index = self.session, self.session.round_index
+        session = self.session
+        index = session.round_index
         planned = self.plan.round_at(index)
         broadcast = self._broadcast(aggregate, planned)
         if broadcast.released is not None:

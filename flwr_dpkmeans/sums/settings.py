@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -67,8 +67,8 @@ def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
     raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
 
 
-def require_integer(name: str, value: object, low: int, example: int) -> int:
-    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), if it is at least `low`."""
+def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:
+    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
     # Truth values have an index too, those of older NumPy included.
     if not isinstance(value, bool | np.bool_):
         if isinstance(value, float) and value.is_integer():
@@ -77,6 +77,8 @@ def require_integer(name: str, value: object, low: int, example: int) -> int:
             value = value.__index__()
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
+    if most is not None and value > most:
+        raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
     return value
 
 
@@ -130,14 +132,7 @@ class Rule:
 
 def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
     """Declare an option that is an integer of at least `low` and at most `most`; optional if its default is None."""
-
-    def take(name: str, value: Any) -> int:
-        number = require_integer(name, value, low, example)
-        if most is not None and number > most:
-            raise ConfigurationError(f"{name} is {number}, but it must be at most {most}: give a smaller one.")
-        return number
-
-    return _declared(default, take, about)
+    return _declared(default, partial(require_integer, low=low, example=example, most=most), about)
 
 
 def real(default: Any, low: float, high: float, example: str, about: str) -> Any:

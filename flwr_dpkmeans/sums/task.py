@@ -129,7 +129,10 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class Known:
-    """Everything public that a task's rounds are computed from."""
+    """Everything public that a task's rounds are computed from: `Task.build` gets it, and hands it to `allocate`.
+
+    Most tasks need `n_features`, `options` and, where N matters, `known_n_examples` (with `Task.needs_n_examples`).
+    """
 
     config: Run
     """Settings and task."""
@@ -230,9 +233,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found: arrays by name."""
+    """What a run found, as people want it: arrays by name, ``result["mean"]``, in the units that the task says.
+
+    >>> import numpy as np
+    >>> Result({"mean": np.array([3.0])})["mean"]
+    array([3.])
+    """
 
     arrays: Mapping[str, Array] = field(repr=False)
+    """In the units of the data where `Task.result` brings them there (`algorithms.server_points.plan_bounds`)."""
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
@@ -242,7 +251,17 @@ class Result:
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
 
-    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known.
+    A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Everything else has a
+    default: override `result` for units of the data, `check` to refuse settings, `cautions` to warn before anything is
+    sent, and `admits` if the server may send a state. A clustering derives from `algorithms.kmeans_task.KMeansTask`.
+
+    Examples
+    --------
+    The smallest is `algorithms.moments.Histograms`; ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
+
+    >>> from flwr_dpkmeans.algorithms.moments import Histograms, HistogramsOptions
+    >>> Histograms(options=HistogramsOptions(bins=5)).options.bins
+    5
     """
 
     name: ClassVar[str]
@@ -482,6 +501,10 @@ TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm")
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task known by its name, also as a decorator; another one of that name is a `ConfigurationError`."""
+    """Make a task known by its name, also as a decorator; another one of that name is a `ConfigurationError`.
+
+    An installed package says it by an entry point instead, ``flwr_dpkmeans.tasks``, so that nobody must import it:
+    nodes and `flwr run` need that.
+    """
     TASKS.add(task.name, task)
     return task

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
@@ -84,7 +84,16 @@ class TrustModel(ABC):
     """A trust model: stateless, so that client and server build the same one from its name.
 
     What it has each side do follows from its attributes; a model that needs something else overrides `contribute`,
-    `broadcast` or `read`.
+    `broadcast` or `read`. `register_trust` makes it known, or the entry point ``flwr_dpkmeans.trust_models``.
+
+    Examples
+    --------
+    >>> class Notary(Distributed):
+    ...     name, proofs = "notary", "our page, row 1"
+    ...     def guarantee(self, shares):
+    ...         return f"A notary checked that {shares.n_honest} clients add noise."
+    >>> Notary().guarantee(Shares(n_clients=5, max_silent=1))
+    'A notary checked that 4 clients add noise.'
     """
 
     name: str
@@ -274,7 +283,12 @@ trust_model = TRUST_MODELS.find
 
 
 def register_trust(model: TrustModel) -> TrustModel:
-    """Make a trust model known by its name; another one of that name is a `ConfigurationError`."""
+    """Make a trust model known by its name; one without an attribute, or another one of that name, is refused."""
+    missing = [name for name in TrustModel.__annotations__ if not hasattr(model, name)]
+    if missing:
+        raise ConfigurationError(
+            f"the trust model {type(model).__name__} has no {missing[0]!r}: give it one, as TrustModel says."
+        )
     TRUST_MODELS.add(model.name, model)
     return model
 

@@ -33,7 +33,7 @@ def planted(bug: Bug, *, in_plans: bool = True) -> Iterator[None]:
 def forget_plans() -> None:
     """Empty the caches of what is computed from plans."""
     drafting = (planning._built, planning._planned, planning.build_algorithm, planning._started)
-    for cached in (*drafting, planning._sampled_multiplier, plan_module.described, plan_module.price):
+    for cached in (*drafting, planning._sampled_multiplier, plan_module.price):
         cached.cache_clear()
 
 

@@ -153,6 +153,14 @@ def test_options_can_be_searched() -> None:
     ("values", "text"),
     [
         ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
+        (
+            {"private_bounds": True},
+            "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.05).",
+        ),
+        (
+            {"feature_names": ("a",)},
+            "feature_names is no argument of its own: give data frames, whose columns have names.",
+        ),
         ({"max_silent": 1}, "max_silent is no argument of its own: give cohort=Cohort(max_silent=1)."),
         (
             {"bounds_domain": (0, 1)},

@@ -378,3 +378,43 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pyte
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(ConfigurationError, match="'votes' is registered already: choose another name"):
         register(dataclass(frozen=True, kw_only=True)(type("Again", (Votes,), {"name": "votes"})))
+
+
+@dataclass(frozen=True)
+class _FixedOptions(Options):
+    max_iter: int = whole(3, 1, 3, "rounds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fixed(KMeansTask):
+    """A task whose number of rounds is never left to the run."""
+
+    name = "fixed"
+    options: _FixedOptions = _FixedOptions()
+
+    def build(self, known: Known) -> Algorithm:
+        raise NotImplementedError
+
+
+def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> None:
+    register(_Fixed)
+    try:
+        common: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1,), (1,)), "n_examples": 100, "max_iter": None}
+        assert parse_run(**common).max_iter is None
+        assert parse_run(**common, algorithm="fixed").max_iter == 3
+    finally:
+        TASKS.remove("fixed")
+
+
+def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> None:
+    class Vague(TrustModel):
+        name = "vague"
+        blinded = False
+        server_reads = True
+
+        def guarantee(self, shares: Shares) -> str:
+            return "none"
+
+    with pytest.raises(ConfigurationError, match=r"^the trust model Vague has no 'shared_noise': give it one"):
+        register_trust(Vague())
+    assert "vague" not in TRUST_MODELS

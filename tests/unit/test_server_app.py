@@ -280,6 +280,7 @@ def test_a_file_without_bounds_is_refused() -> None:
             {"alpha": 0.6},
             "fastlloyd.alpha is 0.6, but the algorithm is 'proxy_lloyd': leave it out, or choose algorithm=",
         ),
+        ({"fastlloyd.max-iter": 4}, "there is no run-config key 'fastlloyd.max-iter': did you mean 'max-iter'?"),
         ({"n-client": 4}, "there is no run-config key 'n-client': did you mean 'num-clients'?"),
         ({"algorithm": "fastloyd"}, "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
         ({"trust": "obliv"}, "trust is 'obliv', which is not known: did you mean 'oblivious'?"),

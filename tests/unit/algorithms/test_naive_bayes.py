@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, PrivateBounds, PrivateKMeans, federate
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
@@ -311,3 +312,24 @@ def test_shapes_of_what_was_found(categories: tuple[int, ...], expected: dict[st
     bounds = ((0.0, 0.0), (1.0, 3.0))
     run = parse_run(algorithm="naive_bayes", classes=3, bounds=bounds, n_examples=900, **values)
     assert run.task.shapes(2) == expected
+
+
+@pytest.mark.parametrize(("rows", "epsilon", "warned"), [(333, 1.0, True), (333, 2.0, True), (333, 4.0, False)])
+def test_few_rows_in_a_class_are_warned_of(rows: int, epsilon: float, warned: bool) -> None:
+    plan = plan_of(classes=3, n_examples=rows, epsilon=epsilon, n_features=4)
+    sentences = plan.task.cautions(plan)
+    assert len(sentences) == warned
+    if epsilon == 1.0:
+        assert sentences[0].startswith(
+            "For 333 rows in 3 classes, noise is about 7% of what one of them adds to a sum,"
+        )
+
+
+def test_the_warning_reaches_whoever_fits() -> None:
+    points, labels = overlapping()
+    model = FederatedNaiveBayes(4, epsilon=1.0, bounds=BOUNDS, engine="direct")
+    with pytest.warns(PrivacyWarning, match="For 300 rows in 4 classes"):
+        model.fit(split(points[:300]), split(labels[:300]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        model.fit(split(points), split(labels))

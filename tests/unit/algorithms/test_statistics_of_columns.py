@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.moments import Radii, RadiiOptions, deviating_rows, far_rows
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
@@ -259,3 +259,10 @@ def test_counts_and_spreads_of_radii_have_the_same_noise() -> None:
     """A row adds at most 1 to either, and neither is worth more of the budget."""
     counts, spreads = plan_of("radii").rounds[0].blocks
     assert counts.noise_scale == spreads.noise_scale
+
+
+def test_more_bins_than_the_noise_leaves_rows_for_are_warned_of() -> None:
+    few = [np.full((10, 2), 0.5)] * 3
+    with pytest.warns(PrivacyWarning, match=r"^For 30 rows in 20 bins, noise is about \d+% of what one of them adds"):
+        found = federate("histograms", few, bounds=(0, 1), epsilon=1.0)
+    assert repr(found) == "Federated('counts' (2, 20), 'edges' (2, 21); histograms, epsilon 1)"
