@@ -16,13 +16,13 @@ import functools
 import gc
 import hashlib
 import json
+import multiprocessing
 import os
 import queue
 import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +31,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
@@ -233,27 +235,17 @@ class Trial:
 
     def _pytest(self, tree: Path, arguments: list[str], limit: float | None, **more: str) -> int | None:
         """Exit code of pytest in a copy; None if it took too long and was ended, with whatever it started."""
-        path = os.pathsep.join(map(str, (tree, tree / "tests", tree / "tests/unit")))
-        own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        environment = {**own, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", **more}
-        command = [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--no-header", *arguments]
-        with subprocess.Popen(
-            command,
-            cwd=tree,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            _running.add(process.pid)
-            try:
-                return process.wait(limit)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                _running.discard(process.pid)
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+        process = _FORKS.Process(target=_in_copy, args=(tree, arguments, more))
+        process.start()
+        assert process.pid is not None
+        _running.add(process.pid)
+        process.join(limit)
+        _running.discard(process.pid)
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+            return None
+        return process.exitcode
 
     def tiers(self, mutant: Mutant) -> list[list[str]]:
         """Tests that call the mutated function, nearest first; then whole files of such tests, as time allows."""
@@ -301,6 +293,27 @@ class Trial:
 
 
 _running: set[int] = set()
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["numpy", "scipy.stats", "sklearn.cluster", "pandas", "flwr.serverapp", "hypothesis", "pytest"]
+)
+"""Children begin with the libraries imported, which takes longer than most tests; never the package itself."""
+
+
+def _in_copy(tree: Path, arguments: list[str], more: dict[str, str]) -> None:
+    """Run pytest in a copy of the tree, without a word; end with its exit code."""
+    os.setsid()
+    os.chdir(tree)
+    paths = [str(path) for path in (tree, tree / "tests", tree / "tests/unit")]
+    os.environ.update({"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1", **more})
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = "MUTANT_TESTS" in more
+    sys.path[:0] = paths
+    with open(os.devnull, "r+") as nowhere:
+        for stream in range(3):
+            os.dup2(nowhere.fileno(), stream)
+    own = ["-p", "mutants", "-p", "no:cacheprovider", "--no-header"]
+    sys.exit(int(pytest.main([*own, *arguments])))
 
 
 def stop(*_: object) -> None:

@@ -453,7 +453,7 @@ def clustered(
 def _without_noise_weights(weights: Array, threshold: float) -> Array:
     """Drop weights below the threshold, which noise alone may have made; the largest stay."""
     least = max(0.0, min(threshold, float(np.quantile(weights, 1.0 - _ALWAYS_KEPT))))
-    return np.where((weights >= least) & (weights > 0.0), weights, 0.0)
+    return np.where(weights >= least, weights, 0.0)
 
 
 # -- round 3 and Lloyd: centers -----------------------------------------------------------------------------------

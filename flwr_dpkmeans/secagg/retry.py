@@ -44,7 +44,7 @@ class Retry(Party):
     def admit(self, request: SumRequest, first_round: int) -> Retry:
         """See `Party.admit`."""
         self._require_admissible(request, first_round)
-        if self.attempt >= 0 and request.attempt == self.attempt:
+        if request.attempt == self.attempt:
             if request.roster is not None:
                 # Against a second cohort under the masks of the first.
                 raise ProtocolError("a second roster was announced for an attempt that has one: stop the run.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import Seen, run_direct
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.task import Found
 
@@ -124,3 +125,11 @@ def test_a_statistic_that_is_not_what_it_declares_is_found(kind: str) -> None:
     with pytest.raises(PlanError, match=sentence) as caught:
         check_sensitivity([block], lambda rows: [statistic(rows)], n_features=2)
     assert str(caught.value).endswith(".")
+
+
+def test_one_entry_below_zero_is_enough_to_refuse_a_statistic_declared_nonnegative() -> None:
+    moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, nonnegative=True)
+    block: Any = SimpleNamespace(name="counts", shape=(2,), sensitivity=moved)
+    assert _in_steps([block], [np.array([0.0, 1.0])])[0].tolist() == [0, 2**16]
+    with pytest.raises(PlanError, match="'counts' has an entry below 0"):
+        _in_steps([block], [np.array([-(2.0**-16), 1.0])])

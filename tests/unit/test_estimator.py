@@ -574,3 +574,21 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
     with pytest.raises(ConfigurationError):
         km.set_params(epsilon=-1).fit(blobs())
     assert np.array_equal(km.cluster_centers_, centers)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, ((1.0 - 5.0**0.5, 3.0 - 5.0**0.5), (1.0 + 5.0**0.5, 3.0 + 5.0**0.5))),
+        ((-1.0, 9.0), ((-1.0,), (9.0,))),
+    ],
+)
+def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
+    monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
+) -> None:
+    """A cube around the middle of three points, of which the farthest are (1, 2) away from it."""
+    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
+    points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
+    request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(2000, 2, 3)
+    np.testing.assert_allclose(request.options["bounds"], expected)
+    assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)

@@ -442,3 +442,11 @@ def test_every_algorithm_has_a_theorem_for_it() -> None:
         plan = plan_of(algorithm=name if unit == "record" else "sphere_packing", unit=unit)
         assert all("evaluation" in theorem(block) for block in plan.rounds[-1].blocks)
         assert all(replace(block, noise_multiplier=1.0).noise_scale == 1.0 for block in plan.rounds[-1].blocks)
+
+
+def test_the_sentence_has_the_units_of_the_data_where_all_columns_share_one() -> None:
+    cells = [[50.0], [30.0], [20.0]]
+    shared = found(plan_of(bounds=((0.0,), (4.0,)), n_examples=100), 40.0, 10.0, cells)
+    assert f"(scaled units; {shared.cost_in_units} in squared units of the data), share clipped" in str(shared)
+    unequal = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0)), n_examples=100), 40.0, 10.0, cells)
+    assert "(scaled units), share clipped" in str(unequal)

@@ -12,7 +12,7 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease
-from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
@@ -228,3 +228,10 @@ def test_equal_reports_are_equal_and_cannot_change() -> None:
     assert report == replace(report)
     with pytest.raises(AttributeError):
         report.epsilon = 0.0  # type: ignore[misc]
+
+
+def test_provenance_comes_back_from_a_file_and_leaves_out_what_is_new() -> None:
+    written = Provenance.of(7, "the server", bytes(32), cohort=("2 (abcd)", "3 (ef01)"))
+    read = json.loads(json.dumps(written.to_dict() | {"of a later version": 1}))
+    assert Provenance.from_dict(read) == written
+    assert (written.run_id, written.cohort) == ("7", ("2 (abcd)", "3 (ef01)"))

@@ -298,6 +298,22 @@ def test_naive_bayes_takes_public_bounds_only(bounds: Any, categories: Any) -> N
         FederatedNaiveBayes(2, epsilon=1.0, bounds=bounds, categories=categories).fit(parts, labels)
 
 
+@pytest.mark.parametrize(
+    ("categories", "expected"),
+    [
+        ((), {"rows": (3,), "means": (3, 2), "deviations": (3, 2)}),
+        ((0, 4), {"rows": (3,), "means": (3, 1), "deviations": (3, 1), "cells": (3, 4)}),
+        ((2, 4), {"rows": (3,), "cells": (3, 6)}),
+    ],
+)
+def test_shapes_of_what_was_found(categories: tuple[int, ...], expected: dict[str, tuple[int, ...]]) -> None:
+    """Three classes and two columns: of numbers, with four categories, or with two and four."""
+    values: dict[str, Any] = {"categories": categories} if categories else {}
+    bounds = ((0.0, 0.0), (1.0, 3.0))
+    run = parse_run(algorithm="naive_bayes", classes=3, bounds=bounds, n_examples=900, **values)
+    assert run.task.shapes(2) == expected
+
+
 @pytest.mark.parametrize(("rows", "epsilon", "warned"), [(333, 1.0, True), (333, 2.0, True), (333, 4.0, False)])
 def test_few_rows_in_a_class_are_warned_of(rows: int, epsilon: float, warned: bool) -> None:
     plan = plan_of(classes=3, n_examples=rows, epsilon=epsilon, n_features=4)

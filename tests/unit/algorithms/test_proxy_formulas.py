@@ -184,9 +184,13 @@ def test_all_rounds_together_have_the_whole_budget(d: int, k: int, n: int, serve
 
 
 def test_bounds_of_one_clients_means() -> None:
-    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have sqrt(1/50 + 1/10); never above 1."""
+    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have sqrt(1/50 + 1/10); never above 1.
+
+    Outer products have twice the former.
+    """
     bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
     assert (round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]) == (0.346, 0.141, 1.0)
+    assert bounds["unit_outer_product"] == pytest.approx(2.0 / math.sqrt(50.0))
     single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
     assert set(single.values()) == {1.0}
 

@@ -255,6 +255,12 @@ def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
         federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
 
 
+def test_counts_and_spreads_of_radii_have_the_same_noise() -> None:
+    """A row adds at most 1 to either, and neither is worth more of the budget."""
+    counts, spreads = plan_of("radii").rounds[0].blocks
+    assert counts.noise_scale == spreads.noise_scale
+
+
 def test_more_bins_than_the_noise_leaves_rows_for_are_warned_of() -> None:
     few = [np.full((10, 2), 0.5)] * 3
     with pytest.warns(PrivacyWarning, match=r"^For 30 rows in 20 bins, noise is about \d+% of what one of them adds"):

@@ -145,3 +145,12 @@ def test_arguments_are_not_changed() -> None:
 def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nearest_centroids(points, centroids)
+
+
+@pytest.mark.parametrize(("n_centroids", "most_bits"), [(1, 18), (2, 17), (3, 16), (4, 16), (5, 15)])
+def test_labels_are_packed_into_scores_while_every_bit_fits(n_centroids: int, most_bits: int) -> None:
+    """Scores below 2^e leave 51 bits below the first: e before the point, 33 behind it, the others for the label."""
+    centroids = np.zeros((n_centroids, 1))
+    for bound, fits in ((np.nextafter(2.0**most_bits, 0.0), True), (2.0**most_bits, False)):
+        found = assignment._LabelCode.of(centroids, np.full(n_centroids, -bound))
+        assert (found is not None) is fits

@@ -173,3 +173,10 @@ def test_a_wide_table_gets_its_leading_axes_and_all_its_variance() -> None:
     assert found.variances.sum() == pytest.approx(np.trace(matrix), rel=0.01)
     assert found.variances[:2] == pytest.approx(np.array([0.55, 0.25]), rel=0.02)
     assert found.variances[70:] == pytest.approx(np.full(70, 0.05), rel=0.1)
+
+
+@pytest.mark.parametrize(("leading", "lengths"), [([2.0], [2.0, 0.5]), ([1.5, 1.0], [1.5, 1.0])])
+def test_axes_without_a_vector_share_what_is_left_of_the_trace(leading: list[float], lengths: list[float]) -> None:
+    """The eigenvalues of two features whose variances exceed the average by 0.5 together: 2.5 in all."""
+    relative = np.array([[0.75, 0.1], [0.1, -0.25]])
+    assert module._all_lengths(np.array(leading), relative).tolist() == lengths

@@ -163,6 +163,16 @@ def test_coarse_range_reaches_to_zero_unless_it_is_clearly_far() -> None:
     assert find_coarse_ranges(released((-1500.0, 870.0)), WIDE, 10.0).ranges == Ranges((-2048.0,), (-1024.0,))
 
 
+@pytest.mark.parametrize(("count", "edge"), [(490.0, -(2.0**-20)), (510.0, 2.0**-20)])
+def test_next_to_the_bin_around_zero_only_that_one_is_near(count: float, edge: float) -> None:
+    """It holds less than 2.5 * 10 = 25 rows: 5% of 500. What lies beyond zero is no octave on the way to it."""
+    value = 1.5 * 2.0**-20
+    above = find_coarse_ranges(released((value, count)), WIDE, 10.0).ranges
+    below = find_coarse_ranges(released((-value, count)), WIDE, 10.0).ranges
+    assert above == Ranges((edge,), (2.0**-19,))
+    assert below == Ranges((-(2.0**-19),), (-edge,))
+
+
 @pytest.mark.parametrize(
     ("value", "count", "upper"),
     [(9.0, 36.0, 16.0), (9.0, 34.0, 4.0), (60.0, 36.0, 64.0), (70.0, 36.0, 4.0), (-9.0, 36.0, 4.0)],

@@ -161,3 +161,18 @@ def test_lloyd_from_halved_packing_reproduces_the_yardstick(name: str, clusters:
     expected = json.loads(text)[f"{name}|Lloyd|"]
     deviation = np.hypot(expected["se"], np.std(costs, ddof=1) / np.sqrt(len(costs)))
     assert abs(np.mean(costs) - expected["mean"]) < 2.5 * deviation
+
+
+def test_a_large_radius_packs_where_there_are_many_features() -> None:
+    """Points of the inner box, whose sides are 0.2, differ by 2 in 600 features (600 * 2 / 3 * 0.01 = 4 = 2^2)."""
+    packed = packing_module._packed(2, 600, 0.9, np.random.default_rng(0))
+    assert packed is not None
+    assert 1.8 <= float(np.linalg.norm(packed[0] - packed[1])) < 2.2
+
+
+def test_nothing_is_drawn_where_no_two_points_are_far_enough_apart() -> None:
+    """The diagonal of an inner square whose sides are 0.8 is 1.13, and 1.2 is asked for."""
+    generator = np.random.default_rng(0)
+    before = generator.bit_generator.state
+    assert packing_module._packed(2, 2, 0.6, generator) is None
+    assert generator.bit_generator.state == before

@@ -7,9 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from flwr_dpkmeans.algorithms.lloyd_family import _laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -194,3 +197,37 @@ def test_search_is_quick_on_smooth_prices() -> None:
 def test_search_refuses_what_is_not_a_number() -> None:
     with pytest.raises(PlanError, match="not a number"):
         first_private(lambda scale: math.nan, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("start", [0.05, 0.2, 1.0])
+def test_newton_steps_end_at_the_root(start: float) -> None:
+    """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the search beside it is short."""
+    mu = calibration._refine_mu(1.0, 1e-6, start)
+    assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9, abs=0.0)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
+    """All of it, not only the share that was set aside for them: a count of 0.2 leaves 0.8 of 1, and hardly more."""
+    public: Any = SimpleNamespace(
+        released_events=lambda: [PureRelease("count", 0.2)],
+        counted=counted,
+        settings=SimpleNamespace(epsilon=1.0),
+        delta=1e-6,
+    )
+    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == pytest.approx(0.8, rel=1e-3)
+    public.released_events = list
+    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == 0.5
+
+
+def test_a_start_that_is_right_is_confirmed_by_looking_just_below() -> None:
+    """Is 3 enough, is 3 less 2^-43 of it, and both once more where the search ends."""
+    asked: list[float] = []
+
+    def private(multiplier: float) -> bool:
+        asked.append(multiplier)
+        return multiplier >= 3.0
+
+    assert calibration.smallest_multiplier(private, 3.0) == 3.0
+    below = 3.0 / (1.0 + 2.0**-43)
+    assert asked == [3.0, 3.0, below, below, 3.0]

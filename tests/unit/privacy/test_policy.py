@@ -7,6 +7,7 @@ import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from support.asked_plans import PlanValues, asked
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import policy as policy_module
-from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy
+from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
 
@@ -399,3 +400,13 @@ def test_the_example_has_a_line_for_every_limit_and_says_which_are_required() ->
     stated = re.sub(r"(?m)^# (?=[\w-]+ = |\[)", "", text).replace("<64 hexadecimal digits>", KEY_A)
     assert set(tomllib.loads(stated)) == set(lines)
     ClientPolicy.from_mapping(tomllib.loads(stated))
+
+
+@pytest.mark.parametrize(
+    ("names", "lower", "expected"),
+    [(("age", "height"), (0.0, 1.0), True), (("age", "height"), (0.0,), False), ((), (0.0, 1.0), False)],
+)
+def test_bounds_belong_to_names_where_there_are_several_of_both(names: Any, lower: Any, expected: bool) -> None:
+    """One pair of bounds is that of every column, in whatever order they come."""
+    plan: Any = SimpleNamespace(settings=SimpleNamespace(feature_names=names, bounds=(lower, lower)))
+    assert has_bounds_by_name(plan) is expected

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.events import GaussianRelease, SampledGaussianRelease, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.task import ServerFacts
 
@@ -65,3 +68,10 @@ def test_sampled_rounds_are_rounded_up_by_a_millionth() -> None:
     assert all(isinstance(event, SampledGaussianRelease) for events in rounds for event in events)
     cost = compose_epsilon((*(event for events in rounds for event in events), dominating_release(rounds)), plan.delta)
     assert math.isclose(plan.epsilon_worst_case / cost, 1.0 + 1e-6, rel_tol=1e-12)
+
+
+def test_a_plan_that_waits_for_the_width_is_not_run() -> None:
+    config = parse_config(n_clusters=3, bounds=((-1.0,), (1.0,)), trust="central")
+    plan = draft_plan(config, run_id=9, n_clients=2, seed=7, n_features=None)
+    with pytest.raises(PlanError, match="waits for the tables' width, or knows what it is still to find"):
+        run_direct(plan, [np.zeros((5, 2))] * 2)

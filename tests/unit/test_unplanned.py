@@ -1,0 +1,74 @@
+"""What is decided and said before a run is planned to its end: how clients that fall silent are met, and the price."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
+from flwr_dpkmeans.flower import strategy as strategy_module
+from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.node.client_log import plan_came
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.settings import Dropout
+
+GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
+
+
+@pytest.mark.parametrize(
+    ("deployed", "given", "expected"),
+    [(False, {}, Dropout.RETRY), (True, {}, Dropout.RECOVER), (False, {"dropout": "recover"}, Dropout.RECOVER)],
+)
+def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
+    monkeypatch: pytest.MonkeyPatch, deployed: bool, given: dict[str, Any], expected: Dropout
+) -> None:
+    """Among 120 virtual clients a second round trip for each sum would be for nothing, unless it is asked for."""
+    monkeypatch.setattr(strategy_module, "is_deployed", lambda grid: deployed)
+    monkeypatch.setattr(strategy_module, "wait_for_nodes", lambda *_, **__: list(range(2, 122)))
+    strategy = PrivateKMeans(3, bounds=(-1, 1), n_features=2, n_examples=10_000, algorithm="glloyd", **given)
+    assert strategy._open(GRID).plan.dropout is expected
+
+
+@pytest.mark.parametrize("n_examples", [None, 1000])
+def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
+    n_examples: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not what its preliminary sums cost: once before it is final, and once where it is from the start."""
+    config = parse_config(n_clusters=3, bounds=((-1.0,), (1.0,)), epsilon=2.0, max_retries=1, n_examples=n_examples)
+    plan = draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=2)
+    assert plan.is_final is (n_examples is not None)
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
+        plan_came(plan, bytes(32))
+    assert "epsilon 2 (at most" in caplog.text
+    assert ("rounds still to be planned" in caplog.text) is not plan.is_final
+
+
+def test_clients_report_nothing_back_that_depends_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a loss nor a number of rows: Flower's strategies would log both."""
+    told: list[Any] = []
+    evaluate = KMeansClient.evaluate
+
+    def noted(self: KMeansClient, *received: Any) -> Any:
+        told.append(evaluate(self, *received))
+        return told[-1]
+
+    monkeypatch.setattr(KMeansClient, "evaluate", noted)
+    parts = [np.full((10, 2), 0.5), np.full((20, 2), -0.5)]
+    nodes = []
+    for part in parts:
+        settings = NodeSettings(ClientPolicy(), MemoryLedger(), "own")
+        mod = SecureAggregation(lambda _, own=settings: own)
+        nodes.append(Node(client_app(lambda _, own=part: KMeansClient(own), mod=mod)))
+    grid = InProcessGrid(nodes, run_id=77)
+    with grid.running():
+        PrivateKMeans(2, bounds=(-1, 1), n_examples=30, algorithm="glloyd", max_iter=1).start(grid)
+    assert told == [(0.0, 0, {})] * 2
