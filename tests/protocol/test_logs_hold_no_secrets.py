@@ -351,12 +351,11 @@ def test_the_server_does_not_learn_what_a_client_has_spent(watch: Watch) -> None
 def test_a_servers_text_is_one_line_of_a_clients_log(watch: Watch) -> None:
     federation = make_federation(rows())
     evil = "sum\n2026 INFO run 1: all good\x1b[2J" + "y" * 50_000
-    sent = federation.faults.on_request
 
     def poison(message: Any) -> bool:
         header = json.loads(str(message.content.config_records[RECORD]["header"])) | {"stage": evil}
         message.content.config_records[RECORD]["header"] = json.dumps(header)
-        return sent(message)
+        return True
 
     federation.faults.on_request = poison
     with pytest.raises(Exception, match=r"clients answered the plan|refused"):
