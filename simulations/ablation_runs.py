@@ -75,12 +75,17 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
             ProxyOptions(cluster_clip=0.8 / math.sqrt(PRIOR_VARIANCE), residual_share=_NOTHING, most_widening=1.0),
         ),
         "no proxies": Variant("the start is spread over the ellipsoid", ProxyOptions(worth_seeding=math.inf)),
+        "no looks": Variant("one location round at a fixed clip bound", ProxyOptions(least_zoom=math.inf)),
+        "no far proxies": Variant("no proxies beyond the rows that are heard", ProxyOptions(far_share=0.0)),
+        "weak clusters": Variant("clusters of proxies are kept, however weak", ProxyOptions(weak=0.0)),
         "no shrinkage": Variant(
             "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)
         ),
         "no ellipsoid": Variant(
             "centre, spread and axes are the prior's",
-            ProxyOptions(location_share=_NOTHING, squares_share=_NOTHING, covariance_share=_NOTHING),
+            ProxyOptions(
+                location_share=_NOTHING, squares_share=_NOTHING, covariance_share=_NOTHING, least_zoom=math.inf
+            ),
             ("row_sums", "row_squares", "unit_outer_product"),
         ),
         "not widened": Variant("radii do not grow where noise is next to nothing", ProxyOptions(most_widening=1.0)),

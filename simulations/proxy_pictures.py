@@ -90,7 +90,8 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     """Draw a run in two dimensions: ellipsoid and proxies, weights, clustered start, refinements."""
     points = blobs()
     played = play(proxy_rounds.build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)), points, seed)
-    covariance, proxies, refinements = played[1], played[2], played[3:]
+    place = [step.name for step in played].index("covariance")
+    covariance, proxies, refinements = played[place], played[place + 1], played[place + 2 :]
     panels: list[tuple[str, Callable[[Any], None]]] = [
         ("1  Box of the private covariance, and proxies", lambda axes: _ellipsoid_panel(axes, covariance)),
         ("2  Proxies weighed by noisy counts", lambda axes: _weights_panel(axes, proxies)),
@@ -100,12 +101,12 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     figure = _figure(8.0, 9.2)
     figure.subplots_adjust(left=0.05, right=0.98, top=0.93, bottom=0.08, wspace=0.08, hspace=0.26)
     shown = points[np.random.default_rng(0).permutation(len(points))[:_ROWS_SHOWN]]
-    for place, (title, draw) in zip(np.ravel(figure.subplots(2, 2, sharex=True, sharey=True)), panels, strict=True):
-        place.plot(*shown.T, ".", color=_ROW, markersize=2.5, markeredgewidth=0.0, zorder=1)
-        draw(place)
-        place.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        place.set_title(title, fontsize=10, loc="left")
-        _legend(place, -0.05)
+    for shown_in, (title, draw) in zip(np.ravel(figure.subplots(2, 2, sharex=True, sharey=True)), panels, strict=True):
+        shown_in.plot(*shown.T, ".", color=_ROW, markersize=2.5, markeredgewidth=0.0, zorder=1)
+        draw(shown_in)
+        shown_in.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        shown_in.set_title(title, fontsize=10, loc="left")
+        _legend(shown_in, -0.05)
     figure.suptitle(
         f"{len(points)} rows, k = {_N_CLUSTERS}, epsilon {epsilon:g} in all; grey: private rows", fontsize=10
     )

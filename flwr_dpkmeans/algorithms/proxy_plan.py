@@ -22,6 +22,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.projected import triangle_size
+from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.kmeans.update import clip_vector, round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
@@ -52,31 +53,47 @@ class Summed:
     """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
 
 
+_LOCATION = (
+    Summed(
+        "row_sums",
+        lambda run: (run.n_features,),
+        lambda options, whole: whole * options.location_share,
+        "S11: one row's difference from a public or released centre, divided by the clip bound and "
+        "clipped to length 1, is in one sum (ProxyLloyd)",
+        "mean over its rows",
+        lambda *_: 1.0,
+    ),
+    Summed(
+        "row_squares",
+        lambda _: (1,),
+        lambda options, whole: whole * options.squares_share,
+        "S11: one row's squared distance from that centre, divided by the squared clip bound and "
+        "clipped, is at most 1 (ProxyLloyd)",
+        "mean square over its rows",
+        lambda *_: 1.0,
+        nonnegative=True,
+    ),
+)
 ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
     {
-        # 1. Where the data lie and how far they spread.
-        "location": (
+        # 1. Where the data lie and how far they spread: one round, or three looks, each closer than the last.
+        "location": _LOCATION,
+        "look": (
+            *_LOCATION,
             Summed(
-                "row_sums",
-                lambda run: (run.n_features,),
-                lambda options, _: options.location_share,
-                "S11: one row's difference from the public centre, divided by the location round's clip bound and "
-                "clipped to length 1, is in one sum (ProxyLloyd)",
-                "mean over its rows",
-                lambda *_: 1.0,
-            ),
-            Summed(
-                "row_squares",
-                lambda _: (1,),
-                lambda options, _: options.squares_share,
-                "S11: one row's squared distance from the public centre, divided by the squared clip bound and "
-                "clipped, is at most 1 (ProxyLloyd)",
-                "mean square over its rows",
+                "row_distances",
+                lambda _: (N_DISTANCES,),
+                lambda options, whole: (
+                    whole * options.distances_share * (options.location_share + options.squares_share)
+                ),
+                "S11: one row has one distance from the released centre, so it is in one bin (ProxyLloyd)",
+                "shares of its rows, by distance",
+                # A client's rows may all lie equally far, and in many dimensions nearly do.
                 lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
-        # 2. Which shape they have: the ellipsoid that the first proxies are spread over.
+        # Then which shape they have: the ellipsoid that the first proxies are spread over.
         "covariance": (
             Summed(
                 "unit_outer_product",
@@ -89,7 +106,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 sum_is_rounded=True,
             ),
         ),
-        # 3 to 2 + L. Where rows are: the proxies move to them, and counts weigh them.
+        # Then L passes. Where rows are: the proxies move to them, and counts weigh them.
         "proxies": (
             Summed(
                 "proxy_sums",
@@ -110,7 +127,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 nonnegative=True,
             ),
         ),
-        # 3 + L to 2 + L + T. Lloyd steps on residuals, whose radius falls with their mean square.
+        # Then T refinements. Lloyd steps on residuals, whose radius falls with their mean square.
         "refinement": (
             Summed(
                 "residual_sums",
@@ -153,6 +170,15 @@ class ProxyOptions:
     """Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean."""
     squares_share: float = 0.01
     """For the mean squared length, one number that the first radii hang on."""
+    looks: int = 3
+    least_zoom: float = 5.0
+    """Looks at where the data lie, and how far in the first one must be able to see to have any (`zoom_of`)."""
+    distances_share: float = 0.25
+    """For a look's histogram of distances, beside the two others: where rows end, and their spread where those clip."""
+    heard: float = 3.0
+    """Counts of a bin of distances, or of all far proxies, are heard from so many deviations on: of noise, 1 in 700."""
+    next_clip: float = 1.5
+    """Clip bound of the next look in spreads, and two errors of the centre: few rows are beyond it."""
     covariance_share: float = 0.05
     """For the outer product."""
     seeding_share: float = 0.35
@@ -184,8 +210,8 @@ class ProxyOptions:
     server_passes: int = 2
     """The same with server points, which say where to look first."""
     refinements: int = 5
-    most_rounds: int = 9
-    """T, and the largest number of rounds in all."""
+    most_rounds: int = 11
+    """T, and the largest number of rounds in all, with three looks."""
     location_clip: float = 0.6
     """Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it."""
     covariance_clip: float = 1.2
@@ -204,6 +230,14 @@ class ProxyOptions:
     """Standard deviation of new proxies around an old one, in radii along all axes together."""
     weight_threshold: float = 0.8
     """Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing."""
+    far_share: float = 0.2
+    """Part of the proxies that lie beyond the farthest rows that were heard, where these do not fill the box."""
+    far_heard: float = 3.5
+    """The count of a far proxy counts from so many deviations on, or where all of them together are heard."""
+    weak: float = 4.5
+    """A cluster of proxies with less than so many deviations of one count's noise may be of noise alone."""
+    false_share: float = 0.05
+    """Of weak clusters that are kept, so many may be of noise alone (Benjamini and Hochberg 1995)."""
     first_least_tau: float = 0.25
     least_tau_falls: float = 0.0625
     """Smallest variance of a step that the first refinement considers, and its factor from one to the next."""
@@ -259,6 +293,8 @@ class ProxyPlan:
     """Whether some proxies are spread over the whole box."""
     widening: float = 1.0
     """Factor on the refinements' radii, at least 1."""
+    n_looks: int = 0
+    """Looks at where the data lie; 0: one round at a fixed clip bound instead."""
 
 
 def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
@@ -274,14 +310,16 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         n_passes = 0
     before = 0.0
     for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
-        before += one.share(options, 0.0)
+        before += one.share(options, 1.0)
     before += options.seeding_share if n_passes else 0.0
     noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (public.n_units * math.sqrt(1.0 - before))
     widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
     n_refinements = public.options.max_iter
     if n_refinements is None:
-        n_refinements = min(options.refinements, options.most_rounds - 2 - n_passes)
+        n_refinements = min(options.refinements, options.most_rounds - options.looks - 1 - n_passes)
     growing = [math.exp(options.growth * t) for t in range(n_refinements)]
+    zoom = public.n_units * math.sqrt(look_share(options) * options.location_share / d) / sigma
+    zooms = public.server is None and zoom >= options.least_zoom
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
@@ -290,7 +328,13 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         pass_share=options.seeding_share / max(1, n_passes),
         cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
         widening=float(f"{widening:.12g}"),
+        n_looks=options.looks if zooms else 0,
     )
+
+
+def look_share(options: ProxyOptions) -> float:
+    """Part of a single location round's shares that the mean and the mean square of one look have."""
+    return 1.0 / (options.looks * (1.0 + options.distances_share))
 
 
 def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: float) -> int:
@@ -309,14 +353,18 @@ def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: floa
 
 
 CENTRE = "centre"
+CLIP = "clip"
 SPREAD = "spread"
+SPREAD_ERROR = "spread_error"
+DISTANCES = "distances"
+EXTENT = "extent"
 SUBSPACE_SPREAD = "subspace_spread"
 AXES = "axes"
 PROXIES = "proxies"
 PROXY_RADIUS = "proxy_radius"
 RADIUS = "radius"
 
-_SMALLEST_RADIUS = 2.0**-12
+_SMALLEST_RADIUS = 2.0**-15
 _MEANS = (
     "S15: one client's {}, vectors of length at most 1, is scaled down to the bound, which follows from the declared "
     "examples_per_client (ProxyLloyd)"
@@ -345,6 +393,11 @@ class Setting:
     def per_client(self) -> bool:
         """Whether one client, not one row, is protected."""
         return self.public.settings.unit is PrivacyUnit.CLIENT
+
+    @property
+    def farthest(self) -> float:
+        """Largest distance of two points of the box."""
+        return 2.0 * math.sqrt(self.n_features)
 
     @property
     def in_subspace(self) -> bool:
@@ -393,7 +446,8 @@ class Setting:
         d, k, n_proxies = self.n_features, self.n_clusters, self.plan.n_proxies
         width = self.plan.n_components or d
         shapes: dict[str, tuple[int, ...]] = {CENTRE: (d,), AXES: (d, width), PROXIES: (n_proxies, width)}
-        shapes |= dict.fromkeys((SPREAD, PROXY_RADIUS, RADIUS), (1,))
+        shapes |= dict.fromkeys((CLIP, SPREAD, SPREAD_ERROR, EXTENT, PROXY_RADIUS, RADIUS), (1,))
+        shapes[DISTANCES] = (2, N_DISTANCES)
 
         def fits(name: str, array: Array) -> bool:
             shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)

@@ -1,7 +1,7 @@
 """ProxyLloyd: a private start without server data, then Lloyd steps on clipped residuals with shrunk steps.
 
-One function for each kind of round of the table in `proxy_plan`: location -> covariance -> proxies x L -> refinement
-x T.
+One function for each kind of round of the table in `proxy_plan`: location, or look x 3 -> covariance -> proxies x L ->
+refinement x T.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AXES,
     CENTRE,
+    CLIP,
+    DISTANCES,
+    EXTENT,
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
     SPREAD,
+    SPREAD_ERROR,
     SUBSPACE_SPREAD,
     ProxyOptions,
     Setting,
     as_length,
     derive_plan,
+    look_share,
     options_for,
 )
-from flwr_dpkmeans.kmeans.assignment import sum_over_blocks
+from flwr_dpkmeans.kmeans.assignment import nearest_centroids, sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -48,16 +53,26 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
 )
 from flwr_dpkmeans.kmeans.proxies import (
+    N_DISTANCES,
+    PRIOR_SPREAD,
     PRIOR_VARIANCE,
     Ellipsoid,
     axis_variance,
+    binned_square,
     box_samples,
+    by_precision,
+    distance_counts,
     ellipsoid_of,
+    far_samples,
+    far_weights,
+    farthest_heard,
     normal_samples,
     proxy_weights,
     samples_around,
     shrunk_centre,
+    squared_edges,
     tessellation,
+    without_weak_clusters,
 )
 from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
@@ -75,6 +90,17 @@ LEAST_EXPECTED = 0.25
 _JITTER = 0.5
 """Standard deviation of samples around a server point, in sides of a proxy's cell."""
 _SMALLEST_SHRINKING = 0.05
+_MOSTLY_CLIPPED = 0.9
+"""Mean squared length, in squared clip bounds, from which on it says only that rows lie beyond."""
+_LEAST_PART = 0.3
+"""Part of its standard deviation that the variance of a look is at least: it is not below 0."""
+_SAME_PLACE = 4.0
+"""A histogram from a centre that moved counts on in bins so many steps away: their rows changed at most one bin."""
+_FEW_BEYOND = 4.0
+"""Spreads beyond which at most a sixteenth of the rows lie (Chebyshev): proxies are spread thinly there."""
+_WEAK_ROUNDS = 3
+_SURE = 4.0
+"""Weak clusters are looked for where an average one has so many times as many rows as a weak one."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +113,7 @@ class ProxyLloydOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLloyd(KMeansTask):
-    """ProxyLloyd as 2 + L + T private sums."""
+    """ProxyLloyd as 4 + L + T private sums, or 2 + L + T where looks would see nothing."""
 
     name = "proxy_lloyd"
     title = "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals"
@@ -99,6 +125,10 @@ class ProxyLloyd(KMeansTask):
 
     def build(self, known: Known) -> Algorithm:
         return build(known)
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so besides where bounds may not be much wider than the data."""
+        return (*super().cautions(plan), *_narrow_bounds_asked_for(plan))
 
     def server_points_words(self, plan: Plan) -> str:
         """The server's points steer the first proxies."""
@@ -113,20 +143,33 @@ class ProxyLloyd(KMeansTask):
         return f"stay on the server; clients see their mean, a radius around it, and {start}"
 
 
+def _narrow_bounds_asked_for(plan: Plan) -> tuple[str, ...]:
+    """What to say where the data's place cannot be looked for."""
+    looks = all(planned.name != "location" for planned in plan.rounds)
+    if looks or plan.server is not None or plan.settings.private_bounds:
+        return ()
+    return (
+        "So much noise on so few rows or clients hides where the data lie in wide bounds: these may be about twice as "
+        "wide as the data; give narrower bounds, raise epsilon or add data.",
+    )
+
+
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
     """All rounds with their noise; N must be known."""
     options = options_for(public, options)
     plan = derive_plan(public, options)
     setting = Setting(public, plan, options)
+    looks = [look_round(setting, index) for index in range(1, plan.n_looks + 1)]
     rounds = [
-        location_round(setting),
+        *(looks or [location_round(setting)]),
         covariance_round(setting),
         *(proxy_round(setting, index) for index in range(1, plan.n_passes + 1)),
         *(refinement_round(setting, index) for index in range(1, len(plan.refinement_shares) + 1)),
     ]
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        return seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
+        state = seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
+        return state.changed(**before_looks(setting)) if looks else state
 
     return Algorithm("proxy_lloyd", private_sums(public, rounds), initial_state)
 
@@ -138,7 +181,7 @@ def _length(state: State, name: str) -> float:
 
 def location_round(setting: Setting) -> PlannedSum:
     """Release where the data lie and how far they spread."""
-    parts = setting.parts("location")
+    parts = setting.parts("location", 1.0)
     n, d, server = setting.public.n_units, setting.n_features, setting.public.server
     # Rows are seen from the middle of the box, or from the mean of the server's points if there are any.
     middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), PRIOR_VARIANCE
@@ -160,9 +203,75 @@ def location_round(setting: Setting) -> PlannedSum:
         # Where nearly all rows are clipped, their lengths are alike and say nothing of the spread.
         clipped = min(max((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 0.0), 1.0)
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
-        return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: as_length(math.sqrt(d * variance))})
+        spread, extent = as_length(math.sqrt(d * variance)), as_length(setting.farthest)
+        return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent})
 
     return PlannedSum("location", parts, statistic, advance)
+
+
+def before_looks(setting: Setting) -> dict[str, Array]:
+    """What the first look goes on from: the middle of the box, the prior's spread, and no histogram."""
+    d = setting.n_features
+    return {
+        CENTRE: np.zeros(d),
+        CLIP: as_length(setting.options.location_clip * math.sqrt(d)),
+        SPREAD: as_length(math.sqrt(d * PRIOR_VARIANCE)),
+        EXTENT: as_length(setting.farthest),
+        # The root of the standard deviation of the variance along an axis.
+        SPREAD_ERROR: as_length(math.sqrt(PRIOR_SPREAD * PRIOR_VARIANCE)),
+        # Average counts, and of how many looks.
+        DISTANCES: np.zeros((2, N_DISTANCES)),
+    }
+
+
+def look_round(setting: Setting, index: int) -> PlannedSum:
+    """Look at where the data lie and how far they reach, from the centre and at the clip bound of the last look."""
+    parts = setting.parts("look", look_share(setting.options))
+    n, d, options = setting.public.n_units, setting.n_features, setting.options
+    edges = squared_edges(d)
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        centre, clip = state_extra(state, CENTRE), _length(state, CLIP)
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = points[part]
+            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
+            return [found.sums[0], found.squares, distance_counts(rows, centre)]
+
+        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+
+    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        clip, spread = _length(state, CLIP), _length(state, SPREAD)
+        mean_noise, square_noise, bin_noise = (setting.noise(block) for block in blocks)
+        error = mean_noise * clip / n
+        offset = shrunk_centre(released["row_sums"] * (clip / n), error)
+        moved = math.sqrt(math.fsum(np.square(offset)))
+        averages, looks = state_extra(state, DISTANCES)
+        averages = round_to_grid(averages + (released["row_distances"] - averages) / (looks + 1.0))
+        noise = bin_noise / np.sqrt(looks + 1.0)
+        first = farthest_heard(averages / noise, options.heard)
+        square, own = float(released["row_squares"][0]) * clip**2 / n, square_noise * clip**2 / n
+        binned, binned_own = binned_square(averages[first:], noise[first:], edges[first:], n)
+        if square > _MOSTLY_CLIPPED * clip**2 or binned_own < own:
+            square, own = binned, binned_own
+        found = (square - moved**2) / d
+        variance, trusted = by_precision(found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4)
+        variance = min(max(variance, _LEAST_PART * math.sqrt(trusted)), 1.0)
+        spread = math.sqrt(d * variance)
+        looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
+        return state.changed(
+            **{
+                CENTRE: truncate(state_extra(state, CENTRE) + offset),
+                CLIP: as_length(min(clip, options.next_clip * spread + 2.0 * error * math.sqrt(d))),
+                SPREAD: as_length(spread),
+                EXTENT: as_length(min(math.sqrt(float(edges[first])) + moved, setting.farthest)),
+                SPREAD_ERROR: as_length(trusted**0.25),
+                DISTANCES: np.stack([averages, looks]),
+            }
+        )
+
+    reads = (CENTRE, CLIP)
+    return PlannedSum(f"look-{index}", parts, statistic, advance, None, reads, setting.admitting(reads))
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -194,11 +303,11 @@ def covariance_round(setting: Setting) -> PlannedSum:
 def _first_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
-    centre = state_extra(state, CENTRE)
+    centre, extent = state_extra(state, CENTRE), min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
     if plan.n_components is None:
-        cover = plan.cover_box
-        samples = box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover_box=cover)
-        reach = max(found.spread, math.sqrt(d / 3.0)) if cover else found.spread
+        cover = extent if plan.cover_box else None
+        samples = box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)
+        reach = max(found.spread, min(1.0, extent) * math.sqrt(d / 3.0)) if plan.cover_box else found.spread
     else:
         leading = found.variances[: plan.n_components]
         samples = normal_samples(leading, plan.n_proxies, generator)
@@ -211,7 +320,12 @@ def _first_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
         own = samples_around(known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator)
         drawn = own[generator.integers(len(own), size=len(samples))]
         samples = np.concatenate([samples, drawn])
-    proxies = tessellation(_inside(samples, state), plan.n_proxies, generator)
+    n_far = int(setting.options.far_share * plan.n_proxies) if plan.cover_box and extent < 1.0 else 0
+    proxies = tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
+    if n_far:
+        # Rows too few to be heard at their distance may still be heard at their place.
+        far = far_samples(centre, extent, plan.n_proxies, generator)
+        proxies = np.concatenate([proxies, tessellation(far, n_far, generator)])
     return state.changed(**{PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
 
 
@@ -223,7 +337,7 @@ def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
         centers, _ = weighted_kmeans(points, np.ones(len(points)), k, n_init=n_init, seed=seed_of(state))
         return _started(setting, state, truncate(centers))
     centre = state_extra(state, CENTRE)
-    samples = box_samples(centre, found.variances, found.axes, k, generator, cover_box=False)
+    samples = box_samples(centre, found.variances, found.axes, k, generator, cover=None)
     return _started(setting, state, truncate(tessellation(samples, k, generator)))
 
 
@@ -258,8 +372,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         )
         moved = round_to_grid(_inside(proxies + steps, state))
         weights = proxy_weights(released["proxy_counts"], counts_noise, options.weight_threshold)
+        if not setting.in_subspace:
+            beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
+            far = released["proxy_counts"][beyond]
+            weights[beyond] = far_weights(far, counts_noise, alone=options.far_heard, together=options.heard)
         if index == setting.plan.n_passes:
-            return _clustered(setting, state, moved, weights)
+            return _clustered(setting, state, moved, weights, counts_noise)
         counted = np.where(weights > counts_noise, weights, 0.0)
         generator = setting.generator(state, index)
         samples = samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
@@ -284,9 +402,18 @@ def _inside(points: Array, state: State) -> Array:
     return clip_rows(points, 2.0 * math.sqrt(len(state[AXES])))
 
 
-def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -> State:
-    """Weighted k-means of the proxies, as centroids in the space of the data."""
-    centers, extras = clustered(setting.public.config, proxies, weights, seed_of(state), logarithmic=True)
+def _clustered(setting: Setting, state: State, proxies: Array, weights: Array, noise: float) -> State:
+    """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of noise."""
+    config, options = setting.public.config, setting.options
+    centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
+    is_sure = setting.public.n_units >= _SURE * options.weak * noise * setting.n_clusters
+    for _ in range(0 if config.choose_n_clusters or not is_sure else _WEAK_ROUNDS):
+        labels = nearest_centroids(proxies, centers)[0]
+        kept = without_weak_clusters(weights, labels, noise, weak=options.weak, false_share=options.false_share)
+        if np.array_equal(kept, weights):
+            break
+        weights = kept
+        centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
     if AXES in state.arrays:
         extras[PROJECTED_CENTERS] = centers
         centers = centers @ state[AXES].T + state[CENTRE]
@@ -298,7 +425,9 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
     centroids = round_to_grid(centers)
     side = _length(state, SPREAD) * len(centroids) ** (-1.0 / setting.n_features)
     radius = as_length(setting.options.cluster_clip * setting.plan.widening * side)
-    kept = state.view(state.arrays.keys() - {PROXIES, PROXY_RADIUS, SERVER_POINTS})
+    kept = state.view(
+        state.arrays.keys() - {PROXIES, PROXY_RADIUS, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES}
+    )
     return kept.changed(centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: radius})
 
 

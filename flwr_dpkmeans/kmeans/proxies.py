@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.assignment import FloatArray, nearest_centroids
+from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
 from flwr_dpkmeans.kmeans.eigen import eigenpairs, product
 from flwr_dpkmeans.kmeans.statistics import sum_by_label
 from flwr_dpkmeans.kmeans.update import round_to_grid
 
 PRIOR_VARIANCE = 0.2
 """Of a column in the box [-1, 1], before anything is known: between a uniform column (1/3) and a peaked one."""
-_LEAST_VARIANCE = 1e-6
+_LEAST_VARIANCE = 2.0**-28
 _MOST_VARIANCE = 1.0
-_PRIOR_SPREAD = 0.75
+PRIOR_SPREAD = 0.75
+"""Standard deviation of what is expected before anything is known, in its own size."""
 _FARTHEST_CENTRE = 0.95
 _LEAST_AXIS = 0.1
 _LEAST_EIGENVALUE = 0.02
@@ -33,8 +35,10 @@ _LLOYD_STEPS = 8
 _CUBE_SHARE = 0.3
 _MOST_DISTANCES = 1 << 28
 _MOST_SAMPLED_VALUES = 1 << 24
-_FAINT = 0.05
-"""Weight of a proxy whose count is lost in the noise, in standard deviations of the noise."""
+N_DISTANCES = 28
+"""Bins of a histogram of squared distances, each half as wide as the next: down to a few steps of the grid."""
+BIN_ERROR = 0.15
+"""Relative standard deviation of a mean square that a histogram of such bins tells."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,54 @@ def axis_variance(noisy_square: float, noise: float, centre: FloatArray, prior: 
     """
     n_features = len(centre)
     measured = (noisy_square - math.fsum(np.square(centre))) / n_features
-    own, trusted = (noise / n_features) ** 2, (_PRIOR_SPREAD * prior) ** 2
-    averaged = (measured * trusted + prior * own) / (trusted + own)
+    own, trusted = (noise / n_features) ** 2, (PRIOR_SPREAD * prior) ** 2
+    averaged, _ = by_precision(measured, own, prior, trusted)
     return float(min(max(averaged, _LEAST_VARIANCE), _MOST_VARIANCE))
+
+
+def by_precision(first: float, first_variance: float, second: float, second_variance: float) -> tuple[float, float]:
+    """Average two estimates of one number by precision: the average, and its variance."""
+    both = first_variance + second_variance
+    return (first * second_variance + second * first_variance) / both, first_variance * second_variance / both
+
+
+def squared_edges(n_features: int) -> FloatArray:
+    """Largest squared distance in each bin of a histogram: halves, exactly, of the box's squared diagonal."""
+    return np.ldexp(4.0 * n_features, -np.arange(N_DISTANCES))
+
+
+def distance_counts(points: FloatArray, centre: FloatArray) -> FloatArray:
+    """Count points (n, d) by their squared distance from a centre: each is in one bin, the farthest in the first.
+
+    All that is nearer than the last bin's edge is in the last bin. On the grid squares are exact, so that a row's bin
+    is a function of that row alone.
+    """
+    residuals = points - centre
+    squares = np.einsum("ij,ij->i", residuals, residuals)
+    nearer = np.searchsorted(squared_edges(points.shape[1])[::-1], squares)
+    return np.bincount(np.maximum(N_DISTANCES - 1 - nearer, 0), minlength=N_DISTANCES).astype(np.float64)
+
+
+def farthest_heard(scores: FloatArray, threshold: float) -> int:
+    """Place of the farthest bin that stands out of the noise, alone or together with its neighbours; 0 if none does.
+
+    `scores` are noisy counts in standard deviations of their noise, the farthest first. A few rows in several bins are
+    heard together: 2, and 4, are looked at outside of what fewer have shown.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(scores)])
+    first = len(scores)
+    for width in (1, 2, 4):
+        windows = (sums[width:] - sums[:-width])[: max(0, first - width + 1)]
+        places = np.flatnonzero(windows > threshold * math.sqrt(width))
+        first = int(places[0]) if places.size else first
+    return 0 if first == len(scores) else first
+
+
+def binned_square(counts: FloatArray, noise: FloatArray, edges: FloatArray, n: float) -> tuple[float, float]:
+    """Mean squared distance of n points, and its standard deviation, from noisy counts by squared distance."""
+    middles = edges * math.sqrt(0.5)
+    square = math.fsum(counts * middles) / n
+    return square, math.hypot(math.sqrt(math.fsum(np.square(noise * middles))) / n, BIN_ERROR * square)
 
 
 def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid:
@@ -97,7 +146,9 @@ def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid
     lengths, axes = eigenpairs(relative)
     lengths = np.maximum(_all_lengths(1.0 + lengths, relative), _LEAST_EIGENVALUE) * variance
     lengths = lengths * (float(own.sum()) / float(lengths.sum()))
-    return Ellipsoid(round_to_grid(np.maximum(lengths, 2.0**-16)), round_to_grid(axes) + 0.0)
+    # Single precision: last digits of the noise's scale are gone, and those of a small table are kept.
+    exact = np.maximum(lengths, _LEAST_VARIANCE).astype(np.float32).astype(np.float64)
+    return Ellipsoid(exact, round_to_grid(axes) + 0.0)
 
 
 def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
@@ -155,12 +206,13 @@ def box_samples(
     n_proxies: int,
     generator: np.random.Generator,
     *,
-    cover_box: bool,
+    cover: float | None,
 ) -> FloatArray:
     """Draw points from the parallelepiped of the private covariance, cut to the box [-1, 1]^d.
 
-    `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover_box` draws three tenths uniformly from
-    the whole box: what the ellipsoid misses, small clusters in corners above all.
+    `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover` draws three tenths uniformly from the
+    part of the box so far from the centre along every column: what the ellipsoid misses, small clusters in corners
+    above all.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
@@ -168,10 +220,18 @@ def box_samples(
     # A uniform variable on [-1, 1] has the variance 1/3. Products of grid values add up exactly.
     along = round_to_grid(uniform * np.sqrt(3.0 * variances[:n_axes]))
     samples = np.clip(centre + along @ axes.T, -1.0, 1.0)
-    if cover_box:
+    if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
-        samples[:n_cover] = generator.uniform(-1.0, 1.0, (n_cover, len(centre)))
+        low, high = np.clip(centre - cover, -1.0, 1.0), np.clip(centre + cover, -1.0, 1.0)
+        samples[:n_cover] = generator.uniform(low, high, (n_cover, len(centre)))
     return samples
+
+
+def far_samples(centre: FloatArray, extent: float, n_proxies: int, generator: np.random.Generator) -> FloatArray:
+    """Draw points from cubes around the centre, cut to the box: of half width `extent` to 2, each octave alike."""
+    halves = extent * (2.0 / extent) ** generator.random((_n_samples(n_proxies, len(centre)), 1))
+    low, high = np.clip(centre - halves, -1.0, 1.0), np.clip(centre + halves, -1.0, 1.0)
+    return np.asarray(generator.uniform(low, high), dtype=np.float64)
 
 
 def normal_samples(variances: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
@@ -202,10 +262,41 @@ def samples_around(
 
 
 def proxy_weights(noisy_counts: npt.ArrayLike, noise: float, threshold: float) -> FloatArray:
-    """Weights of proxies: their noisy counts, and next to nothing where noise alone may have made the count.
+    """Weights of proxies: their noisy counts, and 0 where noise alone may have made the count.
 
     `threshold` counts in the expected largest of n such noises, sqrt(2 ln n) deviations of `noise`.
     """
     counts = np.asarray(noisy_counts, dtype=np.float64)
     least = threshold * noise * np.sqrt(2.0 * np.log(max(2, len(counts))))
-    return np.where(counts > least, counts, _FAINT * noise)
+    return np.where(counts > least, counts, 0.0)
+
+
+def far_weights(noisy_counts: FloatArray, noise: float, *, alone: float, together: float) -> FloatArray:
+    """Weights of proxies where hardly a row may be: their noisy counts where one alone stands out of the noise.
+
+    Where all together do, though hardly one may show where its rows are, the others share the total.
+    `alone` and `together` count in standard deviations of the noise on a count, and on the total.
+    """
+    total, positive = math.fsum(noisy_counts), np.maximum(noisy_counts, 0.0)
+    are_there = total > together * noise * math.sqrt(len(noisy_counts))
+    shared = positive * (total / math.fsum(positive)) if are_there else np.zeros_like(positive)
+    return np.where(noisy_counts > alone * noise, noisy_counts, shared)
+
+
+def without_weak_clusters(
+    weights: FloatArray, labels: LabelArray, noise: float, *, weak: float, false_share: float
+) -> FloatArray:
+    """Drop the weights of clusters of proxies that noise alone may have made.
+
+    A cluster's total below `weak` deviations is doubted. Of n counts of noise alone some n Phi(-z) are as large as z
+    deviations; as a cluster's largest is one, clusters are kept by the rule of Benjamini and Hochberg (1995) as long as
+    `false_share` of them are expected to be of noise alone.
+    """
+    totals, largest = np.bincount(labels, weights=weights), np.zeros(int(labels.max()) + 1)
+    np.maximum.at(largest, labels, weights)
+    doubted = np.flatnonzero(totals < weak * noise)
+    doubted = doubted[np.argsort(-largest[doubted], kind="stable")]
+    expected = [len(weights) * NormalDist().cdf(-largest[cluster] / noise) for cluster in doubted]
+    passed = np.flatnonzero(np.array(expected) <= false_share * np.arange(1, len(doubted) + 1))
+    dropped = doubted[passed[-1] + 1 :] if passed.size else doubted
+    return np.where(np.isin(labels, dropped), 0.0, weights)

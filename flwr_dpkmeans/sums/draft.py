@@ -112,7 +112,7 @@ def draft_plan(
     >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0)
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     >>> plan.last_round, plan.epsilon <= 1.0
-    (8, True)
+    (10, True)
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)

@@ -11,6 +11,8 @@ from support.planting import Bug, require_caught, require_missed
 
 WIDE: dict[str, Any] = {"n_features": 4, "alpha": 1.2}
 """FastLloyd's radii are above 1, but below the box's diagonal."""
+LOOKS: dict[str, Any] = {"epsilon": 1000.0}
+"""So much that ProxyLloyd has looks, of few rows or clients too."""
 PAPER: dict[str, Any] = {"noise_kind": "paper"}
 
 
@@ -24,6 +26,8 @@ PAPER: dict[str, Any] = {"noise_kind": "paper"}
         (bound_bugs.rows_in_two_clusters, "glloyd", "record", {}),
         (bound_bugs.residuals_not_divided_by_the_radius, "proxy_lloyd", "record", {"n_features": 6}),
         (bound_bugs.residuals_not_divided_by_the_radius, "proxy_lloyd", "record", {"stretched": 8.0}),
+        (bound_bugs.rows_in_two_bins_of_distance, "proxy_lloyd", "record", LOOKS),
+        (bound_bugs.shares_of_distances_not_divided_by_rows, "proxy_lloyd", "client", LOOKS),
         (bound_bugs.rounded_away_from_zero, "proxy_lloyd", "record", {}),
         (bound_bugs.rounded_away_from_zero, "feddp_kmeans", "record", {}),
         (bound_bugs.rounded_away_from_zero, "feddp_kmeans", "client", {}),

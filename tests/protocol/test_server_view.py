@@ -253,8 +253,9 @@ class MemoryChecker:
         if flat.dtype == np.uint64:
             candidates.append(flat.view(np.int64))
         starts = {0, words.size - flat.size}
+        # Zeros alone, as those of the first centroids, equal the empty bins at a histogram's end.
         return any(
-            flat.size > 2 and np.array_equal(candidate, signed_words[start : start + flat.size])
+            flat.size > 2 and flat.any() and np.array_equal(candidate, signed_words[start : start + flat.size])
             for candidate in candidates
             for start in starts
         )
@@ -371,7 +372,8 @@ def test_replies_carry_only_allowed_fields(trust: str, n_examples: int | None) -
         header = json.loads(str(record["header"]))
         assert header["status"] == "ok"
         assert all(isinstance(value, int | str) for value in header.values())
-        sizes.setdefault(kinds[0], set()).add(len(str(record["header"])))
+        # The round's public number may have one digit or two.
+        sizes.setdefault(kinds[0], set()).add(len(str(record["header"])) - len(str(header.get("round", ""))))
         for arrays in message.content.array_records.values():
             assert list(arrays) == ["vector"]
     expected = set(ALLOWED) if trust == "oblivious" else set(ALLOWED) - {"first sum of an author"}

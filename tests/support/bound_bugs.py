@@ -33,6 +33,31 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(proxy_rounds, "unit_residuals", unscaled)
 
 
+def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
+    """As a cumulative histogram would have it: a row counts in its own bin and in the next."""
+    counted = proxy_rounds.distance_counts
+
+    def twice(points: Array, centre: Array) -> Array:
+        counts = counted(points, centre)
+        return counts + np.roll(counts, 1)
+
+    patch.setattr(proxy_rounds, "distance_counts", twice)
+
+
+def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
+    """At client level: the histogram of all rows as it is, not a mean that is clipped."""
+    sent = proxy_plan.Setting.sent
+
+    def unclipped(setting: Any, arrays: Any, n_rows: int, parts: Any) -> Any:
+        found = sent(setting, arrays, n_rows, parts)
+        return [
+            array if part.name == "row_distances" else own
+            for array, own, part in zip(arrays, found, parts, strict=True)
+        ]
+
+    patch.setattr(proxy_plan.Setting, "sent", unclipped)
+
+
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
     iteration = lloyd_family._iteration
 

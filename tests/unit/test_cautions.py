@@ -75,6 +75,7 @@ def test_a_good_run_has_nothing_against_it() -> None:
         ({"epsilon": 20.0}, "epsilon is 20, a weak guarantee"),
         ({"epsilon": 100.0}, "of the 100 that was asked for"),
         ({"epsilon": 1e-6}, "is no smaller than the 3.33e+04 rows that a cluster has on average"),
+        ({"n_examples": 100}, "hides where the data lie in wide bounds: these may be about twice as wide as the data"),
         ({"unit": "client", "n_clients": 3}, "The unit is the client, and there are 3"),
         ({"unit": "client", "n_clients": 3}, "is no smaller than the 1 clients"),
     ],
@@ -83,7 +84,15 @@ def test_what_a_plan_says_against_itself(values: dict[str, Any], sentence: str) 
     assert sentence in plan_warnings(values.pop("n_clients", 20), **values)
 
 
-@pytest.mark.parametrize("values", [{}, {"epsilon": 10.0}, {"unit": "client", "n_clients": 5000, "epsilon": 2.0}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"epsilon": 10.0},
+        {"epsilon": 0.01, "n_examples": 10**6},
+        {"unit": "client", "n_clients": 5000, "epsilon": 2.0},
+    ],
+)
 def test_an_ordinary_plan_says_nothing(values: dict[str, Any]) -> None:
     assert plan_warnings(values.pop("n_clients", 20), **values) == ""
 
@@ -207,7 +216,7 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(SubFigure, "text", note)
     draw_summary(RunResult(km.cluster_centers_, km.cluster_counts_, (), report))
     drawn = " ".join(" ".join(shown).split())
-    assert len(report.warnings) == 2
+    assert len(report.warnings) == 3
     for sentence in report.warnings:
         assert sentence in drawn
         assert f"WARNING     {sentence}" in str(report)

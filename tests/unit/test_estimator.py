@@ -238,7 +238,7 @@ def test_attributes(fitted: FederatedKMeans) -> None:
     assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == ("record", "oblivious", 3)
 
 
-@pytest.mark.parametrize(("algorithm", "n_before"), [("proxy_lloyd", 3), ("fastlloyd", 0)])
+@pytest.mark.parametrize(("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)])
 def test_history_has_one_entry_for_each_aggregation(algorithm: str, n_before: int) -> None:
     km = model(algorithm=algorithm).fit(blobs())
     assert 2 <= km.n_iter_ <= 7

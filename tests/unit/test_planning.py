@@ -788,7 +788,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
 def test_rounds_of_a_plan_are_counted_from_the_count() -> None:
     plan = plan_of(n_examples=None, counted=800)
     assert plan.round_at(0).name == "count"
-    assert plan.round_at(1).name == "location"
+    assert plan.round_at(1).name == "look-1"
     for index in (-1, plan.last_round + 1):
         with pytest.raises(ProtocolError, match=f"but not {index}"):
             plan.round_at(index)

@@ -41,7 +41,7 @@ def report_of(attempts: tuple[tuple[int, int], ...] = ((1, 0), (2, 0)), **values
 
 REPORTS = {
     "fastlloyd": report_of(),
-    "proxy_lloyd": report_of(tuple((index, 0) for index in range(1, 6)), algorithm="proxy_lloyd"),
+    "proxy_lloyd": report_of(tuple((index, 0) for index in range(1, 8)), algorithm="proxy_lloyd"),
     "central glloyd": report_of(algorithm="glloyd", trust="central"),
     "sulloyd": report_of(algorithm="sulloyd"),
     "distributed": report_of(trust="distributed", max_silent=2),

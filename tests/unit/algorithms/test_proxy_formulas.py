@@ -14,6 +14,7 @@ from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
+    EXTENT,
     PROXIES,
     PROXY_RADIUS,
     SPREAD,
@@ -22,6 +23,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     client_bounds,
     derive_plan,
+    look_share,
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
@@ -78,6 +80,7 @@ def quiet_pass(
         "seed": np.array([5.0]),
         CENTRE: np.zeros(d),
         SPREAD: np.array([0.5]),
+        EXTENT: np.array([2.0 * math.sqrt(d)]),
         PROXIES: proxies,
         PROXY_RADIUS: np.array([radius]),
     }
@@ -177,7 +180,11 @@ def test_all_rounds_together_have_the_whole_budget(d: int, k: int, n: int, serve
     options = options_for(public, ProxyOptions())
     plan = derive_plan(public, options)
     setting = Setting(public, plan, options)
-    parts = [*setting.parts("location"), *setting.parts("covariance")]
+    parts = setting.parts("covariance")
+    if plan.n_looks:
+        parts += [part for _ in range(plan.n_looks) for part in setting.parts("look", look_share(options))]
+    else:
+        parts += setting.parts("location", 1.0)
     parts += [part for _ in range(plan.n_passes) for part in setting.parts("proxies", plan.pass_share)]
     parts += [part for share in plan.refinement_shares for part in setting.parts("refinement", share)]
     assert math.fsum(part.share**2 for part in parts) == pytest.approx(1.0)
@@ -209,13 +216,27 @@ def test_the_box_is_covered_at_exactly_two_to_the_d_plus_one_and_never_from_a_su
     assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
 
 
-@pytest.mark.parametrize(("cover", "spread", "reach"), [(False, 0.1, 0.1), (True, 0.1, 0.8165), (True, 1.2, 1.2)])
-def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(cover: bool, spread: float, reach: float) -> None:
-    """Over the ellipsoid, or over the whole box, whose rows have a root mean square length of sqrt(d / 3)."""
+@pytest.mark.parametrize(
+    ("cover", "spread", "extent", "reach"),
+    [
+        (False, 0.1, 2.8, 0.1),
+        (True, 1.2, 2.8, 1.2),
+        (True, 0.3, 2.8, 0.8165),
+        # A cube of half width 0.1 around the centre, and one that ends at 4 spreads.
+        (True, 0.05, 0.1, 0.08165),
+        (True, 0.05, 2.8, 0.2 * 0.8165),
+    ],
+)
+def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
+    cover: bool, spread: float, extent: float, reach: float
+) -> None:
+    """Over the ellipsoid, or over a cube, whose rows have a root mean square length of its half width sqrt(d / 3)."""
     n_proxies, d = 25, 2
     plan = ProxyPlan(n_proxies, 1, None, (0.5,), 0.35, cover_box=cover)
     setting = Setting(public_of(d, 3, 10_000), plan, ProxyOptions())
-    state = cluster_state(np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d)})
+    state = cluster_state(
+        np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d), EXTENT: np.array([extent])}
+    )
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
     # 1.2 sides of a cell, of which 25 fill a square.
     assert found.extras[PROXY_RADIUS].item() == pytest.approx(1.2 * reach / 5.0, abs=1e-4)

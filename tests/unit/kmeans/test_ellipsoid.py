@@ -16,6 +16,11 @@ Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
+def in_single_precision(values: Floats) -> bool:
+    """Lengths are no sums: last digits of the noise's scale are gone, and those of small tables are not."""
+    return bool((values.astype(np.float32) == values).all())
+
+
 def is_on_grid(values: Floats) -> bool:
     return bool((np.rint(values * GRID) == values * GRID).all())
 
@@ -69,7 +74,7 @@ def test_without_noise_the_covariance_comes_back_with_its_trace_scaled() -> None
     # The mean of the diagonal is what the square said, whatever the matrix says: rows were clipped.
     assert ellipsoid_of(matrix, 0.0, 0.4).variances.sum() == pytest.approx(0.8, abs=1e-4)
     assert is_on_grid(found.axes)
-    assert is_on_grid(found.variances)
+    assert in_single_precision(found.variances)
 
 
 def test_an_off_diagonal_part_is_shrunk_by_half_the_width_of_the_noise() -> None:
@@ -121,9 +126,9 @@ def test_whatever_was_released_gives_an_ellipsoid(d: int, size: float, variance:
         matrix = symmetric_noise(generator, d, size)
         found = ellipsoid_of(matrix, noise, variance)
         assert found.variances.shape == (d,)
-        assert found.variances.min() >= 2.0**-16
+        assert found.variances.min() >= 2.0**-28
         assert found.variances.sum() <= d * 1.001
-        assert is_on_grid(found.variances)
+        assert in_single_precision(found.variances)
         assert is_on_grid(found.axes)
         assert np.square(found.axes).sum(axis=0).max() < 1.01**2
         again = ellipsoid_of(np.asfortranarray(matrix), noise, variance)

@@ -10,10 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import proxies as module
-from flwr_dpkmeans.kmeans.proxies import box_samples, normal_samples, proxy_weights, samples_around, tessellation
+from flwr_dpkmeans.kmeans.proxies import (
+    N_DISTANCES,
+    binned_square,
+    box_samples,
+    by_precision,
+    distance_counts,
+    far_samples,
+    far_weights,
+    farthest_heard,
+    normal_samples,
+    proxy_weights,
+    samples_around,
+    squared_edges,
+    tessellation,
+    without_weak_clusters,
+)
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -112,7 +128,7 @@ def test_arguments_stay_as_they_are() -> None:
 def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
     turn = np.rint(np.array([[0.8, -0.6], [0.6, 0.8]]) * GRID) / GRID
     variances = np.array([0.04, 0.01])
-    found = box_samples(np.array([0.25, -0.125]), variances, turn, 2000, generator(), cover_box=False)
+    found = box_samples(np.array([0.25, -0.125]), variances, turn, 2000, generator(), cover=None)
     assert found.shape == (20_000, 2)
     assert found.mean(axis=0) == pytest.approx(np.array([0.25, -0.125]), abs=0.005)
     assert np.cov(found.T) == pytest.approx(turn @ np.diag(variances) @ turn.T, abs=0.001)
@@ -121,18 +137,18 @@ def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
     assert np.abs(along).max(axis=0) == pytest.approx(np.sqrt(3 * variances), rel=0.01)
 
 
-@pytest.mark.parametrize("cover", [False, True])
-def test_box_samples_stay_in_the_box_and_cover_it_if_asked(cover: bool) -> None:
-    found = box_samples(np.array([0.9, 0.9]), np.array([0.01, 0.01]), np.eye(2), 10, generator(), cover_box=cover)
+@pytest.mark.parametrize("cover", [None, 2.0])
+def test_box_samples_stay_in_the_box_and_cover_it_if_asked(cover: float | None) -> None:
+    found = box_samples(np.array([0.9, 0.9]), np.array([0.01, 0.01]), np.eye(2), 10, generator(), cover=cover)
     assert found.shape == (2000, 2)
     assert np.abs(found).max() <= 1.0
-    assert bool((found < 0.0).any(axis=1).mean() > 0.2) is cover
+    assert bool((found < 0.0).any(axis=1).mean() > 0.2) is (cover is not None)
     assert int((np.abs(found - 0.9).max(axis=1) < 0.18).sum()) >= 1400
 
 
 def test_box_samples_take_the_leading_axes_of_a_wide_table() -> None:
     axes = np.eye(5)[:, :2]
-    found = box_samples(np.zeros(5), np.full(5, 0.01), axes, 10, generator(), cover_box=False)
+    found = box_samples(np.zeros(5), np.full(5, 0.01), axes, 10, generator(), cover=None)
     assert found.std(axis=0) == pytest.approx(np.array([0.1, 0.1, 0.0, 0.0, 0.0]), abs=0.01)
 
 
@@ -166,25 +182,158 @@ def test_without_weights_new_samples_lie_around_all_proxies() -> None:
 def test_weights_by_hand() -> None:
     # Two counts: sqrt(2 ln 2) = 1.177; times 0.5 and noise 10: 5.887.
     found = proxy_weights([100.0, 5.88], 10.0, 0.5)
-    assert found.tolist() == [100.0, 0.5]
+    assert found.tolist() == [100.0, 0.0]
     assert proxy_weights([100.0, 5.89], 10.0, 0.5).tolist() == [100.0, 5.89]
 
 
 def test_the_threshold_grows_with_the_number_of_proxies() -> None:
     counts = np.full(1000, 25.0)
-    assert (proxy_weights(counts, 10.0, 0.8) == 0.5).all()
+    assert (proxy_weights(counts, 10.0, 0.8) == 0.0).all()
     assert (proxy_weights(counts[:2], 10.0, 0.8) == 25.0).all()
     assert proxy_weights([25.0], 10.0, 0.8).tolist() == [25.0]
 
 
 @pytest.mark.parametrize("counts", [[-5.0, -1e12], [0.0, 0.0], [2.0**47, -(2.0**47)]])
 @pytest.mark.parametrize("noise", [1e-9, 1.0, 1e12])
-def test_weights_are_positive_and_finite_whatever_was_released(counts: list[float], noise: float) -> None:
+def test_weights_are_never_negative_and_finite_whatever_was_released(counts: list[float], noise: float) -> None:
     found = proxy_weights(counts, noise, 0.8)
     assert np.isfinite(found).all()
-    assert found.min() > 0.0
+    assert found.min() >= 0.0
 
 
 def test_counts_of_noise_alone_are_hardly_ever_weights() -> None:
     counts = generator().normal(0.0, 10.0, 1000)
-    assert (proxy_weights(counts, 10.0, 0.8) > 0.5).mean() < 0.01
+    assert (proxy_weights(counts, 10.0, 0.8) > 0.0).mean() < 0.01
+
+
+def test_far_counts_are_weights_where_one_stands_out_or_all_together() -> None:
+    counts = np.array([40.0, 20.0, -10.0, 5.0])
+    # Their total, 55, is 2.75 deviations of four noises of 10: those that do not stand out share it, with 40 in 65.
+    found = far_weights(counts, 10.0, alone=3.5, together=2.5)
+    assert found == pytest.approx([40.0, 20.0 * 55 / 65, 0.0, 5.0 * 55 / 65])
+    assert far_weights(counts, 10.0, alone=3.5, together=2.8).tolist() == [40.0, 0.0, 0.0, 0.0]
+    assert far_weights(counts, 10.0, alone=4.5, together=2.8).tolist() == [0.0] * 4
+    assert far_weights(np.empty(0), 10.0, alone=3.5, together=2.5).shape == (0,)
+    assert far_weights(np.zeros(3), 1e-9, alone=3.5, together=2.5).tolist() == [0.0] * 3
+
+
+def naive_weak(weights: Floats, labels: Any, noise: float, weak: float, false_share: float) -> Floats:
+    """Benjamini and Hochberg, step by step, from the text of their paper."""
+    clusters = [j for j in set(labels.tolist()) if weights[labels == j].sum() < weak * noise]
+    p_values = {j: float(norm.sf(weights[labels == j].max() / noise)) for j in clusters}
+    ordered = sorted(clusters, key=lambda j: p_values[j])
+    kept = 0
+    for rank, j in enumerate(ordered, start=1):
+        if p_values[j] <= rank * false_share / len(weights):
+            kept = rank
+    return np.where(np.isin(labels, ordered[kept:]), 0.0, weights)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 12), scale=st.sampled_from((0.5, 2.0, 5.0)))
+def test_weak_clusters_are_those_of_benjamini_and_hochberg(seed: int, k: int, scale: float) -> None:
+    draw = generator(seed)
+    weights = np.maximum(draw.normal(0.0, 10.0 * scale, 60), 0.0)
+    labels = draw.integers(0, k, 60).astype(np.int32)
+    found = without_weak_clusters(weights, labels, 10.0, weak=8.0, false_share=0.05)
+    assert found.tolist() == naive_weak(weights, labels, 10.0, 8.0, 0.05).tolist()
+
+
+def test_a_cluster_of_noise_is_dropped_and_a_small_sure_one_is_kept() -> None:
+    weights, labels = np.array([500.0, 30.0, 44.0, 0.0]), np.array([0, 1, 2, 2], dtype=np.int32)
+    found = without_weak_clusters(weights, labels, 10.0, weak=4.5, false_share=0.05)
+    # Of four noises, 4 Phi(-3) = 0.0054 are as large as 30 and 0.00002 as large as 44: both are hardly noise.
+    assert found.tolist() == weights.tolist()
+    found = without_weak_clusters(weights * [1.0, 0.7, 1.0, 1.0], labels, 10.0, weak=4.5, false_share=0.05)
+    # 4 Phi(-2.1) = 0.07, in the second place: 0.07 > 2 * 0.025.
+    assert found.tolist() == [500.0, 21.0, 44.0, 0.0]
+    found = without_weak_clusters(weights * [1.0, 0.6, 1.0, 1.0], labels, 10.0, weak=4.5, false_share=0.05)
+    assert found.tolist() == [500.0, 0.0, 44.0, 0.0]
+
+
+# -- distances ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 9])
+def test_each_point_is_in_the_one_bin_of_its_distance(d: int) -> None:
+    """From the logarithm of its distance; at an edge the nearer bin, beyond the first edge the first."""
+    points = (
+        np.rint(generator(d).normal(0.0, 1.0, (400, d)) * 10.0 ** generator(1).uniform(-4, 0, (400, 1)) * GRID) / GRID
+    )
+    points = np.clip(np.concatenate([points, np.zeros((1, d)), np.ones((1, d))]), -1.0, 1.0)
+    centre = np.full(d, 0.25)
+    for one in points:
+        square = float(((one - centre) ** 2).sum())
+        place = N_DISTANCES - 1
+        if square > 0.0:
+            place = min(place, max(0, math.floor(-math.log2(square / (4.0 * d)))))
+        expected = np.zeros(N_DISTANCES)
+        expected[place] = 1.0
+        assert distance_counts(one[None], centre).tolist() == expected.tolist()
+    assert distance_counts(points, centre).sum() == len(points)
+    assert distance_counts(np.empty((0, d)), centre).tolist() == [0.0] * N_DISTANCES
+
+
+def test_edges_and_what_lies_on_and_beyond_them() -> None:
+    """One column: squared edges 4, 2, 1, 1/2, ...; a squared distance of 1 is the largest of the third bin."""
+    assert squared_edges(1)[:4].tolist() == [4.0, 2.0, 1.0, 0.5]
+    assert squared_edges(3)[-1] == 12.0 * 2.0**-27
+    assert distance_counts(np.array([[1.0]]), np.zeros(1)).argmax() == 2
+    assert distance_counts(np.array([[1.0 + 1 / GRID]]), np.zeros(1)).argmax() == 1
+    assert distance_counts(np.array([[-1.0]]), np.array([1e6])).argmax() == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "place"),
+    [
+        ([0.0, 0.0, 3.1, 0.0, 9.0], 2),
+        ([0.0, 2.9, 0.0, 0.0, 9.0], 4),
+        # Two neighbours of 2.2 add up to 4.4 > 3 sqrt(2), outside of the one that is heard alone.
+        ([0.0, 2.2, 2.2, 0.0, 9.0], 1),
+        # Four of 1.6 add up to 6.4 > 3 sqrt(4).
+        ([1.6, 1.6, 1.6, 1.6, 9.0], 0),
+        # A window never reaches into what was heard before.
+        ([0.0, 0.0, 0.0, 2.9, 9.0], 4),
+        ([0.0] * 5, 0),
+        ([-9.0] * 5, 0),
+    ],
+)
+def test_the_farthest_bin_that_is_heard(scores: list[float], place: int) -> None:
+    assert farthest_heard(np.array(scores), 3.0) == place
+
+
+def test_mean_square_of_a_histogram_by_hand() -> None:
+    square, noise = binned_square(np.array([10.0, 20.0]), np.array([3.0, 4.0]), np.array([2.0, 1.0]), 40.0)
+    middle = math.sqrt(0.5)
+    assert square == pytest.approx((10 * 2 + 20 * 1) * middle / 40)
+    assert noise == pytest.approx(math.hypot(math.hypot(3 * 2, 4 * 1) * middle / 40, 0.15 * square))
+
+
+def test_rows_at_all_distances_have_the_mean_square_that_their_histogram_tells() -> None:
+    rows = generator().normal(0.0, 0.1, (20_000, 2))
+    counts = distance_counts(np.rint(rows * GRID) / GRID, np.zeros(2))
+    square, noise = binned_square(counts, np.zeros(N_DISTANCES), squared_edges(2), 20_000)
+    assert square == pytest.approx(float((rows**2).sum(axis=1).mean()), rel=0.15)
+    assert noise == pytest.approx(0.15 * square)
+
+
+def test_averages_by_precision() -> None:
+    assert by_precision(1.0, 4.0, 6.0, 1.0) == pytest.approx((5.0, 0.8))
+
+
+def test_far_samples_fill_the_box_in_octaves_around_the_centre() -> None:
+    centre = np.array([0.5, -0.25])
+    found = far_samples(centre, 0.01, 2000, generator())
+    assert found.shape == (20_000, 2)
+    assert np.abs(found).max() <= 1.0
+    assert np.abs(found - centre).max() > 1.4
+    # Half widths are even on a logarithmic scale: ln 2 / ln 200 of the cubes between 0.01 and 0.02,
+    reach = np.abs(found - centre).max(axis=1)
+    shares = [float((reach < bound).mean()) for bound in (0.02, 0.08, 0.32)]
+    total = math.log(200.0)
+
+    def below(bound: float) -> float:
+        """A cube of half width h > b has (b / h)^2 of its points within b."""
+        return (math.log(bound / 0.01) + 0.5 * (1.0 - (bound / 0.5) ** 2)) / total
+
+    assert shares == pytest.approx([below(0.02), below(0.08), below(0.32)], abs=0.05)

@@ -1,0 +1,188 @@
+"""ProxyLloyd's looks at where the data lie: each number by hand, and data that a single look would have lost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.flat import flat_estimator
+from test_proxy_formulas import SERVER, public_of
+
+from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.proxy_plan import (
+    CENTRE,
+    CLIP,
+    DISTANCES,
+    EXTENT,
+    SPREAD,
+    SPREAD_ERROR,
+    ProxyOptions,
+    Setting,
+    derive_plan,
+)
+from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, look_round
+from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, distance_counts, squared_edges
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
+from flwr_dpkmeans.sums.round import PrivateSum, State
+
+Floats = NDArray[np.float64]
+GRID = 2.0**16
+N = 10_000
+
+
+def look(noise: float, d: int = 2) -> PrivateSum:
+    """A look of 10,000 rows at one noise for all arrays."""
+    public = public_of(d, 3, N)
+    planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), 1)
+    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
+    return planned.with_noise(
+        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in planned.parts)
+    )
+
+
+def first_state(d: int = 2, **extras: Floats) -> State:
+    public = public_of(d, 3, N)
+    setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
+    return cluster_state(np.zeros((3, d)), np.zeros(3), (), before_looks(setting) | extras)
+
+
+def after(step: PrivateSum, state: State, sums: Any, square: float, counts: Floats) -> State:
+    values = np.concatenate([np.ravel(sums), [square], counts])
+    return step.advance(state, as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16))
+
+
+def shares(place: int, count: float = N) -> Floats:
+    found = np.zeros(N_DISTANCES)
+    found[place] = count
+    return found
+
+
+def test_zoom_decides_between_three_looks_and_one_round() -> None:
+    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5; a server's radius says it anyway."""
+    sigma = gaussian_noise_multiplier(2.0, 1e-6)
+    for d in (1, 4, 30):
+        least = 5.0 * sigma * math.sqrt(d) / math.sqrt(0.05 * 0.8 / 3)
+        numbers = [derive_plan(public_of(d, 2, n), ProxyOptions()).n_looks for n in (int(least), int(least) + 1)]
+        assert numbers == [0, 3]
+    assert derive_plan(public_of(2, 2, 10**6, server=replace(SERVER, n_points=0)), ProxyOptions()).n_looks == 0
+
+
+def test_what_a_look_sends() -> None:
+    """Around the centre and at the clip bound of the state."""
+    state = first_state(**{CENTRE: np.array([0.5, 0.0]), CLIP: np.array([0.25])})
+    rows = np.array([[0.5, 0.125], [0.5, -1.0], [0.5, 0.0]])
+    sums, square, counts = look(1.0).statistic(rows, state)
+    assert sums == pytest.approx(np.array([0.0, 0.5 - 1.0]), abs=1e-4)
+    assert square == pytest.approx(np.array([0.25 + 1.0]), abs=1e-4)
+    assert counts.tolist() == distance_counts(rows, np.array([0.5, 0.0])).tolist()
+
+
+def test_a_first_look_by_hand() -> None:
+    """Centre by James and Stein, variance by precision with the prior, the clip bound of the next look, the extent."""
+    s, clip = 40.0, float(first_state().extras[CLIP][0])
+    step = np.array([0.3, 0.1])
+    square = 0.5
+    found = after(look(s), first_state(), step * N, square * N, shares(3)).extras
+    error = s / N * clip
+    gain = 1.0 - error**2 / (0.05 * clip**2)
+    offset = step * clip * gain
+    assert found[CENTRE] == pytest.approx(offset, abs=2 / GRID)
+    # The mean square is more exact than a histogram, whose own error is 15%.
+    measured, own = (square * clip**2 - offset @ offset) / 2, s / N * clip**2 / 2
+    prior = 0.2, 0.15
+    variance = (measured * prior[1] ** 2 + prior[0] * own**2) / (prior[1] ** 2 + own**2)
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=2 / GRID)
+    expected = min(clip, 1.5 * math.sqrt(2 * variance) + 2 * error * math.sqrt(2))
+    assert found[CLIP].item() == pytest.approx(expected, abs=2 / GRID)
+    # All rows in the fourth bin, which ends at a squared distance of 8 / 8; from the new centre a step more.
+    assert found[EXTENT].item() == pytest.approx(1.0 + math.hypot(*offset), abs=2 / GRID)
+    trusted = math.sqrt(1.0 / (1.0 / own**2 + 1.0 / prior[1] ** 2))
+    assert found[SPREAD_ERROR].item() ** 2 == pytest.approx(trusted, rel=1e-3)
+    assert found[DISTANCES][0].tolist() == shares(3).tolist()
+    # Bins that end within four steps of the centre are forgotten.
+    far = squared_edges(2) > 16 * float(offset @ offset)
+    assert found[DISTANCES][1].tolist() == far.astype(float).tolist()
+
+
+def test_a_centre_does_not_follow_noise() -> None:
+    """A step no longer than its noise is none."""
+    state = first_state(**{CENTRE: np.array([0.25, -0.5]), CLIP: np.ones(1)})
+    assert after(look(50.0), state, np.full(2, 49.0), 0.1 * N, shares(5)).extras[CENTRE].tolist() == [0.25, -0.5]
+
+
+def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None:
+    state = first_state(**{CLIP: np.array([0.01])})
+    found = after(look(5.0), state, np.zeros(2), 0.99 * N, shares(6)).extras
+    binned = 8.0 * 2.0**-6 * math.sqrt(0.5) / 2
+    own = 0.15 * binned
+    variance = (binned * 0.15**2 + 0.2 * own**2) / (0.15**2 + own**2)
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), rel=1e-3)
+
+
+def test_histograms_of_looks_from_one_place_are_averaged() -> None:
+    """Twice 30 rows far away are heard at a noise of 15, once they are not; where the centre moves they are new."""
+    far, near = 4, 20
+    counts = shares(near) + shares(far, 40.0)
+    state = first_state()
+    for index, heard in ((1, False), (2, True)):
+        state = after(look(15.0), state, np.zeros(2), 0.0, counts)
+        assert state.extras[DISTANCES][1].tolist() == [float(index)] * N_DISTANCES
+        edge = squared_edges(2)[far if heard else near]
+        assert state.extras[EXTENT].item() == pytest.approx(math.sqrt(edge), abs=2 / GRID)
+    state = after(look(15.0), state, np.full(2, 0.3 * N), 0.0, counts)
+    moved = math.hypot(*state.extras[CENTRE])
+    assert state.extras[DISTANCES][1].tolist() == [3.0 * (edge > (4 * moved) ** 2) for edge in squared_edges(2)]
+
+
+def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
+    state = first_state()
+    found = after(look(100.0), state, np.zeros(2), -2.0 * N, np.zeros(N_DISTANCES)).extras
+    clip = float(state.extras[CLIP][0])
+    own = 100.0 / N * clip**2 / 2
+    trusted = math.sqrt(1.0 / (1.0 / own**2 + 1.0 / 0.15**2))
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * 0.3 * trusted), abs=2 / GRID)
+
+
+def test_rounds_are_eleven_at_most_with_three_looks() -> None:
+    for d in (2, 12):
+        names = [planned.name for planned in build(public_of(d, 4, 10**5)).rounds]
+        assert names[:4] == ["look-1", "look-2", "look-3", "covariance"]
+        assert len(names) == (10 if d == 2 else 11)
+
+
+# -- what they are for --------------------------------------------------------------------------------------------
+
+
+def small_blobs(scale: float, place: float, outlier: bool = False) -> Floats:
+    generator = np.random.default_rng(1)
+    centres = np.array([[-0.7, -0.6], [0.6, -0.7], [0.7, 0.6], [-0.5, 0.7]])
+    rows = place + scale * np.clip(np.repeat(centres, 750, axis=0) + generator.normal(0, 0.06, (3000, 2)), -1, 1)
+    return np.concatenate([rows, [[-1.0, -1.0]]]) if outlier else rows
+
+
+@pytest.mark.parametrize(
+    ("scale", "place", "outlier"),
+    [(1.0, 0.0, False), (0.1, 0.0, False), (0.03, 0.3, False), (0.05, 0.95, False), (0.02, 0.3, True)],
+)
+def test_small_data_are_found_wherever_they_lie(scale: float, place: float, outlier: bool) -> None:
+    """In bounds far wider than the data, in a corner of them, and with one row far away, none of four is lost."""
+    rows = small_blobs(scale, place, outlier)
+    truth = np.array([rows[start : start + 750].mean(axis=0) for start in range(0, 3000, 750)])
+    for seed in range(3):
+        parts = np.array_split(rows[np.random.default_rng(seed).permutation(len(rows))], 3)
+        km = flat_estimator(
+            n_clusters=4,
+            algorithm="proxy_lloyd",
+            epsilon=2.0,
+            bounds=(-1.0, 1.0),
+            engine="direct",
+            noise="seeded",
+            random_state=seed,
+        ).fit(parts)
+        distances = np.sqrt(np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)).min(axis=1)
+        assert distances.max() < 0.1 * scale
