@@ -21,8 +21,7 @@ from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
-from flwr_dpkmeans.privacy.discreteness import SAME
-from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, State

@@ -57,9 +57,8 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
     triangle_size,
 )
-from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
-from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State

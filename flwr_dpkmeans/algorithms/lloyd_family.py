@@ -17,13 +17,26 @@ import numpy as np
 from flwr_dpkmeans.algorithms.cluster_states import cluster_state, stepped
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod, sphere_packing
-from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics
-from flwr_dpkmeans.kmeans.update import PostProcessing, absolute_update, relative_update
+from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.update import (
+    PostProcessing,
+    absolute_statistics,
+    absolute_update,
+    relative_statistics,
+    relative_update,
+)
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.privacy.events import Event, LaplaceRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    Event,
+    LaplaceRelease,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    ReleasedSum,
+    Sensitivity,
+)
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
 from flwr_dpkmeans.sums.task import Known

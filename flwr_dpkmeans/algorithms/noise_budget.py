@@ -9,8 +9,17 @@ from enum import Enum
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.events import Event, ExactRelease, with_joint_pure_release
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, Sensitivity, round_events
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    Event,
+    ExactRelease,
+    NoiseShape,
+    Norm,
+    ReleasedSum,
+    Sensitivity,
+    round_events,
+    with_joint_pure_release,
+)
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, Run
 

@@ -74,9 +74,16 @@ from flwr_dpkmeans.kmeans.proxies import (
     tessellation,
     without_weak_clusters,
 )
-from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, shrunk_steps, unit_residuals
-from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid, truncate
-from flwr_dpkmeans.kmeans.weighted import weighted_kmeans
+from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
+from flwr_dpkmeans.kmeans.update import (
+    clip_rows,
+    next_radius,
+    residual_sums,
+    round_to_grid,
+    shrunk_steps,
+    truncate,
+    unit_residuals,
+)
 from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State

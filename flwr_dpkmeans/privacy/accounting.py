@@ -8,7 +8,7 @@
 * Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
   ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included.
 * Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 + exp(epsilon)) tau)`` where the
-  analysed noise costs epsilon and delta; a, b and tau add up over the list. See ``discreteness``.
+  analysed noise costs epsilon and delta; a, b and tau add up over the list. See ``noise``.
 
 Formulas and proofs of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
 """
@@ -22,15 +22,6 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
-from flwr_dpkmeans.privacy.discreteness import SAME, Closeness, joint_closeness, slack_cost
-from flwr_dpkmeans.privacy.events import (
-    Event,
-    ExactRelease,
-    GaussianRelease,
-    LaplaceRelease,
-    PureRelease,
-    SampledGaussianRelease,
-)
 from flwr_dpkmeans.privacy.losses import (
     FFT_NOISE,
     Mixture,
@@ -40,6 +31,15 @@ from flwr_dpkmeans.privacy.losses import (
     mixture_of,
     numerical_losses,
     smallest_true,
+)
+from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    PureRelease,
+    SampledGaussianRelease,
 )
 
 # Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
@@ -165,7 +165,7 @@ def add_up(events: Sequence[Event]) -> Totals:
 def epsilon_as_drawn(totals: Totals, delta: float, price: Callable[[Totals, float], float]) -> float:
     """Return the epsilon at `delta` of the noise that is drawn, from a price of the noise that is analysed.
 
-    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see `discreteness`.
+    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see `flwr_dpkmeans.privacy.noise`.
     """
     left = delta * math.exp(-totals.closeness.log_ratio_above)
     return price(totals, left) + totals.closeness.log_ratio if left > 0.0 else math.inf

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Totals, add_up, compose_epsilon, delta_as_drawn, gdp_delta
-from flwr_dpkmeans.privacy.discreteness import Closeness, require_closeness
-from flwr_dpkmeans.privacy.events import Event
 from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
+from flwr_dpkmeans.privacy.noise import Closeness, require_closeness
+from flwr_dpkmeans.privacy.release import Event
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
 """What epsilon and delta are multiplied by before noise is calibrated to them.

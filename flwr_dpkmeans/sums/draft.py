@@ -19,9 +19,19 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
+from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    ExactRelease,
+    GaussianRelease,
+    NoiseShape,
+    PrivacyUnit,
+    PureRelease,
+    ReleasedSum,
+    SampledGaussianRelease,
+    require_reasons,
+    round_events,
+)
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.sums.aggregators import AGGREGATORS

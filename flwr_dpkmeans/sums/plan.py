@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.events import (
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.privacy.release import (
+    Block,
     Event,
     ExactRelease,
     GaussianRelease,
+    NoiseShape,
     SampledGaussianRelease,
     dominating_release,
+    round_events,
+    vector_length,
     with_joint_pure_release,
 )
-from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
 from flwr_dpkmeans.secagg.recovery.agreement import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.aggregators import AGGREGATORS, Aggregator

@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import column_names, listed
-from flwr_dpkmeans.privacy.discreteness import joint_closeness
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.noise import NoiseKind
-from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    GaussianRelease,
+    LaplaceRelease,
+    NoiseShape,
+    PrivacyUnit,
+    SampledGaussianRelease,
+)
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price

@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
-from flwr_dpkmeans.privacy.discreteness import Closeness, joint_closeness
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    Event,
+    GaussianRelease,
+    NoiseShape,
+    PrivacyUnit,
+    ReleasedSum,
+    SampledGaussianRelease,
+)
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 

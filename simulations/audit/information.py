@@ -18,8 +18,7 @@ from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.events import SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, SampledGaussianRelease
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State

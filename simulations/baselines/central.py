@@ -16,9 +16,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.events import Event, ExactRelease, GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, PrivacyUnit
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, Event, ExactRelease, GaussianRelease, PrivacyUnit, PureRelease
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State

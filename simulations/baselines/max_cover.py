@@ -24,10 +24,16 @@ from flwr_dpkmeans.kmeans.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.update import largest_kept_square, round_to_grid, truncate
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
-from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, PureRelease
-from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity, product_at_least
+from flwr_dpkmeans.privacy.noise import Closeness, NoiseSource, discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    GaussianRelease,
+    Norm,
+    PrivacyUnit,
+    PureRelease,
+    Sensitivity,
+    product_at_least,
+)
 from simulations.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
 from simulations.baselines.selection import (
     SELECTION_SLACK,

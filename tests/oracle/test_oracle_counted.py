@@ -19,8 +19,7 @@ from scipy.special import ndtr
 from support.pricing import mixture_delta
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.events import dominating_release
-from flwr_dpkmeans.privacy.release import Block
+from flwr_dpkmeans.privacy.release import Block, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.task import ServerFacts

@@ -24,9 +24,18 @@ from support.integration import (
 from support.pricing import bracket, gdp_delta, gdp_epsilon, mixture_delta, mixture_epsilon
 
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.discreteness import SAME
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease, LaplaceRelease, SampledGaussianRelease
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    Event,
+    GaussianRelease,
+    LaplaceRelease,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    SampledGaussianRelease,
+    Sensitivity,
+)
 
 DELTAS = (1e-2, 1e-5, 1e-9)
 ROUNDING = 1e-9

@@ -14,8 +14,7 @@ from support.pricing import Draw, Noise, gdp_epsilon, parts_of, renyi_epsilon
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.events import Event
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, round_events
+from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, PrivacyUnit, Sensitivity, round_events
 
 FULL = "FULL_ORACLE" in os.environ
 N_LISTS = 1000 if FULL else 150

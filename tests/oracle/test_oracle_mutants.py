@@ -18,9 +18,8 @@ from test_oracle_lists import events_of, priced
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.calibration import first_private
-from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.events import LaplaceRelease
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.release import LaplaceRelease, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Shares
@@ -137,7 +136,7 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
 def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import test_oracle_lists
 
-    from flwr_dpkmeans.privacy.events import SampledGaussianRelease
+    from flwr_dpkmeans.privacy.release import SampledGaussianRelease
 
     def apart(blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0) -> Any:
         events = [block.event(bits, shares) for block in blocks]

@@ -25,9 +25,8 @@ from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.events import GaussianRelease
 from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from flwr_dpkmeans.privacy.release import Block, vector_length
+from flwr_dpkmeans.privacy.release import Block, GaussianRelease, vector_length
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct

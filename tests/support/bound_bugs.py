@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family, proxy_plan, proxy_rounds
-from flwr_dpkmeans.kmeans import projected, statistics, update
+from flwr_dpkmeans.kmeans import projected, update
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
         factors = np.minimum(1.0, radius / np.maximum(norms, 1e-12))
         return update.toward_zero(rows * factors[:, None])
 
-    patch.setattr(statistics, "unit_residuals", unscaled)
+    patch.setattr(update, "unit_residuals", unscaled)
     patch.setattr(proxy_rounds, "unit_residuals", unscaled)
 
 
@@ -65,7 +65,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
         step = iteration(task, n_features, index, *rest)
         if index != 2:
             return step
-        return replace(step, statistic=lambda rows, state: statistics.relative_statistics(rows, state.centroids, None))
+        return replace(step, statistic=lambda rows, state: update.relative_statistics(rows, state.centroids, None))
 
     patch.setattr(lloyd_family, "_iteration", forgetful)
 
@@ -88,7 +88,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (update, projected, statistics):
+    for module in (update, projected):
         patch.setattr(module, "toward_zero", away)
 
 
@@ -114,7 +114,7 @@ def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
         largest = None if radius is None else update.largest_kept_square(radius)
-        sums, counts = statistics._summed(points, centroids, largest)
+        sums, counts = update._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 
     patch.setattr(lloyd_family, "relative_statistics", relative)
@@ -122,7 +122,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
-    summed = statistics._summed
+    summed = update._summed
 
     def twice(points: Any, centroids: Array, largest: float | None) -> tuple[Array, Array]:
         sums, counts = summed(points, centroids, largest)
@@ -133,18 +133,18 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(statistics, "_summed", twice)
+    patch.setattr(update, "_summed", twice)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
     """Before sums are taken relative to the centroids, against a division by zero that is not there."""
-    summed = statistics._summed
+    summed = update._summed
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = summed(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(statistics, "_summed", at_least_one)
+    patch.setattr(update, "_summed", at_least_one)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import LocalMisuseError, require_real
 from flwr_dpkmeans.privacy import accounting
-from flwr_dpkmeans.privacy.events import Event
+from flwr_dpkmeans.privacy.release import Event
 
 
 def compose_delta(events: Sequence[Event], epsilon: float) -> float:

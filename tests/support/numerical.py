@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import require_delta
 from flwr_dpkmeans.privacy.accounting import add_up, epsilon_as_drawn, numerical_epsilon
-from flwr_dpkmeans.privacy.events import Event
+from flwr_dpkmeans.privacy.release import Event
 
 
 def pld_epsilon(events: Sequence[Event], delta: float) -> float:

@@ -96,7 +96,7 @@ class Interval:
 
 
 def slack_of(draws: Iterable[Draw]) -> Slack:
-    """What discrete Gaussian noise costs, from the formulas of `privacy.discreteness`, written down again."""
+    """What discrete Gaussian noise costs, from the formulas of `privacy.noise`, written down again."""
     above = below = additive = 0.0
     for noise in (noise for draw in draws for noise in draw.noises):
         if not noise.gaussian or noise.grid == 0.0 or noise.entries == 0:

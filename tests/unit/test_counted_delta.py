@@ -16,7 +16,7 @@ from support.cases import pairs
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.events import GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.release import GaussianRelease, LaplaceRelease
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, verify_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box

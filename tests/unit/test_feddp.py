@@ -46,8 +46,7 @@ from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_siz
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.discreteness import SAME
-from flwr_dpkmeans.privacy.noise import SeededNoise
+from flwr_dpkmeans.privacy.noise import SAME, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, as_released, draw_noise, round_events
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct

@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import STRATEGIES
-from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
+from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import option_defaults, options_of, parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.sums.task import Run

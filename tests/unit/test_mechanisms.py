@@ -13,11 +13,17 @@ import pytest
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.discreteness import discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
-from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, LaplaceRelease
-from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
+from flwr_dpkmeans.privacy.noise import (
+    NoiseKind,
+    discrete_gaussian_closeness,
+    discrete_gaussian_sum_log_ratio,
+    noise_source,
+)
 from flwr_dpkmeans.privacy.release import (
     Block,
+    ExactRelease,
+    GaussianRelease,
+    LaplaceRelease,
     NoiseShape,
     Norm,
     PrivacyUnit,

@@ -22,9 +22,8 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.discreteness import SAME
-from flwr_dpkmeans.privacy.events import GaussianRelease
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.release import GaussianRelease, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import (
     MAX_VECTOR_LENGTH,

@@ -9,7 +9,7 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.events import GaussianRelease, PureRelease
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from simulations.baselines.max_cover import CoverBudget, draft_budget
 from simulations.baselines.selection import selection_delta
 

@@ -13,8 +13,8 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.events import Event, GaussianRelease
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.release import Event, GaussianRelease
 from simulations.baselines import MaxCoverResult, max_cover
 from simulations.baselines.max_cover import NoisyAverages, default_components
 from simulations.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES

@@ -30,7 +30,7 @@ from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.discreteness import SAME
+from flwr_dpkmeans.privacy.noise import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

@@ -23,8 +23,13 @@ from flwr_dpkmeans.kmeans.assignment import (
 from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram
-from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics, residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.update import (
+    absolute_statistics,
+    relative_statistics,
+    residual_sums,
+    round_to_grid,
+    unit_residuals,
+)
 
 WIDE = 1 << 16
 ARRAYS = 8

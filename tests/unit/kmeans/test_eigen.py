@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import eigen
-from flwr_dpkmeans.kmeans.eigen import eigenpairs, product
+from flwr_dpkmeans.kmeans import projected
+from flwr_dpkmeans.kmeans.projected import eigenpairs, product
 
 Floats = NDArray[np.float64]
 
@@ -73,8 +73,13 @@ def test_nothing_but_elementwise_arithmetic_is_used(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(np.linalg, name, forbidden)
     for one, other in zip(expected, eigenpairs(matrix), strict=True):
         assert np.array_equal(one, other)
-    tree = ast.parse(inspect.getsource(eigen))
-    assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
+    called = ["eigenpairs"]
+    for function in called:
+        tree = ast.parse(inspect.getsource(getattr(projected, function)))
+        assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*called}
+        called += sorted(name for name in names if inspect.isfunction(getattr(projected, name, None)))
+    assert {"product", "_jacobi", "_rotate", "_leading_range", "_orthonormal"} <= {*called}
 
 
 def test_last_digits_do_not_matter_where_values_are_apart() -> None:
@@ -91,8 +96,8 @@ def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
     basis = np.linalg.qr(generator.normal(size=(d, 4)))[0]
     matrix = (basis * [5.0, 4.0, -4.5, 3.0]) @ basis.T + symmetric(generator, d) * (0.5 / np.sqrt(d))
     values, vectors = eigenpairs(matrix)
-    assert values.shape == (eigen.MOST_COMPONENTS,)
-    assert vectors.shape == (d, eigen.MOST_COMPONENTS)
+    assert values.shape == (projected.MOST_COMPONENTS,)
+    assert vectors.shape == (d, projected.MOST_COMPONENTS)
     expected, theirs = np.linalg.eigh(matrix)
     assert values[:3] == pytest.approx(expected[::-1][:3], rel=1e-9)
     assert values[-1] == pytest.approx(expected[0], rel=1e-9)

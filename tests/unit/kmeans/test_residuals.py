@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import assignment
-from flwr_dpkmeans.kmeans.statistics import next_radius, residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.update import next_radius, residual_sums, unit_residuals
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

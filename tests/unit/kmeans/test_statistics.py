@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.statistics import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kmeans.update import absolute_statistics, relative_statistics
 
 
 def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:

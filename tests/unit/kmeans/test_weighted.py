@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import weighted
-from flwr_dpkmeans.kmeans.weighted import cost_curve, elbow, usable_weights, weighted_kmeans
+from flwr_dpkmeans.kmeans import public_points
+from flwr_dpkmeans.kmeans.public_points import cost_curve, elbow, usable_weights, weighted_kmeans
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +146,7 @@ def test_the_curve_never_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(points: Floats, weights: Floats, k: int, **_: int) -> tuple[Floats, float]:
         return points[:k], costs[k]
 
-    monkeypatch.setattr(weighted, "weighted_kmeans", found)
+    monkeypatch.setattr(public_points, "weighted_kmeans", found)
     curve, centers = cost_curve(np.arange(6.0)[:, None], np.full(6, 0.5), 5, n_init=1, seed=0)
     assert curve.tolist() == [value / 3.0 for value in (10.0, 4.0, 4.0, 4.0, 2.0)]
     assert [len(table) for table in centers] == [1, 2, 3, 4, 5]

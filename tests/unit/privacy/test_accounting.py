@@ -18,17 +18,19 @@ from support.numerical import pld_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import _lowest_point, compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.discreteness import SAME, Closeness
-from flwr_dpkmeans.privacy.events import (
+from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_epsilon
+from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,
     GaussianRelease,
     LaplaceRelease,
+    Norm,
+    PrivacyUnit,
     PureRelease,
     SampledGaussianRelease,
+    Sensitivity,
 )
-from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_epsilon
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 
 
 def gaussians(multiplier: float, count: int, slack: float = 0.0) -> list[Event]:

@@ -17,8 +17,8 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, calibrate_scale, first_private
-from flwr_dpkmeans.privacy.discreteness import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.events import (
+from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,
     GaussianRelease,

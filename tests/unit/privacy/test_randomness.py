@@ -55,8 +55,8 @@ PUBLIC = {
     ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
     ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
-    ("kmeans/eigen.py", "_leading_range"): "the start of a range finder on a noisy matrix",
-    ("kmeans/weighted.py", "weighted_kmeans"): "restarts of k-means on the server's points",
+    ("kmeans/projected.py", "_leading_range"): "the start of a range finder on a noisy matrix",
+    ("kmeans/public_points.py", "weighted_kmeans"): "restarts of k-means on the server's points",
     ("planner/simulate.py", "draw_mixture"): "data of a simulation",
     ("sums/task.py", "Run.unseeded"): "removes the seed",
     ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
@@ -259,7 +259,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("server's points", "direct")
-    assert {file for file, _ in watch.seen} & {"kmeans/weighted.py", "algorithms/feddp_kmeans.py"}
+    assert {file for file, _ in watch.seen} & {"kmeans/public_points.py", "algorithms/feddp_kmeans.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
     assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}

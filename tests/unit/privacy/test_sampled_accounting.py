@@ -16,8 +16,8 @@ from support.numerical import pld_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import losses
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.discreteness import Closeness
-from flwr_dpkmeans.privacy.events import (
+from flwr_dpkmeans.privacy.noise import Closeness
+from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,
     GaussianRelease,

@@ -14,15 +14,15 @@ from support.deltas import compose_delta
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.discreteness import (
+from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.noise import (
     SAME,
     Closeness,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
 )
-from flwr_dpkmeans.privacy.events import GaussianRelease
-from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.release import GaussianRelease
 
 DIGITS = 70
 TAIL = 100

@@ -11,7 +11,7 @@ import pytest
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.events import GaussianRelease, SampledGaussianRelease, dominating_release
+from flwr_dpkmeans.privacy.release import GaussianRelease, SampledGaussianRelease, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
