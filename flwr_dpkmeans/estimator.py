@@ -15,9 +15,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, Transform
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.bounds import Bounds

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
+from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, in_squared_units, is_private
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES

@@ -22,8 +22,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.records import VECTOR_RECORD
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.privacy.noise import NoiseKind
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_states import (
-    COST_CURVE,
+from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     SEED,
     SERVER_POINTS,
+    KMeansTask,
     is_near,
     is_projection,
     is_table,
@@ -31,8 +31,8 @@ from flwr_dpkmeans.algorithms.cluster_states import (
     state_extra,
     stepped,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
+from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import (
     NoiseFamily,
     PlannedSum,

@@ -1,25 +1,269 @@
-"""What every clustering has: k, private discovery of count and bounds, private evaluation, and what a state may be."""
+"""What every clustering has: its state, private discovery of count and bounds, private evaluation, and what is refused.
+
+Clients check the state that a server sends, so that their search is exact: on the grid and inside these ranges all sums
+are exact, and each row's label is then a function of that row alone, to the last bit. The statistics' bounds themselves
+hold for every state.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE, has_exact_centroids
-from flwr_dpkmeans.algorithms.discovery import preliminary_rounds, preliminary_statistic, require_box, take_preliminary
-from flwr_dpkmeans.algorithms.measure import admits_evaluation, evaluation_blocks, evaluation_round, result_extras
+import numpy as np
+
+from flwr_dpkmeans.algorithms.measure import (
+    COST_CURVE,
+    admits_evaluation,
+    evaluation_blocks,
+    evaluation_round,
+    result_extras,
+)
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.assignment import is_on_grid
-from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.kmeans.ranges import (
+    N_BINS,
+    N_MAGNITUDES,
+    Ranges,
+    find_coarse_ranges,
+    find_ranges,
+    magnitude_histogram,
+    one_vote,
+    range_histogram,
+)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.task import Known, Task
+from flwr_dpkmeans.sums.draft import whole_multiplier
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
+from flwr_dpkmeans.sums.task import Found, Known, Run, Task
 from flwr_dpkmeans.sums.trust import TrustModel
+
+SERVER_POINTS = "server_points"
+PROJECTED_CENTERS = "projected_centers"
+SEED = "seed"
+
+_STRETCH = 1.01
+"""Largest length of a projection's column: 1, and room for rounding."""
+_LARGEST_COUNT = 2.0**47
+
+
+def cluster_state(
+    centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
+) -> State:
+    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts of the last release,
+    (k,).
+
+    Both are zeros before there are any. `movements` are the largest steps of a centroid so far; `extras` what an
+    algorithm's own steps carry on, such as a projection: on the grid, of one or two dimensions.
+    """
+    return State({"centroids": centroids, "counts": counts, **(extras or {})}, movements)
+
+
+def seeded_state(centroids: Array, seed: int, server_points: Array | None = None) -> State:
+    """The state before the first round of an algorithm that draws public randomness later; zeros: no centroids yet."""
+    extras = {SEED: np.array([float(seed % 2**31)])}
+    if server_points is not None:
+        extras[SERVER_POINTS] = np.array(server_points)
+    return cluster_state(centroids, np.zeros(len(centroids)), (), extras)
+
+
+def stepped(state: State, centroids: Array, counts: Array) -> State:
+    """The state after a Lloyd step: new centroids, their noisy counts, and the largest step among the movements."""
+    moved = state.changed(centroids=centroids, counts=counts)
+    return replace(moved, movements=(*state.movements, largest_step(state.centroids, centroids)))
+
+
+def largest_step(before: Array, after: Array) -> float:
+    """Largest Euclidean step of a centroid, in scaled units."""
+    return math.sqrt(max(map(math.fsum, np.square(after - before).tolist())))
+
+
+def state_extra(state: State, name: str) -> Array:
+    """An array that an earlier step, or the server, must have put into the state."""
+    if name not in state.arrays:
+        raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")
+    return state.arrays[name]
+
+
+def seed_of(state: State) -> int:
+    """The run's public seed."""
+    return int(state_extra(state, SEED)[0])
+
+
+def has_exact_centroids(state: State) -> bool:
+    """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
+    inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
+    return bool(inside) and is_on_grid(state.centroids)
+
+
+def is_projection(array: Array) -> bool:
+    """Whether the columns of a table are on the grid and do not stretch."""
+    return is_on_grid(array) and bool(np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2)
+
+
+def is_near(array: Array, n_features: int) -> bool:
+    """Whether points are on the grid and no farther from the origin than points of the box can be from a centre."""
+    # At most 2 sqrt(d) from a centre in the box.
+    farthest = (2.0 * _STRETCH) ** 2 * n_features
+    return is_on_grid(array) and bool(np.square(array).sum(axis=-1).max(initial=0.0) <= farthest)
+
+
+def is_table(array: Array, most_rows: int, width: int) -> bool:
+    """Whether an array has 1 to `most_rows` rows of the width."""
+    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
+
+
+# -- discovery: releases that steer the plan, where nobody declares the number of rows or the range of each column -----
+# They come before round 1. What follows from them is computed alike by the server and by every client, which compares
+# it with the final plan.
+
+PRELIMINARY_TRUST = "distributed"
+"""What steers the plan must be seen by everybody: its noise comes from the clients."""
+MAGNITUDES, RANGES = "magnitudes", "ranges"
+"""Names of the released arrays."""
+MAGNITUDES_PART = 0.5
+"""Of `bounds_share`, for the first of the two histograms."""
+
+
+def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+    """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
+
+    Without a width the histograms are missing from their rounds.
+    """
+    settings = config.settings
+    counts = config.task.counts(settings.unit)
+    counted = counts and settings.n_examples is None
+    if settings.preliminary_share(counts=counts) == 0.0:
+        return ()
+    entire = whole_multiplier(config, delta)
+    count = [_count_block(config, entire / math.sqrt(settings.count_share))] if counted else []
+    if not settings.private_bounds:
+        return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
+
+    def histograms(name: str, n_bins: int, part: float) -> list[Block]:
+        multiplier = entire / math.sqrt(settings.bounds_share * part)
+        return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
+
+    first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
+    second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
+    name = " and ".join([COUNT] * counted + [MAGNITUDES])
+    return PlannedRound(name, PRELIMINARY_TRUST, first), PlannedRound(RANGES, PRELIMINARY_TRUST, second)
+
+
+def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
+    """One client's exact part of a preliminary release, from its rows, (n_points, n_features), in the data's units.
+
+    On the grid, and within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if the second
+    histogram is asked for before these are released.
+    """
+    settings, arrays = plan.settings, list[Array]()
+    for block in plan.round_at(index).blocks:
+        if block.name == COUNT:
+            most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
+            arrays.append(np.array([float(min(len(points), most))]))
+            continue
+        if block.name == MAGNITUDES:
+            histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
+        elif found.box is None:
+            raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
+        else:
+            histogram = range_histogram(points, Ranges(*found.box))
+        arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
+    return arrays
+
+
+def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+    """Add what a preliminary release tells to what was known before: the same on the server and on every client.
+
+    A `PlanError` if the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
+    """
+    planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
+    for block in planned.blocks:
+        std, first = plan.released_std(planned, block), block.name == MAGNITUDES
+        if block.name == COUNT:
+            found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
+            continue
+        if first:
+            result = find_coarse_ranges(released[block.name], domain, std)
+        elif found.box is not None:
+            result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
+        else:
+            continue
+        if result.unbounded:
+            columns = column_names(result.unbounded, plan.settings.feature_names)
+            raise PlanError(
+                f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
+                f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
+                "or bounds_share."
+            )
+        unclear = tuple(column for column in result.unclear if first or column in found.unclear)
+        found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
+    return found
+
+
+def _domain(config: Run, n_features: int | None) -> Ranges:
+    """The public domain of every column: one pair of bounds holds for all."""
+    lower, upper = config.settings.bounds
+    n = n_features or 0
+    return Ranges(lower * n, upper * n) if len(lower) == 1 else Ranges(lower, upper)
+
+
+def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
+    """Refuse a box that no release can have led to, by a `PlanError`.
+
+    Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
+    """
+    if box is None:
+        return
+    if not config.settings.private_bounds:
+        raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
+    if (
+        n_features is None
+        or {len(box[0]), len(box[1])} != {n_features}
+        or len(config.settings.bounds[0]) not in (1, n_features)
+    ):
+        raise PlanError(f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run.")
+    domain = _domain(config, n_features)
+    for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
+        if not least <= low < high <= most:
+            raise PlanError(
+                f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but it must lie in the public domain "
+                f"[{least:g}, {most:g}]: stop the run and check the server."
+            )
+
+
+def _count_block(config: Run, multiplier: float) -> Block:
+    """The private count: one entry; at client level each client counts no more rows than are declared."""
+    settings = config.settings
+    bound, because = 1.0, "S16: one row changes the number of rows by one"
+    if settings.unit is PrivacyUnit.CLIENT:
+        bound = float(settings.examples_per_client)
+        because = "S16: one client's number of rows is clipped to the declared examples_per_client"
+    moved = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
+    return Block(COUNT, (1,), moved, NoiseShape.GAUSSIAN, multiplier, bound)
+
+
+def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier: float) -> Block:
+    """Histograms of all columns together: one row, or one client's vote, adds a norm of sqrt(n_features) at most."""
+    # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
+    bound, entry = math.nextafter(math.sqrt(shape[0]), math.inf), 1.0
+    bins = "one bin, by sign and power of two, of each column's histogram"
+    if name == RANGES:
+        bins = "at most one of each column's equal bins"
+    because = f"S17: one row is in {bins}: a norm of sqrt(number of columns)"
+    if config.settings.unit is PrivacyUnit.CLIENT:
+        entry, because = bound, "S17: one client's histograms are scaled down to the norm of a single row's"
+    moved = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
+    return Block(name, shape, moved, NoiseShape.GAUSSIAN, multiplier, entry)
+
+
+# -- the task ---------------------------------------------------------------------------------------------------------
 
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""

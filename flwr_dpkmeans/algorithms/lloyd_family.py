@@ -14,8 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state, stepped
-from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.kmeans.update import (

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids, sum_over_blocks
@@ -30,6 +29,8 @@ from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.task import Known, Run
 
+COST_CURVE = "cost_curve"
+"""Name of the extra that a run leaves which chose its number of clusters."""
 CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
 """Names of the released arrays, and of the extras that hold them in the state."""

@@ -16,8 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_states import is_near, is_projection, is_table, seed_of
 from flwr_dpkmeans.algorithms.feddp_kmeans import outer_product_rounding
+from flwr_dpkmeans.algorithms.kmeans_task import is_near, is_projection, is_table, seed_of
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_states import (
-    COST_CURVE,
+from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     SEED,
     SERVER_POINTS,
+    KMeansTask,
     seed_of,
     seeded_state,
     state_extra,
     stepped,
 )
-from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AXES,

@@ -27,8 +27,8 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now

@@ -12,8 +12,7 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
-from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points

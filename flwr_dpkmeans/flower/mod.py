@@ -20,9 +20,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
 from flwr_dpkmeans.flower.node import look_for_guard, node_settings, show_node_logs, stream_number
 from flwr_dpkmeans.flower.records import RECORD, content_of, debug_size, packet_of, recall, remember
 from flwr_dpkmeans.log import Place, placed
-from flwr_dpkmeans.node import client_log
-from flwr_dpkmeans.node.guard import NodeGuard
-from flwr_dpkmeans.node.node_settings import NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, crashed, failed, refused, took
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client, Memory
@@ -75,15 +73,15 @@ class SecureAggregation:
                 self._show_logs(context)
             return self._answer(message, context, call_next)
         except PeerError as error:
-            client_log.refused(error)
+            refused(error)
             return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
-            client_log.failed(error)
+            failed(error)
             sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
             return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
         except Exception as error:
-            client_log.crashed(error)
+            crashed(error)
             return encode_failure(Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE))
 
     def _answer(self, message: Message, context: Context, call_next: NextCall) -> Packet:
@@ -139,7 +137,7 @@ class Wrapped:
             reply = self._call("fit", ranges, config)
         else:
             reply = self._call_with_state("fit", memory, config)
-        client_log.took("the statistic", start)
+        took("the statistic", start)
         record: Any = reply.get("fitres.parameters") or {}
         return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 

@@ -11,15 +11,14 @@ from typing import Any
 
 from flwr.app import Context
 
-from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.log import LogOptions, event, show_logs
-from flwr_dpkmeans.node.client_log import logger
+from flwr_dpkmeans.node.guard import NodeSettings, logger
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID

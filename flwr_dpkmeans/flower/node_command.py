@@ -32,8 +32,9 @@ from flwr_dpkmeans.flower.app_guard import (
     require_private,
     write_programs,
 )
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions, NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
@@ -150,5 +150,5 @@ def error_text(reply: Message) -> str:
 
 def debug_size(what: str, content: RecordDict) -> None:
     """Log how large a message is, for whoever asks for details."""
-    if client_log.logger.isEnabledFor(logging.DEBUG):
-        client_log.logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
+    if node_logger.isEnabledFor(logging.DEBUG):
+        node_logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))

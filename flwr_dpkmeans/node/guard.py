@@ -1,30 +1,73 @@
 """What a node decides before anything leaves it, by its own policy and ledger, and what it writes down.
 
-`NodeGuard` is what `flwr_dpkmeans.sums.client.Client` asks. It knows one request of one run.
+`NodeGuard` is what `flwr_dpkmeans.sums.client.Client` asks. It knows one request of one run. What the node's own log
+says stays on the node: the plan's public values, the node's own policy and its ledger's sums; never a row, a statistic,
+a centroid, a key or a mask.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 
-from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, ProtocolError, RefusalError
-from flwr_dpkmeans.node import client_log
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, Past
-from flwr_dpkmeans.node.node_settings import NodeSettings
-from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    ConfigurationError,
+    DPKMeansError,
+    LocalMisuseError,
+    PeerError,
+    ProtocolError,
+    RefusalError,
+)
+from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
+from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
+from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.signing import Signer, pin_mark
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.wire import terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
+
+_DIGEST_CHARACTERS = 16
+
+logger = placed_logger("flwr_dpkmeans.mod")
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """A node's own decisions; nothing here can be set by the server of a deployment.
+
+    A policy that pins peers, on a node without an identity of its own, is a ConfigurationError.
+    """
+
+    policy: ClientPolicy
+    """Held against the plan before anything leaves."""
+    ledger: Ledger
+    """Charged before a statistic is sent."""
+    data_id: str
+    """Name of the data set in the ledger."""
+    simulated: bool = False
+    """Whether this node is part of a simulation, where an exact evaluation protects nobody's rows."""
+    identity: Identity | None = None
+    """Signs the node's key in every run."""
+
+    def __post_init__(self) -> None:
+        if self.policy.pinned_peers is not None and self.identity is None:
+            raise ConfigurationError(
+                "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
+                "'python -m flwr_dpkmeans identity new PATH' and give its path in the node's configuration."
+            )
 
 
 class NodeGuard:
@@ -84,7 +127,7 @@ class NodeGuard:
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
         """Recompute a plan, hold it against the policy and what its data set has cost already, and log it."""
-        client_log.plan_came(plan, digest)
+        plan_came(plan, digest)
         if not plan.settings.masking:
             raise RefusalError("the plan turns masks off, which no client of a Flower run accepts: leave masking on.")
         if plan.settings.evaluation is Evaluation.EXACT and not self.settings.simulated:
@@ -101,7 +144,14 @@ class NodeGuard:
             raise RefusalError(
                 "the plan's numbers are too large or too small to compute its noise from: give usual ones."
             ) from error
-        client_log.plan_allowed(self.settings, self.require_allowed(plan))
+        spent, limit = self.require_allowed(plan).epsilon, self.settings.policy.max_epsilon_total
+        logger.info(
+            "allowed by this node's policy: epsilon %.4g%s was spent on data set %r in other runs of this unit",
+            spent,
+            _of(limit),
+            printable(self.data_id, 200),
+            extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
+        )
 
     def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy as it is now, and against what other runs have cost until now."""
@@ -130,7 +180,7 @@ class NodeGuard:
         try:
             ledger.require_usable()
         except BudgetError as error:
-            client_log.failed(error)
+            failed(error)
             raise RefusalError(
                 "this client's budget ledger is damaged or cannot be written (its own log says how), and without it "
                 "nothing may be released: have its owner look at it, or leave this client out."
@@ -149,11 +199,12 @@ class NodeGuard:
             lower, upper = ([side[place] for place in places] for side in plan.config.bounds)
             policy.check_box(lower, upper, len(places))
         if not names:
-            client_log.unnamed()
+            # Nothing tells this client whether the others' columns are its own.
+            logger.info("the own table has no column names: its columns are matched by position")
 
     def require_open(self, memory: Memory, request: SumRequest) -> None:
         """Refuse what stands in the ledger, a run that it knows differently, and a plan that is no longer allowed."""
-        client_log.asked(memory.plan, request, memory.n_recognised)
+        _log_asked(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
         index, attempt = request.asked
         if (index, attempt) in entries:
@@ -188,7 +239,7 @@ class NodeGuard:
         planned = memory.plan.round_at(index)
         entry = self._entry(memory, index, attempt, planned.name)
         self.settings.ledger.charge(entry, partial(self._admit, memory.plan, entry.epsilon))
-        client_log.given(planned, self.settings, entry, n_clients)
+        _log_given(planned, self.settings, entry, n_clients)
 
     def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
         """Write into the ledger, before they are sent, that shares of one aggregation are given; a second time, refuse.
@@ -205,7 +256,13 @@ class NodeGuard:
             )
         name = f"key shares of {memory.plan.round_at(index).name}"
         self.settings.ledger.charge(self._entry(memory, index, marked, name))
-        client_log.unmasked(len(request.survivors), len(memory.protocol.cohort.members))
+        n_survivors, n_asked = len(request.survivors), len(memory.protocol.cohort.members)
+        logger.info(
+            "gave shares that unmask the sum of %d clients out of %d",
+            n_survivors,
+            n_asked,
+            extra=event("unmasked", n_survivors=n_survivors, n_asked=n_asked),
+        )
 
     def _entry(self, memory: Memory, index: int, attempt: int, release_name: str) -> LedgerEntry:
         """An entry of the run, with all that it can cost."""
@@ -227,15 +284,130 @@ class NodeGuard:
         """Log that keys were shared."""
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
-        client_log.shared(n_clients, memory.n_recognised, n_neighbours, threshold)
+        logger.info(
+            "shared the keys of this run: %d clients, %d of them recognised; %d neighbours hold shares, %d give a key "
+            "back",
+            n_clients,
+            memory.n_recognised,
+            n_neighbours,
+            threshold,
+            extra=event("shared", n_clients=n_clients, n_neighbours=n_neighbours, threshold=threshold),
+        )
 
     def finished(self, memory: Memory, report: PrivacyReport) -> None:
-        """Log the end of the run."""
-        if not self.settings.simulated:
-            client_log.warned(report.warnings)
-        client_log.finished(memory.attempts, report)
+        """Log what the report says against the result, and what it, the ledger's entries and this log share."""
+        for sentence in () if self.settings.simulated else report.warnings:
+            logger.warning("%s", printable(sentence), extra=event("warning"))
+        n_releases, origin = len(memory.attempts), report.provenance
+        logger.info("the result is here, after %d releases; %s", n_releases, origin, extra=event("finished"))
 
 
 def cost_of(plan: Plan) -> float:
     """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
     return worst_case(plan) if plan.is_private else float("inf")
+
+
+# -- the node's own log -----------------------------------------------------------------------------------------------
+
+
+def plan_came(plan: Plan, digest: bytes) -> None:
+    """Say which plan this client is asked to agree to."""
+    config = plan.config
+    try:
+        worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
+        epsilon = plan.epsilon if plan.is_final else config.epsilon
+        private = plan.is_private
+    except (DPKMeansError, ArithmeticError):
+        # The plan is not checked yet, so its noise may have no price; the check will say what is wrong with it.
+        worst, epsilon, private = math.nan, math.nan, True
+    rounds = f"{plan.last_round} rounds" if plan.is_final else "rounds still to be planned"
+    logger.info(
+        "asked for: %s under trust %s, %s, %d clients, unit %s, epsilon %.4g (at most %.4g with all %d retries) at "
+        "delta %.3g%s; plan %s",
+        printable(config.algorithm, 60),
+        printable(config.trust, 60),
+        rounds,
+        plan.n_clients,
+        config.unit.value,
+        epsilon if private else math.inf,
+        worst if private else math.inf,
+        config.max_retries,
+        plan.delta,
+        "" if private else " (NOT PRIVATE)",
+        digest.hex()[:_DIGEST_CHARACTERS],
+        extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
+    )
+
+
+def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
+    """Say which release is asked for, with what noise and among how many."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    planned = plan.round_at(request.round_index)
+    roster = ""
+    if request.roster is not None:
+        pinned = f", {n_recognised} of them recognised by pinned identities" if n_recognised else ""
+        roster = f"; a cohort of {len(request.roster.members)} clients{pinned}"
+    noises = [
+        f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
+        for block in planned.blocks
+    ]
+    logger.info(
+        "asked for: %s (round %d of %d)%s; %s",
+        printable(planned.name, 60),
+        request.round_index,
+        plan.last_round,
+        roster,
+        ", ".join(noises),
+        extra=event("asked", release=planned.name),
+    )
+
+
+def _log_given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_clients: int) -> None:
+    """Say what is answered, and what the ledger says of it."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    limit = settings.policy.max_epsilon_total
+    spent = settings.ledger.past(settings.data_id, entry.unit).epsilon
+    logger.info(
+        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for all of this run, %.4g%s on data set %r in "
+        "all runs of this unit",
+        printable(planned.name, 60),
+        n_clients,
+        entry.epsilon,
+        spent,
+        _of(limit),
+        printable(settings.data_id, 200),
+        extra=event("gave", release=planned.name, epsilon=_finite(entry.epsilon), spent=_finite(spent)),
+    )
+
+
+def refused(error: PeerError) -> None:
+    """Say why nothing was given; the server is sent the same sentence."""
+    logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
+
+
+def failed(error: DPKMeansError) -> None:
+    """Say what is wrong on this machine; the server is told that something is, but not what."""
+    logger.error("cannot answer: %s", printable(error), extra=event("failed", kind=type(error).__name__))
+
+
+def crashed(error: Exception) -> None:
+    """Say what kind of exception stopped the answer, and where; its text may hold rows, so it is not repeated."""
+    place = where_raised(error, verbose=logger.isEnabledFor(logging.DEBUG))
+    logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
+
+
+def took(what: str, start: float) -> None:
+    """Log how long a step took that began at `start` (of `time.perf_counter`), for whoever asks for details."""
+    logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
+
+
+def _of(limit: float) -> str:
+    """The limit that a sum is held against, if there is one."""
+    return "" if math.isinf(limit) else f" of {limit:.4g}"
+
+
+def _finite(value: float) -> float | str:
+    """A number as JSON has it."""
+    return value if math.isfinite(value) else str(value)

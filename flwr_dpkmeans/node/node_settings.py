@@ -1,11 +1,10 @@
-"""What a node's operator decides: its identity's file, NODE.toml, which no message can change, and what runs meet."""
+"""What a node's operator writes down: its identity's file, and NODE.toml, which no message can change."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -20,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.node.ledger import Ledger
-from flwr_dpkmeans.node.policy import ClientPolicy, read_toml
+from flwr_dpkmeans.node.policy import read_toml
 from flwr_dpkmeans.secagg.signing import Signer
 
 _LONGEST_FILE = 10_000
@@ -85,32 +83,6 @@ class Identity(Signer):
                 f"the identity {target} cannot be written ({error.strerror or error}): choose a folder that exists and "
                 "is yours."
             ) from error
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """A node's own decisions; nothing here can be set by the server of a deployment.
-
-    A policy that pins peers, on a node without an identity of its own, is a ConfigurationError.
-    """
-
-    policy: ClientPolicy
-    """Held against the plan before anything leaves."""
-    ledger: Ledger
-    """Charged before a statistic is sent."""
-    data_id: str
-    """Name of the data set in the ledger."""
-    simulated: bool = False
-    """Whether this node is part of a simulation, where an exact evaluation protects nobody's rows."""
-    identity: Identity | None = None
-    """Signs the node's key in every run."""
-
-    def __post_init__(self) -> None:
-        if self.policy.pinned_peers is not None and self.identity is None:
-            raise ConfigurationError(
-                "the node's policy pins peers, but the node has no 'identity' that they could pin: make one with "
-                "'python -m flwr_dpkmeans identity new PATH' and give its path in the node's configuration."
-            )
 
 
 class Isolation(StrEnum):

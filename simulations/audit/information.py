@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
+from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up

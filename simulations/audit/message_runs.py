@@ -19,8 +19,8 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.records import packet_of, recall
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.secagg.messages import Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.secagg.ring import encode

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.projected import outer_product_triangle
 from flwr_dpkmeans.kmeans.update import clip_rows

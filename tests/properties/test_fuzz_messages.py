@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.messages import READERS, RECORD, VECTOR_LAYOUT, VECTOR_RECORD, Status, dump_plan, load_plan, parse_failure
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_states import PROJECTED_CENTERS, SEED, cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kmeans.update import clip_rows
 from flwr_dpkmeans.options import parse_config

@@ -14,9 +14,8 @@ import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.node.guard import NodeGuard
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 

@@ -45,8 +45,8 @@ from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of

@@ -31,7 +31,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
-from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node import guard
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.recovery import recover as recovery_client
@@ -392,7 +392,7 @@ def test_the_search_finds_what_is_planted(what: str, watch: Watch, monkeypatch: 
     def careless(self: Wrapped, memory: Any, index: int) -> Any:
         arrays = ask(self, memory, index)
         if index == 2:
-            client_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
+            guard.logger.debug("here is %s", LEAKS[what](memory, arrays))
         return arrays
 
     monkeypatch.setattr(Wrapped, "compute", careless)

@@ -17,8 +17,8 @@ from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums import client as mod_module
 

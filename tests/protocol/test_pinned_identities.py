@@ -31,9 +31,9 @@ from support.protocol_federation import Federation, Truth, Words, grid_parts, ma
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.inprocess import copied
 from flwr_dpkmeans.flower.node import node_settings
-from flwr_dpkmeans.node.guard import NodeGuard
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import Identity, NodeSettings
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of

@@ -20,8 +20,8 @@ from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.mod import Wrapped
 from flwr_dpkmeans.node import guard as approval
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results import writer

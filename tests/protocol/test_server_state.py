@@ -14,7 +14,7 @@ from support.messages import RECORD, Stage, stage_of
 from support.protocol_federation import Federation, make_federation, off_grid, outside, small_config
 from support.states import with_extras
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import parse_run

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config

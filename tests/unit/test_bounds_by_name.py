@@ -14,8 +14,8 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import FastLloyd, KMeansResult
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 
 TABLE = ("age", "income")

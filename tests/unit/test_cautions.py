@@ -24,8 +24,8 @@ from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner.forecast import notes_on

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.algorithms.discovery import preliminary_statistic
+from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.errors import PlanError

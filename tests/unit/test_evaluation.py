@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans

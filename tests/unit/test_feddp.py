@@ -23,7 +23,6 @@ from support.cases import pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state, seeded_state
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
     _without_noise_weights,
     centers_round,
@@ -31,6 +30,7 @@ from flwr_dpkmeans.algorithms.feddp_kmeans import (
     outer_product_round,
     weights_round,
 )
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state, seeded_state
 from flwr_dpkmeans.algorithms.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.server_points import (
     bounds_from_server,

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans

@@ -44,7 +44,7 @@ from flwr_dpkmeans.log import (
     show_logs,
     where_raised,
 )
-from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.node.guard import logger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
@@ -278,10 +278,10 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(monkeypatch: pytest.Mon
     context = node_context(**{"log-file": str(path), "log-format": "json", "verbose": True})
     context.run_config = {"log-file": str(tmp_path / "servers-wish"), "verbose": False, "log-format": "text"}
     flower_node.show_node_logs(context)
-    client_log.logger.debug("details")
+    logger.debug("details")
     flower_node.show_node_logs(node_context(**{"log-file": str(path)}))
-    client_log.logger.debug("left out")
-    client_log.logger.info("appended")
+    logger.debug("left out")
+    logger.info("appended")
     first, second = path.read_text().splitlines()
     assert json.loads(first)["message"] == "details"
     assert second.endswith("INFO appended")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.discovery import preliminary_statistic, take_preliminary
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
+from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic, take_preliminary
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.states import with_extras
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.sums.round import State, unpack_state
 

@@ -13,9 +13,8 @@ from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.node.client_log import plan_came
+from flwr_dpkmeans.node.guard import NodeSettings, plan_came
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan

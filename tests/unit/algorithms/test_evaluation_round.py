@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     EXTENT,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     CLIP,

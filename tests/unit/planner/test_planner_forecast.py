@@ -15,7 +15,7 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from flwr_dpkmeans.kmeans.update import round_to_grid
