@@ -19,8 +19,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
-from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, listed_tables, require_engine
 from flwr_dpkmeans.kmeans.assignment import nearest_centroids

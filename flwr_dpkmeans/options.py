@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.server_points import is_private
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole

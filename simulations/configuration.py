@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.points import Bounds, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import algorithm_value, parse_run

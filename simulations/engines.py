@@ -15,7 +15,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, in_squared_units, is_private
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from simulations.configuration import central_config, federated_config, require_valid, run_config_of

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
-from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
+from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range
 

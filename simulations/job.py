@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.kmeans.assignment import cost_per_point
 from simulations.clustering_metrics import clustering_metrics, optimal_centroids

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD, ProxyOptions
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, proxy_weights
 from flwr_dpkmeans.kmeans.update import round_to_grid

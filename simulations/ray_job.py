@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.partition import MIXTURE
+from flwr_dpkmeans.data.points import Bounds
 from simulations.datasets import DataSet
 from simulations.outcome import Outcome, evaluation_columns
 from simulations.ray_engine import run_on_ray

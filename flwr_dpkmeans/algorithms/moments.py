@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.assignment import is_on_grid, nearest_centroids
 from flwr_dpkmeans.kmeans.update import round_to_grid, sum_by_label, toward_zero

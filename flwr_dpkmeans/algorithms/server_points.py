@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms.noise_budget import count_order
-from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.bundled import load_server_table
+from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kmeans.assignment import row_blocks

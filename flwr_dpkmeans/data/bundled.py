@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.bounds import Bounds
-from flwr_dpkmeans.data.tables import Table, frame_columns, load_table, require_names, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_points
+from flwr_dpkmeans.data.tables import Table, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 MOST_TABLES = 2

@@ -1,22 +1,35 @@
-"""Load one client's table and check arrays that a caller hands over."""
+"""Load one client's table: by what the file looks like, or by what its owner declared.
+
+A server sees whether a node answers, and with how many features. Where the file decided that (is the first row a
+header, is a column text, can all cells be read), one row could change the answer, at no charge to any budget. So a
+deployed node's table is read by a declared schema (`load_declared`): each line is a row and is read by itself, and one
+that has a cell that is no finite number is left out; what the server gets is then, but for the noised sums, the same
+with any row and without it.
+"""
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+import csv
+import logging
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawColumn, open_table, read_csv
-from flwr_dpkmeans.errors import DataError, nearest
+from flwr_dpkmeans.data.points import require_names
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table, read_csv
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
+_BLOCK = 4096
+_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +68,7 @@ def load_table(
 
     Unless `header` says it, the first row of a .csv file is taken for one if all of its cells are different, have a
     letter and are no number (or if it is pandas' ``0,1,2,...``). That is a guess, which a row of text can mislead:
-    deployed nodes do not guess (`flwr_dpkmeans.data.declared`). An unnamed first column is pandas' index, and left out.
+    deployed nodes do not guess (`load_declared`). An unnamed first column is pandas' index, and left out.
     A header without rows is an empty client, of which every column is a feature: no cell tells otherwise.
 
     `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
@@ -77,120 +90,16 @@ def load_table(
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
-        _say_left_out(raw.path, ", ".join(repr(name) for name in text))
+        _say_once(logging.WARNING, "%s: left out %s, which hold no numbers.", raw.path, ", ".join(map(repr, text)))
     numeric = [column for column in kept if column.values is not None]
     names = tuple(column.name for column in numeric) if raw.named else ()
     return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
 
 
-def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
-    """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
-
-    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
-    that is no finite real number.
-    """
-    array = _as_array(points)
-    if array.ndim != 2:
-        raise DataError(
-            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
-            "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
-        )
-    if n_features is not None and array.shape[1] != n_features:
-        raise DataError(
-            f"the points have {array.shape[1]} features, but {n_features} are needed: "
-            "give the same features in the same order as before."
-        )
-    if array.shape[1] == 0:
-        raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
-    labels = list(getattr(points, "columns", range(array.shape[1])))
-    values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
-    bad_rows = ~np.isfinite(values).all(axis=1)
-    if bad_rows.any():
-        column = int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])
-        raise DataError(
-            f"the points have {int(bad_rows.sum())} rows with a missing or infinite value (the first such feature is "
-            f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
-        )
-    return values
-
-
-def frame_columns(points: object) -> tuple[str, ...]:
-    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
-    names = list(getattr(points, "columns", ()))
-    n_texts = sum(isinstance(name, str) for name in names)
-    if 0 < n_texts < len(names):
-        raise DataError(
-            f"{n_texts} of {len(names)} column names are text and the others are not, but columns are matched by name: "
-            "make all of them text, as in frame.columns.astype(str)."
-        )
-    return tuple(str(name) for name in names) if n_texts else ()
-
-
-def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Refuse names that do not tell the columns of a table apart; none are always accepted."""
-    twice = sorted(name for name in set(names) if list(names).count(name) > 1)
-    if twice:
-        raise DataError(
-            f"{list(names).count(twice[0])} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
-            "its own: rename them."
-        )
-    if names and len(names) != n_features:
-        raise DataError(f"{n_features} columns have {len(names)} names, but each needs one: name all of them.")
-    return tuple(str(name) for name in names)
-
-
-def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
-    """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
-
-    What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
-    """
-    own = frame_columns(points)
-    if not own or not names or own == tuple(names):
-        return validate_points(points)
-    places = {name: place for place, name in enumerate(own)}
-    other = [name for name in names if name not in places]
-    if other:
-        raise DataError(
-            f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
-            f"{nearest(other[0], own)}"
-        )
-    more = sorted(set(own) - set(names))
-    if more:
-        raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
-    require_names(own, len(names))
-    return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
-
-
-def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
-    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
-    try:
-        array = np.asarray(labels)
-    except ValueError:
-        array = np.empty((n_rows, 0))  # entries of different lengths
-    if array.shape != (n_rows,):
-        raise DataError(
-            f"labels have shape {array.shape}, but the table has {n_rows} rows: give one label for each row."
-        )
-    if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
-        raise DataError(
-            "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "
-            "every client."
-        )
-    whole = array.astype(np.int64)
-    least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
-    if least < 0 or (n_classes is not None and n_rows and most >= n_classes):
-        bound = "at least 0" if n_classes is None else f"from 0 to {n_classes - 1}"
-        raise DataError(
-            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare n_classes as "
-            "large as they need."
-        )
-    return whole
-
-
 @lru_cache(maxsize=64)
-def _say_left_out(path: Path, names: str) -> None:
-    """Warn once in a process: a client loads its table again for every message."""
-    _logger.warning("%s: left out %s, which hold no numbers.", path, names)
+def _say_once(level: int, sentence: str, path: Path, names: str) -> None:
+    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
+    _logger.log(level, sentence, path, names)
 
 
 def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
@@ -224,47 +133,165 @@ def _refuse(names: list[str], counts: list[int], path: Path, problem: str, mend:
     )
 
 
-def _as_array(points: object) -> NDArray[Any]:
-    """Turn array-likes and frames into an array of any dtype."""
-    if isinstance(points, np.ma.MaskedArray):
-        plain = np.asarray(points.data)
-        # Only numbers can be marked as missing; other types are refused afterwards in any case.
-        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
-    if hasattr(points, "to_numpy"):
-        return np.asarray(points.to_numpy())
-    if hasattr(points, "toarray"):
+# -- as declared ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a node's owner says of its table."""
+
+    columns: tuple[str, ...] = ()
+    """The columns that are clustered, by name. Of a file without names (.npy, .npz, .csv without header): the names of
+    all its columns in their order; empty for an array whose columns have none."""
+    label_column: str = ""
+    """Column of classes, by name (or, without names, by index), which is left out; empty for none."""
+    header: bool = True
+    """Whether the first row of a .csv file holds names; without, its cells are separated by commas."""
+
+    @classmethod
+    def of(cls, columns: object, label_column: object = "", header: object = None) -> Schema:
+        """Read it from scalars, as a node's configuration has them: names separated by commas."""
+        names = next(csv.reader([str(columns)], skipinitialspace=True), [])
+        said = parse_header(header) is not False
+        return cls(tuple(name.strip() for name in names if name.strip()), str(label_column), said)
+
+
+def parse_header(value: object) -> bool | None:
+    """Whether a .csv file is said to have a header; None where nothing is said."""
+    said = {"": None, "auto": None, "none": None, "yes": True, "true": True, "no": False, "false": False}
+    if str(value).lower() not in said:
+        raise ConfigurationError(f"header is {value!r}, but it says whether a file has one: give 'yes' or 'no'.")
+    return said[str(value).lower()]
+
+
+def load_declared(path: str | Path, schema: Schema) -> Table:
+    """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
+
+    A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "people.csv"
+    ...     _ = file.write_text("name,age,height\\nA,31,170\\nB,>89,160\\n")
+    ...     load_declared(file, Schema.of("age,height")).points.tolist()
+    [[31.0, 170.0]]
+    """
+    raw = open_table(path, partial(_read_csv, schema=schema))
+    if schema.columns and not raw.named:
+        raw = _renamed(raw, schema.columns)
+    _require_declared(raw, schema)
+    label = raw.place_of("label_column", schema.label_column)
+    wanted = _wanted(raw, schema, label)
+    points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
+    finite = np.isfinite(points)
+    kept = finite.all(axis=1)
+    if not kept.all():
+        bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
+        # On the node only; how many rows is for the owner to count.
+        level, sentence = logging.WARNING, "%s: left out rows with cells that are no finite number, in %s."
+        if not kept.any():
+            level, sentence = logging.ERROR, "%s: NO row has a finite number in each of the columns; look at %s."
+        _say_once(level, sentence, raw.path, ", ".join(map(repr, bad)))
+    names = tuple(column.name for column in wanted) if raw.named else ()
+    return Table(points, names, labels=raw.labels(schema.label_column)).part(np.flatnonzero(kept))
+
+
+def _require_declared(raw: RawTable, schema: Schema) -> None:
+    """Refuse a file of which nothing is declared, or that lacks a declared column."""
+    if raw.named and not schema.columns:
         raise DataError(
-            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray()."
+            f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
+            "it: name them in the node's configuration, as in columns='age,height'."
         )
+    times = Counter(column.name for column in raw.columns)
+    missing = [name for name in schema.columns if times[name] != 1]
+    if missing:
+        raise DataError(
+            f"columns has {missing[0]!r}, but {str(raw.path)!r} does not have one column of that name: correct the "
+            "node's configuration, or the header."
+        )
+    require_names(schema.columns, len(schema.columns))
+
+
+def _wanted(raw: RawTable, schema: Schema, label: int | None) -> list[RawColumn]:
+    """The columns that are clustered, in the declared order."""
+    others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
+    wanted = [others[name] for name in schema.columns or others if name in others]
+    if not wanted:
+        raise DataError(f"no column of {str(raw.path)!r} is left to be clustered: name one in columns.")
+    return wanted
+
+
+def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
+    """A table without names under declared ones."""
+    if len(names) != len(raw.columns):
+        raise DataError(
+            f"columns has {len(names)} names, but {str(raw.path)!r} has {len(raw.columns)} columns: name all of them."
+        )
+    renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
+    return replace(raw, columns=tuple(renamed), named=True)
+
+
+def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
+    """The values of a column; none of a column of text is a number."""
+    return np.full(raw.n_rows, math.nan) if column.values is None else column.values
+
+
+def _read_csv(path: Path, schema: Schema) -> RawTable:
+    """Read the declared columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
+
+    An empty file has no header, so not one of its columns is found.
+    """
     try:
-        return np.asarray(points)
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            lines = (line for line in file if line.strip())
+            names, separator = header_of(lines) if schema.header else (list(schema.columns), ",")
+            used = {*schema.columns, schema.label_column}
+            places = [place for place, name in enumerate(names) if name in used]
+            values = _parsed(lines, separator, len(names), places)
+    except OSError as error:
+        raise DataError(
+            f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
+        ) from error
+    columns = (RawColumn(names[place], values[:, order]) for order, place in enumerate(places))
+    return RawTable(path, tuple(columns), named=True)
+
+
+def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
+    """One row of numbers for each line."""
+    blocks = [np.zeros((0, max(1, len(places))))]
+    while places and (block := list(islice(lines, _BLOCK))):
+        numbers = _plain(block, separator, width, places)
+        blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
+    return np.concatenate(blocks)
+
+
+def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:
+    """The same numbers at once and faster, where all lines have nothing but plain ones; else None."""
+    if any(line.count(separator) != width - 1 or '"' in line for line in lines):
+        return None
+    try:
+        return np.loadtxt(lines, delimiter=separator, usecols=places, comments=None, ndmin=2)
     except ValueError:
-        pass
-    raise DataError(
-        "the points have rows of different lengths, but each row must have the same features: "
-        "give an array of shape (n, d)."
-    )
+        return None
 
 
-def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
-    """Accept real numbers and truth values; a frame with both has dtype object."""
-    if array.dtype.kind in "biuf":
-        return array
-    if array.dtype.kind != "O":
-        raise DataError(
-            f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
-            "points.astype('float64')."
-        )
-    for label, column in zip(labels, array.T, strict=True):
-        if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
-            raise DataError(
-                f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
-                "leave the feature out, or encode it as numbers and fill in what is missing."
-            )
-    try:
-        return array.astype(np.float64)
-    except OverflowError:
-        pass
-    raise DataError(
-        "the points have an integer beyond the range of float64, but every value must be finite: rescale it."
-    )
+def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
+    """Each line for itself; NaN in all of one that has another number of cells, and where a cell is no number."""
+    rows = []
+    for line in lines:
+        cells = cells_of(line, separator)
+        whole = len(cells) == width
+        rows.append([_number(cells[place]) if whole else math.nan for place in places])
+    return np.array(rows)
+
+
+def _number(cell: str) -> float:
+    """The number or truth value in a cell; NaN if it is none.
+
+    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
+    """
+    plain = cell.strip()  # float alone keeps the ASCII separators
+    return _TRUTH.get(plain.lower(), number_of(plain))

@@ -16,9 +16,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
-from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
-from flwr_dpkmeans.data.tables import Table, frame_columns
+from flwr_dpkmeans.data.points import frame_columns
+from flwr_dpkmeans.data.tables import Schema, Table, load_declared, parse_header
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation, run_numpy_client, secure_aggregation_mod

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
-from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
-from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.points import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger

@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from flwr_dpkmeans.data.declared import Schema, load_declared
+from flwr_dpkmeans.data.tables import Schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import (
     SUPEREXEC,

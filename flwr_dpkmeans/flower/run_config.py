@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
-from flwr_dpkmeans.data.declared import Schema
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
-from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.data.tables import Schema, Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.client_app import mixture_of
 from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server

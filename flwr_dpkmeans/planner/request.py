@@ -13,7 +13,7 @@ from typing import Any
 from flwr_dpkmeans import algorithms
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit

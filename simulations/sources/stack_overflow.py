@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.partition import check_integer
+from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.data.readers import UNREADABLE, locate_file
-from flwr_dpkmeans.data.tables import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.sources.federated import FederatedData
 from simulations.sources.mixture import check_generator

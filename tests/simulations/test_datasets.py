@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans.data.bounds import Bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.datasets import load_data_set, own_range, require_source
 from simulations.federation import bounds_of, gives_server_points, reference_box, server_points_of, split

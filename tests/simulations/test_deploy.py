@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
 
 import simulations.deploy
-from flwr_dpkmeans.data.declared import Schema, load_declared
-from flwr_dpkmeans.data.tables import load_table
+from flwr_dpkmeans.data.tables import Schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
 from flwr_dpkmeans.data.bundled import load_source
+from flwr_dpkmeans.data.points import Bounds, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 
 pytest.importorskip("hydra")

@@ -16,7 +16,7 @@ from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import hold_points
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run

@@ -26,7 +26,7 @@ from flwr_dpkmeans import (
     PrivateBounds,
     PrivateCount,
 )
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.inprocess import InProcessGrid

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTED_CENTERS, PROJECTION, _fits
+from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS
 
 # Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) = 3.46 from a centre.
 KNOWN: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))

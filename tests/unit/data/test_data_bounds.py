@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flwr_dpkmeans.data.bounds import Bounds, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 FINITE = st.floats(-1e300, 1e300)

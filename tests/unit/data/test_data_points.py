@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels, validate_points
+from flwr_dpkmeans.data.points import frame_columns, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import DataError
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
+from flwr_dpkmeans.data.tables import Schema, load_declared, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]

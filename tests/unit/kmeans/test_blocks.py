@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms.server_points import in_box
-from flwr_dpkmeans.data.bounds import Bounds
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kmeans import assignment
 from flwr_dpkmeans.kmeans.assignment import (
     BLOCK_BYTES,

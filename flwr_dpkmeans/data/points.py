@@ -1,4 +1,4 @@
-"""Public bounds per feature, from wherever a caller has them, and the scaling to [-1, 1] that they define.
+"""Points as a caller gives them, checked, and the public bounds per feature that scale them to [-1, 1].
 
 Bounds are public knowledge, such as the range of a sensor. Nothing here computes them from points: bounds
 taken from private rows would reveal the extreme rows.
@@ -9,19 +9,173 @@ from __future__ import annotations
 import csv
 import json
 import math
+import numbers
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
-from flwr_dpkmeans.data.tables import validate_points
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+
+
+def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
+    """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
+
+    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
+    that is no finite real number.
+    """
+    array = _as_array(points)
+    if array.ndim != 2:
+        raise DataError(
+            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
+            "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
+        )
+    if n_features is not None and array.shape[1] != n_features:
+        raise DataError(
+            f"the points have {array.shape[1]} features, but {n_features} are needed: "
+            "give the same features in the same order as before."
+        )
+    if array.shape[1] == 0:
+        raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
+    labels = list(getattr(points, "columns", range(array.shape[1])))
+    values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
+    bad_rows = ~np.isfinite(values).all(axis=1)
+    if bad_rows.any():
+        column = int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])
+        raise DataError(
+            f"the points have {int(bad_rows.sum())} rows with a missing or infinite value (the first such feature is "
+            f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
+        )
+    return values
+
+
+def frame_columns(points: object) -> tuple[str, ...]:
+    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
+    names = list(getattr(points, "columns", ()))
+    n_texts = sum(isinstance(name, str) for name in names)
+    if 0 < n_texts < len(names):
+        raise DataError(
+            f"{n_texts} of {len(names)} column names are text and the others are not, but columns are matched by name: "
+            "make all of them text, as in frame.columns.astype(str)."
+        )
+    return tuple(str(name) for name in names) if n_texts else ()
+
+
+def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
+    """Refuse names that do not tell the columns of a table apart; none are always accepted."""
+    twice = sorted(name for name in set(names) if list(names).count(name) > 1)
+    if twice:
+        raise DataError(
+            f"{list(names).count(twice[0])} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
+            "its own: rename them."
+        )
+    if names and len(names) != n_features:
+        raise DataError(f"{n_features} columns have {len(names)} names, but each needs one: name all of them.")
+    return tuple(str(name) for name in names)
+
+
+def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
+    """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
+
+    What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
+    """
+    own = frame_columns(points)
+    if not own or not names or own == tuple(names):
+        return validate_points(points)
+    places = {name: place for place, name in enumerate(own)}
+    other = [name for name in names if name not in places]
+    if other:
+        raise DataError(
+            f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
+            f"{nearest(other[0], own)}"
+        )
+    more = sorted(set(own) - set(names))
+    if more:
+        raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
+    require_names(own, len(names))
+    return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
+
+
+def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
+    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
+    try:
+        array = np.asarray(labels)
+    except ValueError:
+        array = np.empty((n_rows, 0))  # entries of different lengths
+    if array.shape != (n_rows,):
+        raise DataError(
+            f"labels have shape {array.shape}, but the table has {n_rows} rows: give one label for each row."
+        )
+    if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
+        raise DataError(
+            "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "
+            "every client."
+        )
+    whole = array.astype(np.int64)
+    least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
+    if least < 0 or (n_classes is not None and n_rows and most >= n_classes):
+        bound = "at least 0" if n_classes is None else f"from 0 to {n_classes - 1}"
+        raise DataError(
+            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare n_classes as "
+            "large as they need."
+        )
+    return whole
+
+
+def _as_array(points: object) -> NDArray[Any]:
+    """Turn array-likes and frames into an array of any dtype."""
+    if isinstance(points, np.ma.MaskedArray):
+        plain = np.asarray(points.data)
+        # Only numbers can be marked as missing; other types are refused afterwards in any case.
+        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
+    if hasattr(points, "to_numpy"):
+        return np.asarray(points.to_numpy())
+    if hasattr(points, "toarray"):
+        raise DataError(
+            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray()."
+        )
+    try:
+        return np.asarray(points)
+    except ValueError:
+        pass
+    raise DataError(
+        "the points have rows of different lengths, but each row must have the same features: "
+        "give an array of shape (n, d)."
+    )
+
+
+def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
+    """Accept real numbers and truth values; a frame with both has dtype object."""
+    if array.dtype.kind in "biuf":
+        return array
+    if array.dtype.kind != "O":
+        raise DataError(
+            f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
+            "points.astype('float64')."
+        )
+    for label, column in zip(labels, array.T, strict=True):
+        if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
+            raise DataError(
+                f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
+                "leave the feature out, or encode it as numbers and fill in what is missing."
+            )
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        pass
+    raise DataError(
+        "the points have an integer beyond the range of float64, but every value must be finite: rescale it."
+    )
+
+
+# -- public bounds ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
