@@ -79,7 +79,7 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     """
     scaler = reference_box(settings, data)
     # Clipping here would hide what was released outside the box, and measure a truncation that no run did.
-    points, centers = scaler.scale_unclipped(data.points), scaler.scale_unclipped(outcome.centers)
+    points, centers = in_box_units(scaler, data.points), in_box_units(scaler, outcome.centers)
     private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(outcome.privacy.epsilon)
     columns: dict[str, Any] = {
         "epsilon": outcome.privacy.epsilon if private else None,
@@ -123,11 +123,18 @@ def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
     return 10 if data.means is None else len(data.means)
 
 
+def in_box_units(box: Bounds, values: Array) -> Array:
+    """Map (n, d) values to the scale of [-1, 1] and clip nothing: what is compared with released values."""
+    fitted = box.for_features(values.shape[1])
+    lower, upper = np.array(fitted.lower), np.array(fitted.upper)
+    return np.asarray((values - lower) / (upper - lower) * 2.0 - 1.0)
+
+
 @lru_cache(maxsize=4)
 def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, float]:
     """The best non-private centroids on the scale of the box, and their cost; once for all runs on the same data."""
-    points = scaler.scale_unclipped(data.points)
-    start = () if data.means is None or len(data.means) != n_clusters else (scaler.scale_unclipped(data.means),)
+    points = in_box_units(scaler, data.points)
+    start = () if data.means is None or len(data.means) != n_clusters else (in_box_units(scaler, data.means),)
     centroids = optimal_centroids(points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
     return centroids, cost_per_point(points, centroids)
 

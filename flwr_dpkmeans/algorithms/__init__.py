@@ -11,7 +11,7 @@ from flwr_dpkmeans.algorithms.feddp_kmeans import (
     ServerLloyd,
     SpherePacking,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, KMeansTask, needs_all_rows
+from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, KMeansTask, algorithm_entry
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.moments import Histograms, Moments, Radii
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
@@ -46,10 +46,3 @@ class _Clusterings(Mapping[str, type[Task]]):
 
 ALGORITHMS = _Clusterings()
 """Every clustering that a federation can run, those of other packages included."""
-
-
-def algorithm_entry(name: str) -> type[Task]:
-    """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
-    if name in NOT_FEDERATED:
-        raise needs_all_rows(name)
-    return TASKS.find(name, *NOT_FEDERATED)

@@ -41,7 +41,7 @@ from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.task import Found, Known, Run, Task
+from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, Task
 from flwr_dpkmeans.sums.trust import TrustModel
 
 SERVER_POINTS = "server_points"
@@ -474,3 +474,10 @@ def needs_all_rows(name: str) -> ConfigurationError:
         f"algorithm is {name!r}, which needs all rows in one place: run it as FederatedKMeans(algorithm={name!r}), "
         "or use 'feddp_kmeans' in a federation."
     )
+
+
+def algorithm_entry(name: str) -> type[Task]:
+    """Look an algorithm up by name; an unknown one is a `ConfigurationError` with the nearest valid name."""
+    if name in NOT_FEDERATED:
+        raise needs_all_rows(name)
+    return TASKS.find(name, *NOT_FEDERATED)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -112,6 +113,25 @@ class _Packed(KMeansTask):
 
         return initial_state
 
+    def lloyd_round(
+        self,
+        index: int,
+        sums: Block,
+        counts_multiplier: float,
+        statistic: Callable[[Array, State], Sequence[Array]],
+        update: Callable[[Array, Array, Array], Array],
+        radius: float | None = None,
+    ) -> PrivateSum:
+        """One iteration: `statistic` gives sums and counts, ``update(centroids, sums, counts)`` the next centroids."""
+        counted = counts_sensitivity(sums.sensitivity.norm)
+        counts = Block("counts", (self.n_clusters,), counted, self.noise, counts_multiplier, 1.0)
+
+        def advance(state: State, released: ReleasedSum) -> State:
+            moved = update(state.centroids, released[sums.name], released["counts"])
+            return stepped(state, moved, released["counts"])
+
+        return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius)
+
 
 def require_packable(n_clusters: int, n_features: int) -> None:
     """Refuse a sphere packing that would keep every client busy for minutes: its work grows with k^2 d."""
@@ -167,8 +187,31 @@ class FastLloyd(_Packed):
         sigma, t = self.calibrated(known, estimate, split_multiplier, min(first, eta))
         multipliers = split_multiplier(sigma, d)
         radii = (first,) + (eta,) * (t - 1)
-        rounds = [_iteration(self, d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
+        rounds = [self._iteration(d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
         return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+
+    def _iteration(
+        self, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
+    ) -> PrivateSum:
+        """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
+        sums_multiplier, counts_multiplier = (one * math.sqrt(n_iterations) for one in multipliers)
+        within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
+        # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
+        moved = Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
+        # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
+        entry, shape = min(radius, 2.0 * BOX_BOUND), (self.n_clusters, n_features)
+        sums = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)
+
+        def statistic(points: Array, state: State) -> Sequence[Array]:
+            return relative_statistics(points, state.centroids, radius)
+
+        # Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5).
+        update = partial(
+            relative_update,
+            clip_radius=radius if self.options.radius_clipping else None,
+            post_processing=self.options.post_processing or PostProcessing.FOLD,
+        )
+        return self.lloyd_round(index, sums, counts_multiplier, statistic, update, radius)
 
 
 def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
@@ -185,39 +228,6 @@ def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, f
     return counts / math.sqrt(root), counts
 
 
-def _iteration(
-    task: FastLloyd, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
-) -> PrivateSum:
-    """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
-    k, options, spread = task.n_clusters, task.options, math.sqrt(n_iterations)
-    sums_multiplier, counts_multiplier = multipliers
-    within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
-    # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
-    sums = Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
-    # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
-    entry, gaussian = min(radius, 2.0 * BOX_BOUND), NoiseShape.GAUSSIAN
-    blocks = (
-        Block("relative_sums", (k, n_features), sums, gaussian, sums_multiplier * spread, entry),
-        Block("counts", (k,), counts_sensitivity(), gaussian, counts_multiplier * spread, 1.0),
-    )
-
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        return relative_statistics(points, state.centroids, radius)
-
-    def advance(state: State, released: ReleasedSum) -> State:
-        """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
-        moved = relative_update(
-            state.centroids,
-            released["relative_sums"],
-            released["counts"],
-            clip_radius=radius if options.radius_clipping else None,
-            post_processing=options.post_processing or PostProcessing.FOLD,
-        )
-        return stepped(state, moved, released["counts"])
-
-    return PrivateSum(f"lloyd-{index}", blocks, statistic, advance, radius)
-
-
 class _OnAbsoluteSums(_Packed):
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
 
@@ -226,22 +236,14 @@ class _OnAbsoluteSums(_Packed):
         k, d = self.n_clusters, known.n_features
         norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
-        blocks = (
-            Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0),
-            Block("counts", (k,), counts_sensitivity(norm), self.noise, counts_multiplier, 1.0),
-        )
-        post_processing = self.options.post_processing or PostProcessing.TRUNCATE
+        sums = Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0)
+        update = partial(absolute_update, post_processing=self.options.post_processing or PostProcessing.TRUNCATE)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return absolute_statistics(points, state.centroids)
 
-        def advance(state: State, released: ReleasedSum) -> State:
-            sums, counts = released["sums"], released["counts"]
-            return stepped(
-                state, absolute_update(state.centroids, sums, counts, post_processing=post_processing), counts
-            )
-
-        rounds = [PrivateSum(f"lloyd-{i}", blocks, statistic, advance) for i in range(1, n_iterations + 1)]
+        numbers = range(1, n_iterations + 1)
+        rounds = [self.lloyd_round(index, sums, counts_multiplier, statistic, update) for index in numbers]
         return Algorithm(self.name, tuple(rounds), self.packed_state(known))
 
 

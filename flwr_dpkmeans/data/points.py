@@ -13,7 +13,6 @@ import numbers
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -208,7 +207,7 @@ class Bounds:
                 f"the bounds have {len(self.lower)} ranges, but the points have {n_features} features: "
                 "give one range per feature, or a single one for all."
             )
-        return _repeated(self, n_features)
+        return Bounds(self.lower * n_features, self.upper * n_features)
 
     def scale(self, points: object) -> NDArray[np.float64]:
         """Clip points (n, d) to the bounds and map each feature to [-1, 1].
@@ -218,12 +217,12 @@ class Bounds:
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
-        return _to_box(np.clip(values, lower, upper), lower, upper)
-
-    def scale_unclipped(self, values: object) -> NDArray[np.float64]:
-        """Map (n, d) values to the scale of [-1, 1] and clip nothing: what is compared with released values."""
-        checked = validate_points(values)
-        return _to_box(checked.copy(), *self._arrays(checked.shape[1]))
+        scaled = np.clip(values, lower, upper)
+        scaled -= lower
+        scaled /= upper - lower
+        scaled *= 2.0
+        scaled -= 1.0
+        return scaled
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
         """Map (n, d) values from the scale of [-1, 1] to the units of the data, linearly, also outside of [-1, 1]."""
@@ -242,21 +241,6 @@ class Bounds:
         """Return lower and upper bounds of shape (d,)."""
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)
-
-
-@lru_cache(maxsize=16)
-def _repeated(bounds: Bounds, n_features: int) -> Bounds:
-    """One range as that of every feature; each round scales by the same public ones."""
-    return Bounds(bounds.lower * n_features, bounds.upper * n_features)
-
-
-def _to_box(values: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Map values to the scale of [-1, 1] in place."""
-    values -= lower
-    values /= upper - lower
-    values *= 2.0
-    values -= 1.0
-    return values
 
 
 def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -> Bounds:

@@ -32,12 +32,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, told_apart
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.privacy.report import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
 """What the first line's checksum goes on from."""
@@ -54,11 +55,6 @@ _ROOM = 2**16
 _LOGGER = placed_logger(__name__)
 _HEAD_LINE = re.compile(rb'\{"entries": (0|-?[1-9][0-9]*), "checksum": "([0-9a-f]{64})"\}')
 _MEND = "restore it from a backup or have its owner decide."
-
-
-def utc_now() -> str:
-    """Return the time in UTC, in ISO format with seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)

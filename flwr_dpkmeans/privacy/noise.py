@@ -33,7 +33,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,38 +78,21 @@ class NoiseKind(enum.Enum):
     SEEDED = "seeded"
 
 
-class NoiseSource(Protocol):
-    """A source of integer noise."""
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the noise protects anybody: exact, and from entropy that nobody can know."""
-        ...
+class NoiseSource(ABC):
+    """A source of integer noise; what is asked for is checked before anything is drawn."""
 
     def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
         """Return `size` independent discrete Gaussians: k has a probability proportional to exp(-k^2 / (2 std^2)).
 
         `std` is in grid units, from 1 to 2^63 / 40; what is out of range is a `LocalMisuseError`.
         """
-        ...
+        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
 
     def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
         """Return `size` independent discrete Laplace variables, with probability proportional to exp(-|k| / scale).
 
         `scale` is in grid units, from 1 to 2^63 / 128; what is out of range is a `LocalMisuseError`.
         """
-        ...
-
-
-class _Checked(ABC):
-    """Checks what is asked for before anything is drawn."""
-
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
-        """Return discrete Gaussians; see `NoiseSource`."""
-        return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
-
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Return discrete Laplace variables; see `NoiseSource`."""
         scale = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE)
         return self._draw("laplace", scale, require_whole("size", size, 0, _SIZE))
 
@@ -119,7 +101,7 @@ class _Checked(ABC):
         """Return `size` values of ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
 
 
-class SecureNoise(_Checked):
+class SecureNoise(NoiseSource):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
@@ -133,11 +115,6 @@ class SecureNoise(_Checked):
     Constant time is not claimed: how long a draw took tells something of the noise to whoever can measure it.
     """
 
-    @property
-    def is_private(self) -> bool:
-        """Always true."""
-        return True
-
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
         if size == 0:
             return np.zeros(0, dtype=np.int64)
@@ -149,7 +126,7 @@ class SecureNoise(_Checked):
         return np.array(_build_measurement(family, scale)([0] * size), dtype=np.int64)
 
 
-class SeededNoise(_Checked):
+class SeededNoise(NoiseSource):
     """Repeatable noise for experiments. It is NOT private: whoever knows the seed can take the noise away again.
 
     The Gaussians are close to discrete Gaussians in distribution but not exact.
@@ -162,11 +139,6 @@ class SeededNoise(_Checked):
                 "give numpy.random.default_rng(seed)."
             )
         self._generator = generator
-
-    @property
-    def is_private(self) -> bool:
-        """Always false."""
-        return False
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
         if family == "gaussian":

@@ -59,7 +59,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = lloyd_family._iteration
+    iteration = lloyd_family.FastLloyd._iteration
 
     def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
         step = iteration(task, n_features, index, *rest)
@@ -67,7 +67,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
             return step
         return replace(step, statistic=lambda rows, state: update.relative_statistics(rows, state.centroids, None))
 
-    patch.setattr(lloyd_family, "_iteration", forgetful)
+    patch.setattr(lloyd_family.FastLloyd, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,6 @@ from simulations.baselines.max_cover import (
 class PlannedNoise:
     """Noise that is always the same number of grid steps, and remembers what was asked for."""
 
-    is_private = False
-
     def __init__(self, steps: int = 0) -> None:
         self.asked: list[tuple[float, int]] = []
         self._steps = steps

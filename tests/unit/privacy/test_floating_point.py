@@ -201,8 +201,6 @@ def test_noise_is_added_to_integers_modulo_2_to_the_64() -> None:
 class Asked:
     """A source that keeps the scales it is asked for."""
 
-    is_private = False
-
     def __init__(self) -> None:
         self.scales: list[float] = []
 

@@ -430,7 +430,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path, monkeypatch
         def now(cls, tz: Any = None) -> datetime:
             return now[0]
 
-    monkeypatch.setattr(ledger_module, "datetime", Clock)
+    monkeypatch.setattr("flwr_dpkmeans.privacy.report.datetime", Clock)
     jumps = [timedelta(0), timedelta(days=-20_000), timedelta(days=400_000), timedelta(days=-3), timedelta(0)]
     for index, jump in enumerate(jumps):
         now[0] += jump

@@ -142,7 +142,7 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
 
 def test_the_secure_source_draws_by_opendp_alone() -> None:
     """No arithmetic in floats stands between OpenDP's integers and the ring."""
-    tree = ast.parse(inspect.getsource(samplers._Checked) + inspect.getsource(SecureNoise))
+    tree = ast.parse(inspect.getsource(samplers.NoiseSource) + inspect.getsource(SecureNoise))
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in used if name.startswith(("np.", "math."))} == {"np.int64", "np.zeros", "np.array"}
     built = ast.parse(inspect.getsource(samplers._build_measurement))
@@ -270,7 +270,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/noise.py", "_Checked.discrete_gaussian") in watch.seen
+    assert ("privacy/noise.py", "NoiseSource.discrete_gaussian") in watch.seen
     watch.seen.clear()
     monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
     generate_private_key()
