@@ -75,13 +75,8 @@ def seeded_state(centroids: Array, seed: int, server_points: Array | None = None
 
 def stepped(state: State, centroids: Array, counts: Array) -> State:
     """The state after a Lloyd step: new centroids, their noisy counts, and the largest step among the movements."""
-    moved = state.changed(centroids=centroids, counts=counts)
-    return replace(moved, movements=(*state.movements, largest_step(state.centroids, centroids)))
-
-
-def largest_step(before: Array, after: Array) -> float:
-    """Largest Euclidean step of a centroid, in scaled units."""
-    return math.sqrt(max(map(math.fsum, np.square(after - before).tolist())))
+    longest = math.sqrt(max(map(math.fsum, np.square(centroids - state.centroids).tolist())))
+    return replace(state.changed(centroids=centroids, counts=counts), movements=(*state.movements, longest))
 
 
 def state_extra(state: State, name: str) -> Array:

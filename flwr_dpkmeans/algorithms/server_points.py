@@ -131,21 +131,18 @@ def _client_bounds(config: Run, points: Array, radius: float) -> _Defaults:
     def quantile(norm: Callable[[Array], float]) -> float:
         return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
 
-    def product_norm(sample: Array) -> float:
-        return float(np.linalg.norm(outer_product_triangle(sample)))
-
-    def histogram_norm(sample: Array) -> float:
-        return float(np.linalg.norm(np.bincount(nearest_projected(sample, None, points)), order))
-
-    def means_norm(sample: Array) -> float:
+    def norm_of_means(sample: Array) -> float:
         sums, counts = sums_and_counts(sample, nearest_projected(sample, None, centers), config.n_clusters)
         return float(np.linalg.norm(sums / np.maximum(counts, 1.0)[:, None]))
 
+    def norm_of_histogram(sample: Array) -> float:
+        return float(np.linalg.norm(np.bincount(nearest_projected(sample, None, points)), order))
+
     return {
         "data_radius": lambda: radius,
-        "outer_product_bound": lambda: quantile(product_norm),
-        "weights_bound": lambda: quantile(histogram_norm),
-        "means_bound": lambda: quantile(means_norm),
+        "outer_product_bound": lambda: quantile(lambda sample: float(np.linalg.norm(outer_product_triangle(sample)))),
+        "weights_bound": lambda: quantile(norm_of_histogram),
+        "means_bound": lambda: quantile(norm_of_means),
         "indicators_bound": lambda: float(min(config.n_clusters, size)) ** (1.0 / order),
     }
 

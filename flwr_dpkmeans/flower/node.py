@@ -108,7 +108,7 @@ def write_result(
     image_shape: tuple[int, ...] | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
-    from flwr_dpkmeans.results.writer import RunResult, write_report, write_run
+    from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
 
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
@@ -122,8 +122,9 @@ def write_result(
         state.centroids,
         evaluation,
         plan.bounds,
+        state.extras.get(COST_CURVE),
     )
-    return write_run(folder, result, plan.config.changed(bounds=plan.bounds), state.extras.get(COST_CURVE))
+    return write_folder(folder, result_files(result))
 
 
 def node_settings(context: Context) -> NodeSettings:

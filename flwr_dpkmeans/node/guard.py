@@ -249,7 +249,7 @@ class NodeGuard:
         """
         self.require_same_history(memory)
         index, attempt, marked = request.round_index, request.attempt, request.attempt + SHARES_GIVEN
-        if self.settings.ledger.has_attempt(self.entry_run, index, marked):
+        if (index, marked) in self.settings.ledger.attempts(self.entry_run):
             raise ProtocolError(
                 f"shares of round {index}, attempt {attempt} of run {self.run_id} were given already, says this "
                 "client's ledger: the request is a replay and stays unanswered."

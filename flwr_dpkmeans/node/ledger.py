@@ -165,10 +165,6 @@ class MemoryLedger:
         with self._guard:
             return frozenset(self._attempts.get(run_id, ()))
 
-    def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
-        """Say whether a release of this attempt has been charged."""
-        return (round_index, attempt) in self.attempts(run_id)
-
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries in the order of their charges."""
         with self._guard:
@@ -455,10 +451,6 @@ class FileLedger:
         """See `MemoryLedger.attempts`."""
         with self._guard:
             return self._current().attempts(run_id)
-
-    def has_attempt(self, run_id: str, round_index: int, attempt: int) -> bool:
-        """See `MemoryLedger.has_attempt`."""
-        return (round_index, attempt) in self.attempts(run_id)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """See `MemoryLedger.entries`."""

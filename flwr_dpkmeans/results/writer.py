@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
-from flwr_dpkmeans.algorithms.server_points import in_squared_units
+from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.sums.task import Run
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
@@ -50,6 +49,15 @@ class RunResult:
     evaluation: EvaluationResult | None = None
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """The box that was scaled to [-1, 1]^d."""
+    scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
+    """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
+
+    @property
+    def costs(self) -> NDArray[np.float64] | None:
+        """The same in the caller's squared units where all features have one width."""
+        if self.scaled_costs is None or self.bounds is None:
+            return self.scaled_costs
+        return self.scaled_costs * (squared_unit(self.bounds) or 1.0)
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,11 @@ class ClusterChoice:
         return write_whole(Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy))
 
 
-def result_files(result: RunResult, costs: NDArray[np.float64] | None = None) -> dict[str, bytes]:
+def result_files(result: RunResult) -> dict[str, bytes]:
     """Contents of the four files of a run, by name; if it chose k, with the cost curve as a picture and as numbers."""
     from flwr_dpkmeans.results.picture import draw_cost_curve, draw_summary
 
-    report = result.report
+    report, costs = result.report, result.costs
     arrays: dict[str, Any] = {
         "centroids": result.centroids,
         "counts": result.counts,
@@ -113,15 +121,6 @@ def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] 
     """Write the report and its metrics, which every party may have, with the arrays of a task that is no clustering."""
     files = {} if arrays is None else {ARRAYS_FILE: _archive(arrays)}
     return write_folder(folder, files | _report_files(report, metrics_of(report)))
-
-
-def write_run(folder: Path, result: RunResult, config: Run, scaled_costs: NDArray[np.float64] | None) -> list[Path]:
-    """Write a run's result; `scaled_costs` (largest k,) are in squared scaled units of the bounds of `config`.
-
-    Returns absolute paths; raises LocalMisuseError if the folder cannot be written.
-    """
-    costs = None if scaled_costs is None else in_squared_units(scaled_costs, config)
-    return write_folder(folder, result_files(result, costs))
 
 
 def metrics_of(

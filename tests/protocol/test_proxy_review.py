@@ -254,14 +254,14 @@ def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.Monke
 
 def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = plan_of(trust="distributed", private_bounds=True, n_examples=3000, max_iter=1)
-    seen: list[Run] = []
+    seen: list[writer.RunResult] = []
 
-    def write(folder: Path, result: Any, config: Run, costs: Any) -> list[Path]:
-        seen.append(config)
-        return []
+    def files(result: writer.RunResult) -> dict[str, bytes]:
+        seen.append(result)
+        return {}
 
-    monkeypatch.setattr(writer, "write_run", write)
-    client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path)
+    monkeypatch.setattr(writer, "result_files", files)
+    client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
     assert seen[0].bounds == BOX != plan.config.bounds

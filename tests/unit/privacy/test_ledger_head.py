@@ -55,7 +55,7 @@ def require_stopped(path: Path, sentence: str) -> None:
     ledger = FileLedger(path)
     uses: tuple[Callable[[], object], ...] = (
         lambda: ledger.past("ward-7", "record"),
-        lambda: ledger.has_attempt("run-1-0", 0, 0),
+        lambda: ledger.attempts("run-1-0"),
         lambda: ledger.attempts("run-1-0"),
         ledger.entries,
         ledger.require_usable,
