@@ -22,8 +22,7 @@ from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private,
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, listed_tables, require_engine
-from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import (
     DEFAULT_ALGORITHM,
     Auto,

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise

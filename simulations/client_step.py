@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans.update import relative_statistics, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import relative_statistics, round_to_grid
 from flwr_dpkmeans.threads import one_thread
 
 FloatArray = npt.NDArray[np.float64]

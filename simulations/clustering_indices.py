@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 
 Array = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.options import Cohort, algorithm_value
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread_from_now_on

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import AXES, CENTRE, PROXIES, PROXY_RADIUS, RADIUS, SPREAD, ProxyOptions
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, proxy_weights
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from simulations.ablation_runs import Played, play, public_of
 from simulations.mixture_runs import exit_code, write_files
 from simulations.sources.mixture import draw_gaussian_mixture

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from simulations.mixture_runs import (
     DELTA,

@@ -88,7 +88,7 @@ def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import ALGORITHMS
-    from flwr_dpkmeans.kmeans.assignment import cost_per_point
+    from flwr_dpkmeans.kmeans.lloyd import cost_per_point
     from flwr_dpkmeans.options import algorithm_value, own_options
 
     logging.disable(logging.CRITICAL)

@@ -44,7 +44,7 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 )
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans.assignment import LabelArray, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
     leading_eigenvectors,
@@ -58,7 +58,6 @@ from flwr_dpkmeans.kmeans.projected import (
     triangle_size,
 )
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
-from flwr_dpkmeans.kmeans.update import clip_rows, clip_vector, round_to_grid, truncate
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State

@@ -24,7 +24,7 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
-from flwr_dpkmeans.kmeans.assignment import is_on_grid
+from flwr_dpkmeans.kmeans.lloyd import is_on_grid
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
     N_MAGNITUDES,

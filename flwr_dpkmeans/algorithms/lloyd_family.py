@@ -11,20 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
-from flwr_dpkmeans.kmeans.update import (
+from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
     absolute_statistics,
     absolute_update,
     relative_statistics,
     relative_update,
 )
+from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import (
@@ -200,18 +199,18 @@ class FastLloyd(_Packed):
         moved = Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
         # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
         entry, shape = min(radius, 2.0 * BOX_BOUND), (self.n_clusters, n_features)
-        sums = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)
+        block = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return relative_statistics(points, state.centroids, radius)
 
-        # Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5).
-        update = partial(
-            relative_update,
-            clip_radius=radius if self.options.radius_clipping else None,
-            post_processing=self.options.post_processing or PostProcessing.FOLD,
-        )
-        return self.lloyd_round(index, sums, counts_multiplier, statistic, update, radius)
+        def update(centroids: Array, sums: Array, counts: Array) -> Array:
+            """Step by R~/C~, clip the step to the radius, fold into the box (section 5.3.5)."""
+            clip, post_processing = self.options.radius_clipping, self.options.post_processing or PostProcessing.FOLD
+            clip_radius = radius if clip else None
+            return relative_update(centroids, sums, counts, clip_radius=clip_radius, post_processing=post_processing)
+
+        return self.lloyd_round(index, block, counts_multiplier, statistic, update, radius)
 
 
 def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
@@ -236,14 +235,17 @@ class _OnAbsoluteSums(_Packed):
         k, d = self.n_clusters, known.n_features
         norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
-        sums = Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0)
-        update = partial(absolute_update, post_processing=self.options.post_processing or PostProcessing.TRUNCATE)
+        block = Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0)
+        post_processing = self.options.post_processing or PostProcessing.TRUNCATE
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return absolute_statistics(points, state.centroids)
 
+        def update(centroids: Array, sums: Array, counts: Array) -> Array:
+            return absolute_update(centroids, sums, counts, post_processing=post_processing)
+
         numbers = range(1, n_iterations + 1)
-        rounds = [self.lloyd_round(index, sums, counts_multiplier, statistic, update) for index in numbers]
+        rounds = [self.lloyd_round(index, block, counts_multiplier, statistic, update) for index in numbers]
         return Algorithm(self.name, tuple(rounds), self.packed_state(known))
 
 

@@ -20,8 +20,14 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.assignment import LabelArray, is_on_grid, nearest_centroids, sum_over_blocks
-from flwr_dpkmeans.kmeans.update import round_to_grid, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import (
+    LabelArray,
+    is_on_grid,
+    nearest_centroids,
+    round_to_grid,
+    sum_over_blocks,
+    toward_zero,
+)
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import COUNT, Plan

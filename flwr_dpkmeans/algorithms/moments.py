@@ -18,8 +18,7 @@ from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, priva
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.assignment import is_on_grid, nearest_centroids
-from flwr_dpkmeans.kmeans.update import round_to_grid, sum_by_label, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State

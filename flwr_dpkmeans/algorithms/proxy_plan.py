@@ -21,9 +21,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import is_near, is_projection, is_tabl
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid
 from flwr_dpkmeans.kmeans.projected import triangle_size
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
-from flwr_dpkmeans.kmeans.update import clip_vector, round_to_grid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array, State

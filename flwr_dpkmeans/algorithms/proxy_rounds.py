@@ -44,7 +44,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     look_share,
     options_for,
 )
-from flwr_dpkmeans.kmeans.assignment import nearest_centroids, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -75,15 +75,7 @@ from flwr_dpkmeans.kmeans.proxies import (
     without_weak_clusters,
 )
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
-from flwr_dpkmeans.kmeans.update import (
-    clip_rows,
-    next_radius,
-    residual_sums,
-    round_to_grid,
-    shrunk_steps,
-    truncate,
-    unit_residuals,
-)
+from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State

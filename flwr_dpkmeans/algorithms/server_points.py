@@ -18,11 +18,10 @@ from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.kmeans.assignment import row_blocks
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid, row_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected, outer_product_triangle, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
-from flwr_dpkmeans.kmeans.update import clip_rows, round_to_grid
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import Array

@@ -13,8 +13,17 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, block_length, nearest_centroids, row_blocks
-from flwr_dpkmeans.kmeans.update import clip_factor, round_to_grid, sum_by_label, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import (
+    FloatArray,
+    LabelArray,
+    block_length,
+    clip_factor,
+    nearest_centroids,
+    round_to_grid,
+    row_blocks,
+    sum_by_label,
+    toward_zero,
+)
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do

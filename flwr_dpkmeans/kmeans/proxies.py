@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.assignment import FloatArray, LabelArray, nearest_centroids
+from flwr_dpkmeans.kmeans.lloyd import FloatArray, LabelArray, nearest_centroids, round_to_grid, sum_by_label
 from flwr_dpkmeans.kmeans.projected import eigenpairs, product
-from flwr_dpkmeans.kmeans.update import round_to_grid, sum_by_label
 
 PRIOR_VARIANCE = 0.2
 """Of a column in the box [-1, 1], before anything is known: between a uniform column (1/3) and a peaked one."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.assignment import FloatArray
+from flwr_dpkmeans.kmeans.lloyd import FloatArray
 from flwr_dpkmeans.threads import one_thread
 
 _ATTEMPTS_PER_CENTROID = 100

@@ -15,8 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.assignment import row_blocks
-from flwr_dpkmeans.kmeans.update import clip_vector
+from flwr_dpkmeans.kmeans.lloyd import clip_vector, row_blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import Ring, encode

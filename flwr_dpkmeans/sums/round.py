@@ -29,7 +29,7 @@ _RESULT = ("centroids", "counts")
 class State:
     """What is known to whoever may see the released sums: named arrays, which a round's `advance` replaces.
 
-    Never changed in place, since parties share it. Its values are multiples of 2^-16 (`kmeans.update.round_to_grid`),
+    Never changed in place, since parties share it. Its values are multiples of 2^-16 (`kmeans.lloyd.round_to_grid`),
     so that its digest is the same on all machines.
 
     Examples

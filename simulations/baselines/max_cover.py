@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive
-from flwr_dpkmeans.kmeans.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.update import largest_kept_square, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.lloyd import largest_kept_square, nearest_centroids, round_to_grid, truncate
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.noise import Closeness, NoiseSource, discrete_gaussian_closeness, joint_closeness

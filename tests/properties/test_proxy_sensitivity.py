@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.kmeans.update import clip_rows
+from flwr_dpkmeans.kmeans.lloyd import clip_rows
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, as_released
 from flwr_dpkmeans.secagg.ring import encode

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from simulations import ablation, proxy_pictures
 from simulations.ablation_figure import draw_ratios
 from simulations.ablation_runs import (

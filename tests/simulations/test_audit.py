@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ALGORITHMS, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.update import relative_statistics, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import relative_statistics, toward_zero
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from simulations import feddp_cost, feddp_utility, mixture_runs, run
 from simulations.mixture_runs import PAPER, Fit, Setting

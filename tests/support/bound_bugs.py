@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family, proxy_plan, proxy_rounds
-from flwr_dpkmeans.kmeans import projected, update
+from flwr_dpkmeans.kmeans import lloyd, projected, residuals
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
 Array = NDArray[np.float64]
@@ -27,9 +27,9 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     def unscaled(rows: Array, radius: float) -> Array:
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         factors = np.minimum(1.0, radius / np.maximum(norms, 1e-12))
-        return update.toward_zero(rows * factors[:, None])
+        return lloyd.toward_zero(rows * factors[:, None])
 
-    patch.setattr(update, "unit_residuals", unscaled)
+    patch.setattr(residuals, "unit_residuals", unscaled)
     patch.setattr(proxy_rounds, "unit_residuals", unscaled)
 
 
@@ -65,14 +65,14 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
         step = iteration(task, n_features, index, *rest)
         if index != 2:
             return step
-        return replace(step, statistic=lambda rows, state: update.relative_statistics(rows, state.centroids, None))
+        return replace(step, statistic=lambda rows, state: lloyd.relative_statistics(rows, state.centroids, None))
 
     patch.setattr(lloyd_family.FastLloyd, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
     for module in (feddp_kmeans, proxy_plan):
-        patch.setattr(module, "clip_vector", lambda vector, *_, **__: update.toward_zero(vector))
+        patch.setattr(module, "clip_vector", lambda vector, *_, **__: lloyd.toward_zero(vector))
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (update, projected):
+    for module in (lloyd, projected, residuals):
         patch.setattr(module, "toward_zero", away)
 
 
@@ -113,8 +113,8 @@ def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
-        largest = None if radius is None else update.largest_kept_square(radius)
-        sums, counts = update._summed(points, centroids, largest)
+        largest = None if radius is None else lloyd.largest_kept_square(radius)
+        sums, counts = lloyd._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 
     patch.setattr(lloyd_family, "relative_statistics", relative)
@@ -122,7 +122,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
-    summed = update._summed
+    summed = lloyd._summed
 
     def twice(points: Any, centroids: Array, largest: float | None) -> tuple[Array, Array]:
         sums, counts = summed(points, centroids, largest)
@@ -133,18 +133,18 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(update, "_summed", twice)
+    patch.setattr(lloyd, "_summed", twice)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
     """Before sums are taken relative to the centroids, against a division by zero that is not there."""
-    summed = update._summed
+    summed = lloyd._summed
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = summed(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(update, "_summed", at_least_one)
+    patch.setattr(lloyd, "_summed", at_least_one)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from flwr_dpkmeans.kmeans.update import absolute_statistics
+from flwr_dpkmeans.kmeans.lloyd import absolute_statistics
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import Seen, run_direct

@@ -12,8 +12,8 @@ import pytest
 
 from flwr_dpkmeans.algorithms.lloyd_family import Schedule
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, column_names, told_apart
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
-from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit

@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan

@@ -30,7 +30,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.inprocess import InProcessGrid
-from flwr_dpkmeans.kmeans.update import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 
 Floats = NDArray[np.float64]
 

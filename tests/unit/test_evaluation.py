@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of

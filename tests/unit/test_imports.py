@@ -85,10 +85,10 @@ def test_others_packages_stay_where_they_belong() -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("kmeans.update", "privacy.accounting"),
+        ("kmeans.lloyd", "privacy.accounting"),
         ("secagg.retry", "privacy.noise"),
         ("privacy.report", "sums.round"),
-        ("sums.plan", "kmeans.update"),
+        ("sums.plan", "kmeans.lloyd"),
         ("sums.trust", "algorithms.lloyd_family"),
         ("node.policy", "algorithms"),
         ("algorithms", "node.guard"),

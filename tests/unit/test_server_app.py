@@ -33,8 +33,8 @@ from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.flower.run_config import run_keys, strategy_from_run_config
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
-from flwr_dpkmeans.kmeans.update import PostProcessing
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
-from flwr_dpkmeans.kmeans import assignment
+from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines import central
 
@@ -75,9 +75,9 @@ def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, algorithm:
 
 
 def test_predictions_and_metrics_run_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched(monkeypatch, assignment, "_check_shapes")
-    assignment.nearest_centroids(POINTS, POINTS[:2])
-    assignment.cost_per_point(POINTS, POINTS[:2])
+    seen = watched(monkeypatch, lloyd, "_check_shapes")
+    lloyd.nearest_centroids(POINTS, POINTS[:2])
+    lloyd.cost_per_point(POINTS, POINTS[:2])
     assert seen == [{1}, {1}]
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Event, GaussianRelease

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import assignment
-from flwr_dpkmeans.kmeans.assignment import nearest_centroids
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 
 
 def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:
@@ -102,7 +102,7 @@ def test_plain_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(6)
     points, centroids = grid_points(generator, 3000, 2, cells=8), grid_points(generator, 20, 2, cells=8)
     coded = nearest_centroids(points, centroids)
-    monkeypatch.setattr(assignment._LabelCode, "of", classmethod(lambda *_: None))
+    monkeypatch.setattr(lloyd._LabelCode, "of", classmethod(lambda *_: None))
     plain = nearest_centroids(points, centroids)
     assert np.array_equal(coded[0], plain[0])
     assert np.array_equal(coded[1], plain[1])
@@ -152,5 +152,5 @@ def test_labels_are_packed_into_scores_while_every_bit_fits(n_centroids: int, mo
     """Scores below 2^e leave 51 bits below the first: e before the point, 33 behind it, the others for the label."""
     centroids = np.zeros((n_centroids, 1))
     for bound, fits in ((np.nextafter(2.0**most_bits, 0.0), True), (2.0**most_bits, False)):
-        found = assignment._LabelCode.of(centroids, np.full(n_centroids, -bound))
+        found = lloyd._LabelCode.of(centroids, np.full(n_centroids, -bound))
         assert (found is not None) is fits

@@ -11,25 +11,22 @@ import pytest
 
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.kmeans import assignment
-from flwr_dpkmeans.kmeans.assignment import (
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import (
     BLOCK_BYTES,
+    absolute_statistics,
     block_length,
     cost_per_point,
     nearest_centroids,
+    relative_statistics,
+    round_to_grid,
     row_blocks,
     sum_over_blocks,
 )
 from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram
-from flwr_dpkmeans.kmeans.update import (
-    absolute_statistics,
-    relative_statistics,
-    residual_sums,
-    round_to_grid,
-    unit_residuals,
-)
+from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
 
 WIDE = 1 << 16
 ARRAYS = 8
@@ -80,7 +77,7 @@ def test_a_step_takes_a_few_blocks_of_memory(
     shape: tuple[int, int, int], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks are an eighth of the usual ones here, and so are the tables."""
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", SMALL_BLOCK)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:
         pytest.skip("column by column")
@@ -108,7 +105,7 @@ def test_samples_around_proxies_are_bounded() -> None:
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one to a few rows, and of single centres."""
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -127,7 +124,7 @@ def test_blocks_do_not_show(step: str, n: int, k: int, d: int, monkeypatch: pyte
         d = 1
     points, centers = drawn(n, d), drawn(k, d, 1)
     whole = STEPS[step](points, centers)
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
     found = STEPS[step](points, centers)
     # A cost is no sum on the grid: its last digit may differ.
     assert found == pytest.approx(whole, rel=1e-12) if step == "cost" else equal(whole, found)
@@ -148,6 +145,6 @@ def test_scaling_a_table_makes_one_more(monkeypatch: pytest.MonkeyPatch) -> None
     points, bounds = drawn(300_000, 20) * 8.0, Bounds((-8.0,), (4.0,)).for_features(20)
     assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * BLOCK_BYTES
     whole = in_box(bounds, points[:50], 16)
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
     assert np.array_equal(in_box(bounds, points[:50], 16), whole)
     assert in_box(bounds, points[:0], 16).shape == (0, 20)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.update import clip_factor, clip_rows, clip_vector, largest_kept_square, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import clip_factor, clip_rows, clip_vector, largest_kept_square, toward_zero
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import assignment, projected
+from flwr_dpkmeans.kmeans import lloyd, projected
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
     leading_eigenvectors,
@@ -191,7 +191,7 @@ def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     points, centers = on_grid(generator.uniform(-1, 1, (100, 2))), on_grid(generator.uniform(-1, 1, (7, 2)))
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 50)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import assignment
-from flwr_dpkmeans.kmeans.update import next_radius, residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, unit_residuals
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -120,7 +120,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     points, centers = on_grid(generator.uniform(-1, 1, (500, d))), on_grid(generator.uniform(-1, 1, (7, d)))
     labels = generator.integers(0, 7, 500).astype(np.int32)
     whole = residual_sums(points, labels, centers, 0.4, 9)
-    monkeypatch.setattr(assignment, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
     parts = residual_sums(points, labels, centers, 0.4, 9)
     for name in ("sums", "counts", "squares"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))

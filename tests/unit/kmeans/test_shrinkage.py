@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from flwr_dpkmeans.kmeans.update import likely_counts, shrunk_steps
+from flwr_dpkmeans.kmeans.residuals import likely_counts, shrunk_steps
 
 WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.update import (
+from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
     absolute_update,
     clip_steps,

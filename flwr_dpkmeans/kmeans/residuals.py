@@ -1,0 +1,132 @@
+"""What a client sums in a round of refinement, and the steps that are made of it.
+
+Residuals are clipped, not dropped: the radius may come from earlier releases, so each is divided by it before it is
+sent, the sensitivity is 1 whatever the radius is, and a false radius costs nothing.
+
+A quotient of noisy sum and count is a poor step where a cluster is small. So steps are found by empirical Bayes, which
+is post-processing: their length is the parameter tau of a prior, learnt from all clusters' sums, and each is a
+posterior mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.lloyd import SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks, toward_zero
+
+_SMALLEST_RADIUS = 2.0**-16
+_FARTHEST = 1e3
+"""Counts are that many standard deviations of their noise below zero at most."""
+_TAUS = 2.0 ** np.arange(-20, 3)
+"""Variances of a step, in variances of the data along an axis, from a thousandth to four."""
+
+
+@dataclass(frozen=True)
+class ResidualSums:
+    """What one client sums over its rows."""
+
+    sums: FloatArray = field(repr=False)
+    """(k, d), of clipped residuals, in radii; one row adds a vector of Euclidean norm at most 1 to one row of it."""
+    counts: FloatArray = field(repr=False)
+    """(k,), of all rows of each cluster, clipped or not."""
+    squares: FloatArray = field(repr=False)
+    """(1,), of the clipped residuals, in squared radii; one row adds at most 1."""
+
+
+def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
+    """Divide residuals (n, d) by the radius, at least 2^-16, and pull those beyond it back to length 1, on the grid.
+
+    Rounding is toward zero: every row that is returned has a norm of at most 1, whatever the radius is.
+    """
+    at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
+    norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
+    # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
+    factors = SHADE / np.maximum(norms, at_least)
+    return toward_zero(residuals * factors[:, None])
+
+
+def residual_sums(
+    points: FloatArray, labels: LabelArray, centers: FloatArray, radius: float, n: int, *, drop: bool = False
+) -> ResidualSums:
+    """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
+
+    The result has `n` rows, those beyond the 1 to `n` centers (else `DataError`) being 0. A label beyond the centers
+    counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out of all three sums,
+    as FastLloyd does, instead of pulling them back.
+    """
+    n_features = points.shape[1]
+    if not 1 <= len(centers) <= n:
+        raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
+    sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
+    for rows in row_blocks(len(points), n_features):
+        own = np.minimum(labels[rows], len(centers) - 1)
+        residuals = points[rows] - centers[own]
+        if drop:
+            kept = np.einsum("ij,ij->i", residuals, residuals) <= radius**2
+            residuals, own = residuals[kept], own[kept]
+        units = unit_residuals(residuals, radius)
+        add_by_label(sums, units, own)
+        counts += np.bincount(own, minlength=n)
+        # Row by row on the grid, so that one row's part does not depend on the others.
+        squares += float(toward_zero(np.einsum("ij,ij->i", units, units)).sum())
+    return ResidualSums(sums, counts, np.array([squares]))
+
+
+def next_radius(
+    radius: float, mean_square: float, noise: float, *, width: float, prior_variance: float, floor: float
+) -> float:
+    """Choose a radius for the next round from the private mean square, in squared radii, of the last one's residuals.
+
+    The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior that the radius is
+    right already; it never grows, because residuals beyond it are not seen. `width`, at least 1, is the radius over
+    root mean square that is aimed at; `floor` is the smallest part of the radius that is returned.
+    """
+    prior = 1.0 / width**2
+    estimate = (max(mean_square, 0.0) * prior_variance + prior * noise**2) / (prior_variance + noise**2)
+    return radius * min(1.0, max(width * math.sqrt(estimate), floor))
+
+
+def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
+    """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
+    from scipy.special import log_ndtr
+
+    counts = np.asarray(noisy_counts, dtype=np.float64)
+    # Beyond that no noise goes, and the two exponents below would cancel.
+    z = np.clip(counts / noise, -_FARTHEST, _FARTHEST)
+    # The mean of a normal variable that is known to be positive exceeds its location by the inverse Mills ratio.
+    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
+    return np.asarray(np.maximum(1.0, np.maximum(counts, -_FARTHEST * noise) + noise * mills), dtype=np.float64)
+
+
+def shrunk_steps(
+    sums: FloatArray,
+    noisy_counts: npt.ArrayLike,
+    *,
+    sums_noise: float,
+    counts_noise: float,
+    axis_variance: float,
+    least_tau: float,
+    radius: float,
+) -> FloatArray:
+    """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
+
+    Model: the step of cluster j is N(0, tau v I), v being the `axis_variance` of the data; the released sum is its
+    count times the step plus N(0, s^2 I). The prior of tau, on a grid of powers of two from `least_tau` on, is
+    proportional to tau; `least_tau` is large in early rounds, when centroids still have far to go.
+    """
+    counts = likely_counts(noisy_counts, counts_noise)
+    n_features = sums.shape[1]
+    taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
+    # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum into a posterior mean.
+    variances = counts**2 * (taus[:, None] * axis_variance) + sums_noise**2
+    gains = taus[:, None] * axis_variance * counts / variances
+    squares = np.einsum("ij,ij->i", sums, sums)
+    evidence = np.log(taus) - 0.5 * (n_features * np.log(variances) + squares / variances).sum(axis=1)
+    weights = np.exp(evidence - evidence.max())
+    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
+    return clip_steps(sums * gain[:, None], radius)
