@@ -344,10 +344,6 @@ class PostProcessing(enum.Enum):
 
 def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
     """Round to the nearest multiple of 2^-fraction_bits (0 to 52 of them), halves to the even multiple."""
-    if not 0 <= fraction_bits <= 52:
-        raise ConfigurationError(
-            f"fraction_bits is {fraction_bits!r}, but it must be between 0 and 52: give a number of bits such as 16."
-        )
     scale = 2.0**fraction_bits
     rounded: FloatArray = np.rint(np.asarray(values, dtype=np.float64) * scale) / scale
     return rounded
@@ -379,12 +375,9 @@ def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
     """Scale every row of steps (k, d) that is longer than the radius, at least 0, down to it, in exact arithmetic.
 
     FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged. Norms are correctly rounded sums
-    (`math.fsum`), hence equal on all machines. Steps that are not finite are a `DataError`.
+    (`math.fsum`), hence equal on all machines.
     """
-    if not radius >= 0.0:
-        raise ConfigurationError(f"radius is {radius!r}, but it must be at least 0: give a distance in data units.")
     clipped = np.array(steps, dtype=np.float64)
-    _check_finite("steps", clipped)
     # Each row over a power of two, so that scaling is exact and squares neither overflow nor vanish.
     exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
     scaled = np.ldexp(clipped, -exponents[:, None])
@@ -411,11 +404,10 @@ def relative_update(
     are clipped to `clip_radius`, in data units, if there is one; without post-processing, coordinates are saturated at
     -16 and 16, so that scores stay exact in float64.
     """
-    current, sums, counts = _checked_inputs(centroids, noisy_relative_sums, noisy_counts)
-    steps, _ = _quotients(sums, counts)
+    steps, _ = _quotients(noisy_relative_sums, noisy_counts)
     if clip_radius is not None:
         steps = clip_steps(steps, clip_radius)
-    return _finish(current + steps, post_processing)
+    return _finish(np.asarray(centroids, dtype=np.float64) + steps, post_processing)
 
 
 def absolute_update(
@@ -426,16 +418,16 @@ def absolute_update(
     post_processing: PostProcessing,
 ) -> FloatArray:
     """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's family; see `relative_update`."""
-    current, sums, counts = _checked_inputs(centroids, noisy_sums, noisy_counts)
-    quotients, usable = _quotients(sums, counts)
-    return _finish(np.where(usable[:, None], quotients, current), post_processing)
+    quotients, usable = _quotients(noisy_sums, noisy_counts)
+    return _finish(np.where(usable[:, None], quotients, centroids), post_processing)
 
 
-def _quotients(sums: FloatArray, counts: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def _quotients(sums: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """Divide row by row; rows with a non-finite quotient become 0 and are marked as unusable."""
+    divisors = np.asarray(counts, dtype=np.float64)
     with np.errstate(all="ignore"):
-        quotients = sums / counts[:, None]
-    usable = np.isfinite(quotients).all(axis=1) & (counts != 0.0)
+        quotients = np.asarray(sums, dtype=np.float64) / divisors[:, None]
+    usable = np.isfinite(quotients).all(axis=1) & (divisors != 0.0)
     return np.where(usable[:, None], quotients, 0.0), usable
 
 
@@ -455,28 +447,6 @@ def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
     if norm > radius * (1.0 + _NORM_SLACK):
         return True
     return sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0)) > Fraction(radius) ** 2
-
-
-def _checked_inputs(
-    centroids: npt.ArrayLike, sums: npt.ArrayLike, counts: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the three inputs as float64 arrays of shapes that fit each other."""
-    arrays = tuple([np.asarray(values, dtype=np.float64) for values in (centroids, sums, counts)])
-    current, sum_rows, count_entries = arrays
-    if current.ndim != 2 or sum_rows.shape != current.shape or count_entries.shape != current.shape[:1]:
-        raise DataError(
-            f"the shapes of centroids, sums and counts are {current.shape}, {sum_rows.shape} and "
-            f"{count_entries.shape}, but they must be (k, d), (k, d) and (k,): give arrays of one k and one d."
-        )
-    for name, values in zip(("centroids", "sums", "counts"), arrays, strict=True):
-        _check_finite(name, values)
-    return current, sum_rows, count_entries
-
-
-def _check_finite(name: str, values: FloatArray) -> None:
-    """Refuse NaN and infinities."""
-    if not np.isfinite(values).all():
-        raise DataError(f"{name} hold {values[~np.isfinite(values)][0]}, but every value must be finite: remove it.")
 
 
 # -- what a client sums, exactly on the grid for up to 10^11 points ----------------------------------------------------

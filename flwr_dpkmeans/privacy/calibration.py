@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Totals, add_up, compose_epsilon, delta_as_drawn, gdp_delta
 from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
-from flwr_dpkmeans.privacy.noise import Closeness, require_closeness
+from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import Event
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
@@ -25,11 +25,11 @@ _LONGEST_JUMP = 16.0  # octaves
 _MOST_PRICES = 500
 
 
-def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness] | None = None) -> float:
+def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness]) -> float:
     """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise is drawn, 0 < `delta` < 1.
 
     `closeness_at` is how close the drawn noise of all releases is to what is analysed when the multiplier of their sum
-    is sigma; no part of it may increase with sigma, and None means that they are the same. T releases with multipliers
+    is sigma; no part of it may increase with sigma. T releases with multipliers
     ``sigma sqrt(T)``, together as close as ``closeness_at(sigma)``, cost at most `epsilon` at `delta`, as
     `compose_epsilon` prices them. A `PlanError` is raised if the closeness leaves no room, however large sigma is.
 
@@ -37,17 +37,13 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
     tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
     implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
     """
-    start = gaussian_noise_multiplier(epsilon, delta)
-    if closeness_at is None:
-        return start
-    at = closeness_at
     target, room = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
 
     def private(sigma: float) -> bool:
-        totals = Totals(mu=1.0 / sigma, closeness=require_closeness(at(sigma)))
+        totals = Totals(mu=1.0 / sigma, closeness=closeness_at(sigma))
         return totals.closeness.log_ratio < target and delta_as_drawn(totals, target, gdp_delta) <= room
 
-    return smallest_multiplier(private, start)
+    return smallest_multiplier(private, gaussian_noise_multiplier(epsilon, delta))
 
 
 def calibrate_scale(

@@ -133,11 +133,6 @@ class SeededNoise(NoiseSource):
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
-        if not isinstance(generator, np.random.Generator):
-            raise LocalMisuseError(
-                f"generator is of type {type(generator).__name__!r}, but it must be a numpy Generator: "
-                "give numpy.random.default_rng(seed)."
-            )
         self._generator = generator
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
@@ -265,16 +260,6 @@ def slack_cost(tau: float, epsilon: float) -> float:
         return 0.0
     exponent = epsilon + math.log(tau)
     return tau + (math.exp(exponent) if exponent < 700.0 else math.inf)
-
-
-def require_closeness(value: object) -> Closeness:
-    """Return a closeness, or raise if it is something else."""
-    if not isinstance(value, Closeness):
-        raise LocalMisuseError(
-            f"closeness is {value!r}, but it must be a Closeness: give that of the noise, such as "
-            "Closeness(additive=1e-9) for a total-variation distance."
-        )
-    return value
 
 
 def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:

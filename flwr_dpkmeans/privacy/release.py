@@ -26,7 +26,6 @@ from flwr_dpkmeans.privacy.noise import (
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
-    require_closeness,
 )
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
@@ -196,7 +195,8 @@ def round_events(
         events.append(block.event(fraction_bits, n_shares))
     if sampling_rate >= 1.0:
         return tuple(events)
-    return (joint_sampled_release(" and ".join(block.name for block in blocks), events, sampling_rate),)
+    gaussians = [event for event in events if isinstance(event, GaussianRelease)]
+    return (joint_sampled_release(" and ".join(block.name for block in blocks), gaussians, sampling_rate),)
 
 
 def vector_length(blocks: Sequence[Block]) -> int:
@@ -321,7 +321,6 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
-        require_closeness(self.closeness)
 
 
 @dataclass(frozen=True)
@@ -348,7 +347,6 @@ class SampledGaussianRelease:
             raise LocalMisuseError(
                 f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
             )
-        require_closeness(self.closeness)
 
 
 @dataclass(frozen=True)
@@ -390,24 +388,14 @@ Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease 
 """One release, as `compose_epsilon` prices it."""
 
 
-def joint_sampled_release(name: str, parts: Sequence[Event], sampling_rate: float) -> SampledGaussianRelease:
+def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> SampledGaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release that they are.
 
-    A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each a `GaussianRelease` as
-    without sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
+    A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each described as without
+    sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
-    gaussians = []
-    for part in parts:
-        if not isinstance(part, GaussianRelease):
-            raise LocalMisuseError(
-                f"{name!r} is sampled and has a part of type {type(part).__name__!r}, but only Gaussian noise has a "
-                "price under sampling: give every part a GaussianRelease."
-            )
-        gaussians.append(part)
-    if not gaussians:
-        raise LocalMisuseError(f"{name!r} has 0 parts, but it must have at least 1: give a GaussianRelease.")
-    mu = math.hypot(*[1.0 / part.noise_multiplier for part in gaussians])
-    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in gaussians))
+    mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
+    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in parts))
 
 
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:

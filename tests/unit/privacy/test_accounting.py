@@ -242,12 +242,13 @@ def test_calibrated_noise_is_priced_just_below_the_request(epsilon: float, delta
     paid = (1 + math.exp(analysed)) * whole.additive
     assert math.exp(whole.log_ratio_above) * (gaussian_delta(analysed, 1 / sigma) + paid) <= delta
     assert compose_delta(events, epsilon) <= delta
-    assert (sigma > calibrate_gaussian(epsilon, delta)) is (relative_slack > 0.0)
+    assert (sigma > gaussian_noise_multiplier(epsilon, delta)) is (relative_slack > 0.0)
 
 
 def test_calibration_without_slack_is_the_multiplier() -> None:
-    assert calibrate_gaussian(1.0, 1e-6) == gaussian_noise_multiplier(1.0, 1e-6)
-    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: SAME) == pytest.approx(calibrate_gaussian(1.0, 1e-6), rel=2e-12)
+    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: SAME) == pytest.approx(
+        gaussian_noise_multiplier(1.0, 1e-6), rel=2e-12
+    )
     assert calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(additive=1e-7)) == pytest.approx(
         4.31928962721754, rel=1e-10
     )
@@ -258,9 +259,6 @@ def test_calibration_refuses_slack_that_no_noise_can_meet() -> None:
         calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(additive=1e-6))
     with pytest.raises(PlanError, match="finer grid"):
         calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(0.5, 0.5))
-    for bad in (math.nan, 1e-9, None):
-        with pytest.raises(LocalMisuseError, match="closeness"):
-            calibrate_gaussian(1.0, 1e-6, lambda sigma, bad=bad: bad)
 
 
 multipliers = st.floats(0.05, 1e4)
@@ -294,7 +292,7 @@ def test_more_releases_cost_more_in_any_order(events: list[Event], log_delta: fl
 @given(st.floats(-3, 1), st.floats(-20, -2), st.integers(1, 300))
 def test_a_split_calibration_never_exceeds_the_request(log_epsilon: float, log_delta: float, rounds: int) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
-    sigma = calibrate_gaussian(epsilon, delta)
+    sigma = calibrate_gaussian(epsilon, delta, lambda sigma: SAME)
     priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds), delta)
     assert 0.999 * epsilon <= priced <= epsilon
 
@@ -338,9 +336,6 @@ def test_events_check_their_values(bad: float) -> None:
         SampledGaussianRelease("sums", 1.0, bad)
     with pytest.raises(LocalMisuseError, match="bound"):
         Sensitivity(Norm.L2, bad, PrivacyUnit.RECORD)
-    if bad != 0.0:
-        with pytest.raises(LocalMisuseError, match="closeness"):
-            GaussianRelease("sums", 1.0, bad)  # type: ignore[arg-type]
 
 
 def test_vanishing_noise_is_an_error_not_a_zero() -> None:

@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import _laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, calibrate_scale, first_private
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, first_private, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
@@ -106,7 +106,7 @@ def test_last_digits_of_a_price_do_not_reach_the_result(plan: Plan, monkeypatch:
 
 
 def test_gaussian_scale_is_the_gaussian_multiplier() -> None:
-    sigma = calibrate_gaussian(0.7, 1e-6)
+    sigma = gaussian_noise_multiplier(0.7, 1e-6)
     scale = calibrate_scale(lambda s: [GaussianRelease("sums", s * 2.0)] * 4, 0.7, 1e-6)
     assert sigma <= scale <= sigma * (1 + 1e-6)
 
