@@ -117,7 +117,7 @@ def first_private(price: Callable[[float], float], epsilon: float, start: float)
     index = min(max(_index_of(start), -_FARTHEST), _FARTHEST)
     for _ in range(_MOST_PRICES):
         bracket.add(index, _log_excess(price(_scale_at(index)), epsilon))
-        if bracket.is_closed:
+        if bracket.high - bracket.low == 1:
             return _scale_at(bracket.high)
         index = bracket.next_index()
     raise PlanError(
@@ -149,11 +149,6 @@ class _Bracket:
     latest: tuple[int, float] | None = None
     before: tuple[int, float] | None = None
     widths: tuple[int, ...] = ()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the first private scale is known."""
-        return self.high - self.low == 1
 
     def add(self, index: int, excess: float) -> None:
         """Note the logarithm of price over epsilon at a scale."""

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr_dpkmeans.kmeans.assignment import cost_per_point
-from flwr_dpkmeans.kmeans.update import round_to_grid
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
 from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
 from flwr_dpkmeans.planner.cli import main
 from flwr_dpkmeans.planner.forecast import centroid_noise
