@@ -223,7 +223,7 @@ class RadiiOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Radii(OneRound):
-    """Root mean square distance of the rows of each cluster from its center."""
+    """Root mean square distance of the rows of each cluster from its center: ``radii`` in the box, and ``rows``."""
 
     name = "radii"
     title = "private radii of clusters"
@@ -251,10 +251,6 @@ class Radii(OneRound):
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
-
-    def result(self, plan: Plan, state: State) -> Result:
-        """``radii``, (n_clusters,), in the box [-1, 1]^d, where distances are taken, and ``rows``."""
-        return Result(dict(state.arrays))
 
     def scaled_centers(self, box: Box, width: int) -> Array:
         """The centers in the box, on the grid."""

@@ -10,17 +10,16 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans import algorithms
-from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import member
-from flwr_dpkmeans.sums.task import Run, ServerData
+from flwr_dpkmeans.sums.task import Run, ServerData, Task
 
 DEFAULT_TARGET_EXCESS = 0.1
 DEFAULT_SPREAD = 0.15
@@ -114,7 +113,7 @@ class PlanningRequest:
         """Algorithms to compare: from the registry, private, without server data, for this unit."""
         if self.algorithms:
             return self.algorithms
-        return tuple(name for name in algorithms.ALGORITHMS if _fits(name, self.unit))
+        return tuple(name for name, entry in ALGORITHMS.items() if _fits(entry, self.unit))
 
     def config(self, algorithm: str, **changes: Any) -> Run:
         """The validated configuration of one candidate."""
@@ -172,14 +171,10 @@ def require_forecastable(name: str) -> None:
         )
 
 
-def _fits(name: str, unit: PrivacyUnit) -> bool:
+def _fits(entry: type[Task], unit: PrivacyUnit) -> bool:
     """Whether an algorithm is a candidate; one that takes only bounds from server data competes at client level."""
-    try:
-        require_forecastable(name)
-    except LocalMisuseError:
-        return False
-    entry = algorithm_entry(name)
-    return unit in entry.units and (unit is PrivacyUnit.CLIENT or entry.server_data is not ServerData.BOUNDS)
+    refused = {ServerData.NEEDED} if unit is PrivacyUnit.CLIENT else {ServerData.NEEDED, ServerData.BOUNDS}
+    return entry.noise is not NoiseShape.NONE and unit in entry.units and entry.server_data not in refused
 
 
 def _require_whole(name: str, value: object, least: int, most: int | None, example: int) -> None:
