@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity
 
 _NO_TERMINAL = 1000
@@ -109,4 +109,4 @@ def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[s
 
 def _n_releases(entries: Iterable[LedgerEntry]) -> str:
     """How many entries are releases; others only note that key shares were given."""
-    return str(sum(entry.attempt < SHARES_GIVEN for entry in entries))
+    return str(sum(entry.is_release for entry in entries))

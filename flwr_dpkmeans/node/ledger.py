@@ -79,6 +79,11 @@ class LedgerEntry:
     time: str = field(default_factory=utc_now)
     """ISO format in UTC."""
 
+    @property
+    def is_release(self) -> bool:
+        """Whether something was released, and not only noted."""
+        return self.attempt < SHARES_GIVEN
+
     def __post_init__(self) -> None:
         for name in ("run_id", "data_id", "release", "unit"):
             value = getattr(self, name)
