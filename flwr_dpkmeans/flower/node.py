@@ -117,11 +117,11 @@ def write_result(
         state.counts,
         state.movements,
         report,
+        state.centroids,
+        plan.bounds,
         image_shape,
         names,
-        state.centroids,
         evaluation,
-        plan.bounds,
         state.extras.get(COST_CURVE),
     )
     return write_folder(folder, result_files(result))

@@ -137,10 +137,9 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
         column, line = divmod(j, _LINES)
         beside.text(column / n_columns, 1.0 - line / _LINES, label, va="top", fontsize=8)
     faint = np.isin(np.arange(len(result.counts)), faint_clusters(result.counts, result.report))
-    points = result.centroids if result.scaled is None else result.scaled
     # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
-    leading = points[~faint] if np.count_nonzero(~faint) > 1 else points
-    centred = points - leading.mean(axis=0)
+    leading = result.scaled[~faint] if np.count_nonzero(~faint) > 1 else result.scaled
+    centred = result.scaled - leading.mean(axis=0)
     if centred.shape[1] <= 2:
         shown = np.column_stack([result.centroids, np.zeros((len(centred), 2))])[:, :2]
         names = [*result.feature_names, *(f"feature {i}" for i in range(len(result.feature_names), 2))][:2]

@@ -41,23 +41,21 @@ class RunResult:
     movements: tuple[float, ...] = field(repr=False)
     """Largest step of a centroid in each iteration, in scaled units."""
     report: PrivacyReport
+    scaled: NDArray[np.float64] = field(repr=False)
+    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
+    bounds: tuple[tuple[float, ...], tuple[float, ...]]
+    """The box that was scaled to [-1, 1]^d."""
     image_shape: tuple[int, ...] | None = None
     """Draw centroids as images of this shape."""
     feature_names: tuple[str, ...] = ()
-    scaled: NDArray[np.float64] | None = field(default=None, repr=False)
-    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
     evaluation: EvaluationResult | None = None
-    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """The box that was scaled to [-1, 1]^d."""
     scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
     """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
 
     @property
     def costs(self) -> NDArray[np.float64] | None:
         """The same in the caller's squared units where all features have one width."""
-        if self.scaled_costs is None or self.bounds is None:
-            return self.scaled_costs
-        return self.scaled_costs * (squared_unit(self.bounds) or 1.0)
+        return None if self.scaled_costs is None else self.scaled_costs * (squared_unit(self.bounds) or 1.0)
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,9 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         "centroids": result.centroids,
         "counts": result.counts,
         "feature_names": np.asarray(result.feature_names, dtype=np.str_),
+        "scaled": result.scaled,
+        "bounds": np.array(result.bounds),
     }
-    if result.scaled is not None:
-        arrays["scaled"] = result.scaled
-    if result.bounds is not None:
-        arrays["bounds"] = np.array(result.bounds)
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, result.counts, result.movements, result.evaluation)

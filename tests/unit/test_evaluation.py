@@ -384,7 +384,8 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
     parts, labels = parts_and_labels()
     km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
     moves = tuple(entry["movement"] for entry in km.history_[:-1])
-    result = RunResult(km.cluster_centers_, km.cluster_counts_, moves, km.privacy_, evaluation=km.evaluation_)
+    found = km.cluster_centers_, km.cluster_counts_, moves, km.privacy_, km.cluster_centers_, km.bounds_
+    result = RunResult(*found, evaluation=km.evaluation_)
     write_folder(tmp_path, result_files(result))
     metrics = json.loads((tmp_path / METRICS_FILE).read_text())
     assert km.evaluation_ is not None

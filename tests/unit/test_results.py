@@ -40,8 +40,11 @@ def report_of(
 
 def result_of(k: int = 4, d: int = 2, *, report: PrivacyReport | None = None, **values: Any) -> RunResult:
     generator = np.random.default_rng(k + d)
+    centroids = generator.uniform(0, 16, (k, d))
     defaults: dict[str, Any] = {
-        "centroids": generator.uniform(0, 16, (k, d)),
+        "centroids": centroids,
+        "scaled": centroids,
+        "bounds": ((-1.0,), (1.0,)),
         "counts": generator.normal(100, 80, k),
         "movements": (0.5, 0.25, 0.125),
         "report": report or report_of(k, d),
