@@ -126,111 +126,11 @@ MAGNITUDES_PART = 0.5
 """Of `bounds_share`, for the first of the two histograms."""
 
 
-def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
-    """Plan the releases that come before round 1: none, a private count, or two histograms, the first with the count.
-
-    Without a width the histograms are missing from their rounds.
-    """
-    settings = config.settings
-    counts = config.task.counts(settings.unit)
-    counted = counts and settings.n_examples is None
-    if settings.preliminary_share(counts=counts) == 0.0:
-        return ()
-    entire = whole_multiplier(config, delta)
-    count = [_count_block(config, entire / math.sqrt(settings.count_share))] if counted else []
-    if not settings.private_bounds:
-        return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
-
-    def histograms(name: str, n_bins: int, part: float) -> list[Block]:
-        multiplier = entire / math.sqrt(settings.bounds_share * part)
-        return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
-
-    first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
-    second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
-    name = " and ".join([COUNT] * counted + [MAGNITUDES])
-    return PlannedRound(name, PRELIMINARY_TRUST, first), PlannedRound(RANGES, PRELIMINARY_TRUST, second)
-
-
-def preliminary_statistic(plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
-    """One client's exact part of a preliminary release, from its rows, (n_points, n_features), in the data's units.
-
-    On the grid, and within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if the second
-    histogram is asked for before these are released.
-    """
-    settings, arrays = plan.settings, list[Array]()
-    for block in plan.round_at(index).blocks:
-        if block.name == COUNT:
-            most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
-            arrays.append(np.array([float(min(len(points), most))]))
-            continue
-        if block.name == MAGNITUDES:
-            histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
-        elif found.box is None:
-            raise ProtocolError("the ranges were asked for before the magnitudes: stop the run and check the server.")
-        else:
-            histogram = range_histogram(points, Ranges(*found.box))
-        arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
-    return arrays
-
-
-def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
-    """Add what a preliminary release tells to what was known before: the same on the server and on every client.
-
-    A `PlanError` if the counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
-    """
-    planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
-    for block in planned.blocks:
-        std, first = plan.released_std(planned, block), block.name == MAGNITUDES
-        if block.name == COUNT:
-            found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
-            continue
-        if first:
-            result = find_coarse_ranges(released[block.name], domain, std)
-        elif found.box is not None:
-            result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
-        else:
-            continue
-        if result.unbounded:
-            columns = column_names(result.unbounded, plan.settings.feature_names)
-            raise PlanError(
-                f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
-                f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
-                "or bounds_share."
-            )
-        unclear = tuple(column for column in result.unclear if first or column in found.unclear)
-        found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
-    return found
-
-
 def _domain(config: Run, n_features: int | None) -> Ranges:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
     n = n_features or 0
     return Ranges(lower * n, upper * n) if len(lower) == 1 else Ranges(lower, upper)
-
-
-def require_box(config: Run, box: Box | None, n_features: int | None) -> None:
-    """Refuse a box that no release can have led to, by a `PlanError`.
-
-    Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
-    """
-    if box is None:
-        return
-    if not config.settings.private_bounds:
-        raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
-    if (
-        n_features is None
-        or {len(box[0]), len(box[1])} != {n_features}
-        or len(config.settings.bounds[0]) not in (1, n_features)
-    ):
-        raise PlanError(f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run.")
-    domain = _domain(config, n_features)
-    for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
-        if not least <= low < high <= most:
-            raise PlanError(
-                f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but it must lie in the public domain "
-                f"[{least:g}, {most:g}]: stop the run and check the server."
-            )
 
 
 def _count_block(config: Run, multiplier: float) -> Block:
@@ -296,13 +196,105 @@ class KMeansTask(Task):
 
     # -- what is released besides -------------------------------------------------------------------------------
 
-    preliminary = staticmethod(preliminary_rounds)
-    preliminary_statistic = staticmethod(preliminary_statistic)
-    take_preliminary = staticmethod(take_preliminary)
-    require_box = staticmethod(require_box)
     evaluation = staticmethod(evaluation_blocks)
     evaluation_round = staticmethod(evaluation_round)
     result_arrays = staticmethod(result_extras)
+
+    def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
+        """None, a private count, or two histograms (without a width: missing), the first with the count."""
+        settings = config.settings
+        counts = self.counts(settings.unit)
+        counted = counts and settings.n_examples is None
+        if settings.preliminary_share(counts=counts) == 0.0:
+            return ()
+        entire = whole_multiplier(config, delta)
+        count = [_count_block(config, entire / math.sqrt(settings.count_share))] if counted else []
+        if not settings.private_bounds:
+            return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
+
+        def histograms(name: str, n_bins: int, part: float) -> list[Block]:
+            multiplier = entire / math.sqrt(settings.bounds_share * part)
+            return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
+
+        first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
+        second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
+        name = " and ".join([COUNT] * counted + [MAGNITUDES])
+        return PlannedRound(name, PRELIMINARY_TRUST, first), PlannedRound(RANGES, PRELIMINARY_TRUST, second)
+
+    def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
+        """One client's exact part of it, from its rows, (n_points, n_features), in the data's units, on the grid.
+
+        Within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if these are not released yet.
+        """
+        settings, arrays = plan.settings, list[Array]()
+        for block in plan.round_at(index).blocks:
+            if block.name == COUNT:
+                most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
+                arrays.append(np.array([float(min(len(points), most))]))
+                continue
+            if block.name == MAGNITUDES:
+                histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
+            elif found.box is None:
+                raise ProtocolError(
+                    "the ranges were asked for before the magnitudes: stop the run and check the server."
+                )
+            else:
+                histogram = range_histogram(points, Ranges(*found.box))
+            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
+        return arrays
+
+    def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
+        """Add what it tells to what was known before: the same on the server and on every client.
+
+        A `PlanError` if counted rows are too few, or a column's values are beyond finding: nothing more is spent then.
+        """
+        planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
+        for block in planned.blocks:
+            std, first = plan.released_std(planned, block), block.name == MAGNITUDES
+            if block.name == COUNT:
+                found = replace(found, n_examples=self.counted_examples(float(released[COUNT][0])))
+                continue
+            if first:
+                result = find_coarse_ranges(released[block.name], domain, std)
+            elif found.box is not None:
+                result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
+            else:
+                continue
+            if result.unbounded:
+                columns = column_names(result.unbounded, plan.settings.feature_names)
+                raise PlanError(
+                    f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
+                    f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise "
+                    "epsilon or bounds_share."
+                )
+            unclear = tuple(column for column in result.unclear if first or column in found.unclear)
+            found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
+        return found
+
+    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
+        """Refuse a box that no release can have led to, by a `PlanError`.
+
+        Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
+        """
+        if box is None:
+            return
+        if not config.settings.private_bounds:
+            raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
+        if (
+            n_features is None
+            or {len(box[0]), len(box[1])} != {n_features}
+            or len(config.settings.bounds[0]) not in (1, n_features)
+        ):
+            raise PlanError(
+                f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run."
+            )
+        domain = _domain(config, n_features)
+        for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
+            if not least <= low < high <= most:
+                raise PlanError(
+                    f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but it must lie in the public "
+                    f"domain [{least:g}, {most:g}]: stop the run and check the server."
+                )
 
     # -- what is refused ----------------------------------------------------------------------------------------
 

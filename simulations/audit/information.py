@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
@@ -186,7 +185,7 @@ class Truth:
     def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
         if isinstance(state, Found):
-            arrays = preliminary_statistic(plan, index, points, state)
+            arrays = plan.task.preliminary_statistic(plan, index, points, state)
         else:
             arrays = list(build_algorithm(plan).rounds[index - 1].arrays_of(in_box(plan, points), state))
         return np.rint(np.concatenate([np.ravel(array) for array in arrays]) * GRID)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
-from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
@@ -63,7 +62,7 @@ def statistic_of(one: Seen) -> Callable[[Array], Sequence[Array]]:
     def statistic(points: Array) -> Sequence[Array]:
         if points.tobytes() not in known:
             if planned is None:
-                found = preliminary_statistic(one.plan, one.round_index, points, one.state)
+                found = one.plan.task.preliminary_statistic(one.plan, one.round_index, points, one.state)
             else:
                 found = planned.arrays_of(points, one.state)
             known[points.tobytes()] = found

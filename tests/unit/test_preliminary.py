@@ -12,7 +12,6 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
-from flwr_dpkmeans.algorithms.kmeans_task import preliminary_statistic, take_preliminary
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
@@ -220,7 +219,7 @@ def test_a_client_counts_no_more_rows_than_are_declared(counting: str) -> None:
     assert (block.name, block.sensitivity.bound, block.sensitivity.unit.value) == ("count", 50.0, "client")
     assert block.noise_scale == pytest.approx(50.0 * block.noise_multiplier)
     for rows, counted in ((0, 0.0), (7, 7.0), (50, 50.0), (51, 50.0), (9000, 50.0)):
-        assert preliminary_statistic(plan, 0, np.zeros((rows, 2)), Found())[0].tolist() == [counted]
+        assert plan.task.preliminary_statistic(plan, 0, np.zeros((rows, 2)), Found())[0].tolist() == [counted]
     final = plan_of(algorithm=counting, unit="client", private_bounds=False, counted=200)
     assert final.is_final
     assert final.n_examples == 200
@@ -260,10 +259,10 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(counting: str, unit: 
     table = generator.normal(0.0, 40.0, (12, 3))
     coarse = Found(box=((-64.0, -128.0, 0.0), (64.0, 128.0, 8.0)))
     for index in (-1, 0):
-        whole = preliminary_statistic(plan, index, table, coarse)
+        whole = plan.task.preliminary_statistic(plan, index, table, coarse)
         for row in range(len(table)):
             gone = np.zeros((0, 3)) if unit == "client" else np.delete(table, row, axis=0)
-            less = preliminary_statistic(plan, index, gone, coarse)
+            less = plan.task.preliminary_statistic(plan, index, gone, coarse)
             for block, a, b in zip(plan.round_at(index).blocks, whole, less, strict=True):
                 assert a.shape == block.shape
                 assert float(np.linalg.norm(a - b)) <= block.sensitivity.bound
@@ -273,7 +272,7 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(counting: str, unit: 
 
 def test_ranges_before_magnitudes_are_refused() -> None:
     with pytest.raises(ProtocolError, match="before the magnitudes"):
-        preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), Found())
+        plan_of().task.preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), Found())
 
 
 def test_releases_lead_to_the_final_plan() -> None:
@@ -281,8 +280,8 @@ def test_releases_lead_to_the_final_plan() -> None:
     points = np.random.default_rng(4).uniform((-3.0, 10.0), (5.0, 60.0), (20_000, 2))
     found = Found()
     for index in (-1, 0):
-        exact = preliminary_statistic(plan, index, points, found)
-        found = take_preliminary(plan, index, released(plan, index, *exact), found)
+        exact = plan.task.preliminary_statistic(plan, index, points, found)
+        found = plan.task.take_preliminary(plan, index, released(plan, index, *exact), found)
     assert found.n_examples == 20_000
     assert found.unclear == ()
     final = redraft_plan(plan, n_features=2, n_examples=found.n_examples, box=found.box)
@@ -308,7 +307,7 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
 
     threshold = block.noise_scale * math.sqrt(2.0) * norm.isf(1e-3 / n_tests)
     for factor, unclear in ((0.999, (0,)), (1.001, ())):
-        found = take_preliminary(
+        found = plan.task.take_preliminary(
             plan, -1, released(plan, -1, np.rint(counts * threshold * factor * 2**16) / 2**16), Found()
         )
         assert found.unclear == unclear
