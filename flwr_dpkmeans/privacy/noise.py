@@ -188,9 +188,7 @@ def _require_version(version: str) -> None:
 
 def _require_scale(name: str, value: float, largest: float) -> float:
     """Return a scale as a float, or raise if it is below one grid step or its tails could leave int64."""
-    scale = require_positive(name, value)
-    if scale < 1.0:
-        raise LocalMisuseError(f"{name} is {scale}, but it must be at least 1 grid step: use a finer grid.")
+    scale = _require_at_least(name, value, 1, "grid step: use a finer grid")
     if scale > largest:
         raise LocalMisuseError(
             f"{name} is {scale:.3g}, but it must be at most {largest:.3g} grid steps to fit 64 bits: "
