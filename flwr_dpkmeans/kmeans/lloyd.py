@@ -37,7 +37,9 @@ _SMALL_PROBLEM_SCORES = 1 << 18
 _MINIMUM_CHUNK = 64
 # Points per block: labels are decoded and sums are formed once per block.
 _BLOCK_POINTS = 1 << 15
-_GRID = 2.0**16
+GRID_BITS = 16
+GRID = 2.0**GRID_BITS
+"""Steps of the grid in a unit."""
 # On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
 _SCORE_RESOLUTION = 2.0**-33
 
@@ -179,7 +181,7 @@ class _BlockAssigner:
 
 def is_on_grid(values: FloatArray) -> bool:
     """Say whether all values are multiples of 2^-16."""
-    scaled = values * _GRID
+    scaled = values * GRID
     return bool((np.rint(scaled) == scaled).all())
 
 
@@ -363,7 +365,7 @@ def largest_kept_square(radius: float) -> float:
 
 def toward_zero(values: npt.ArrayLike) -> FloatArray:
     """Round to multiples of 2^-16 toward zero."""
-    rounded: FloatArray = np.trunc(np.asarray(values, dtype=np.float64) * _GRID) / _GRID
+    rounded: FloatArray = np.trunc(np.asarray(values, dtype=np.float64) * GRID) / GRID
     # A negative zero would be a different bit pattern of the same number.
     rounded += 0.0
     return rounded
@@ -399,7 +401,6 @@ def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> Float
     return toward_zero(np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order))
 
 
-GRID_BITS = 16
 _SATURATION = 16.0
 # The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50

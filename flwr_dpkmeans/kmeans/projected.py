@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans.lloyd import (
+    GRID,
     FloatArray,
     LabelArray,
     block_length,
@@ -29,7 +30,6 @@ _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
 # more harm: they count as twice as large.
 _PRIOR_CAUTION = 4.0
-_GRID = 2.0**16
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
 # Rows times centres up to which all distances are computed at once.
@@ -63,11 +63,11 @@ def outer_product_triangle(
         n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
             block = rows[first : first + n_exact]
-            scaled = (block.T @ block).ravel()[places] * _GRID
+            scaled = (block.T @ block).ravel()[places] * GRID
             whole = np.floor(scaled)
             steps += whole
             rests += scaled - whole
-    return np.asarray((steps + rests) * (factors / _GRID), dtype=np.float64)
+    return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
 
 
 def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:

@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import FloatArray
+from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray
 from flwr_dpkmeans.threads import one_thread
 
 _ATTEMPTS_PER_CENTROID = 100
 # Candidates drawn and compared at once; more would make OpenBLAS start threads for a tiny matrix product.
 _POOL_SIZE = 64
 _BISECTION_STEPS = 6
-_GRID = 2.0**16
 # Below half a grid step a radius has no meaning on the grid.
 _SMALLEST_RADIUS = 2.0**-17
 
@@ -114,9 +113,9 @@ def _packed(n_clusters: int, n_features: int, radius: float, generator: np.rando
 
 def _candidates(n_features: int, radius: float, generator: np.random.Generator) -> FloatArray:
     """Draw a pool of grid points at least `radius` away from the walls."""
-    reach = (1.0 - radius) * _GRID
+    reach = (1.0 - radius) * GRID
     # Rounding toward zero keeps the distance to the walls.
-    drawn: FloatArray = np.trunc((2.0 * generator.random((_POOL_SIZE, n_features)) - 1.0) * reach) / _GRID
+    drawn: FloatArray = np.trunc((2.0 * generator.random((_POOL_SIZE, n_features)) - 1.0) * reach) / GRID
     return drawn
 
 

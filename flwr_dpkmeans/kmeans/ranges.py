@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.lloyd import clip_vector, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import GRID, clip_vector, row_blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -29,7 +29,6 @@ WIDEST = 2.0**40
 """Half the width of a domain that says nothing of the data."""
 _NEAR_OCTAVES = 3
 _NEGLIGIBLE = 0.05
-_GRID = 2.0**16
 COARSE_FAILURE = 1e-3
 """Probability that noise alone widens any coarse range, possibly to the whole domain: that would spoil the run."""
 BULK_DEVIATIONS = 5.5
@@ -180,8 +179,8 @@ def _toward_zero_bin(counts: Integers, found: tuple[int, int], noise_std: float)
     positive = first > LEVELS
     start, end = (max(first - _NEAR_OCTAVES, LEVELS), first) if positive else (last + 1, last + 1 + _NEAR_OCTAVES)
     end = end if positive else min(end, LEVELS + 1)
-    near = float(sums[end] - sums[start]) / _GRID + TAIL_DEVIATIONS * noise_std * math.sqrt(end - start)
-    if near <= _NEGLIGIBLE * float(sums[last + 1] - sums[first]) / _GRID:
+    near = float(sums[end] - sums[start]) / GRID + TAIL_DEVIATIONS * noise_std * math.sqrt(end - start)
+    if near <= _NEGLIGIBLE * float(sums[last + 1] - sums[first]) / GRID:
         return found
     return (LEVELS, last) if positive else (first, LEVELS)
 
@@ -200,7 +199,7 @@ def outermost(counts: Integers, threshold: float) -> tuple[int, int] | None:
     for width in _window_widths(len(counts)):
         windows = sums[width:] - sums[:-width]
         fullest = int(np.argmax(windows))
-        if windows[fullest] / _GRID > threshold * math.sqrt(width):
+        if windows[fullest] / GRID > threshold * math.sqrt(width):
             return _with_tails(sums, (fullest, fullest + width - 1), threshold)
     return None
 
@@ -216,7 +215,7 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> tuple[int, int] | None
     for width in range(1, len(counts) + 1):
         windows = sums[width:] - sums[:-width]
         start = int(np.argmax(windows))
-        deviation = float(windows[start] / _GRID / math.sqrt(width))
+        deviation = float(windows[start] / GRID / math.sqrt(width))
         if deviation > best:
             best, bulk = deviation, (start, start + width - 1)
     return None if bulk is None else _with_tails(sums, bulk, TAIL_DEVIATIONS * noise_std)
@@ -225,7 +224,7 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> tuple[int, int] | None
 def _with_tails(sums: Integers, found: tuple[int, int], threshold: float) -> tuple[int, int]:
     """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first."""
     for width in _window_widths(len(sums) - 1):
-        starts = np.flatnonzero((sums[width:] - sums[:-width]) / _GRID > threshold * math.sqrt(width))
+        starts = np.flatnonzero((sums[width:] - sums[:-width]) / GRID > threshold * math.sqrt(width))
         before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
         found = (
             int(before[0]) if before.size else found[0],
@@ -245,14 +244,14 @@ def _near_end(counts: Integers, last: int, threshold: float) -> int:
     end = last
     for place in range(last + 1, min(last + 1 + _TAIL_OCTAVES, len(counts))):
         between = counts[end + 1 : place + 1]
-        if max(float(counts[place]), float(between.sum()) / math.sqrt(len(between))) / _GRID > threshold:
+        if max(float(counts[place]), float(between.sum()) / math.sqrt(len(between))) / GRID > threshold:
             end = place
     return end
 
 
 def as_integers(released: NDArray[np.float64]) -> Integers:
     """Counts in grid steps: sums of integers do not depend on their order, and false ones must not overflow either."""
-    return np.rint(np.clip(released * _GRID, -_MOST_STEPS, _MOST_STEPS)).astype(np.int64)
+    return np.rint(np.clip(released * GRID, -_MOST_STEPS, _MOST_STEPS)).astype(np.int64)
 
 
 def running_sums(counts: Integers) -> Integers:

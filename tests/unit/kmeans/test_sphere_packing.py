@@ -52,7 +52,7 @@ def test_every_packing_keeps_its_distances(clusters: int, features: int, radius:
 
 
 def test_candidates_keep_their_distance_to_the_walls_after_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_module, "_GRID", 16.0)
+    monkeypatch.setattr(packing_module, "GRID", 16.0)
     candidates = packing_module._candidates(50, 0.27, np.random.default_rng(0))
     assert np.abs(candidates).max() == 11 / 16, "0.6875 is the last cell that is 0.27 away from the wall"
 
@@ -128,7 +128,7 @@ def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_more_centroids_than_grid_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_module, "_GRID", 4.0)
+    monkeypatch.setattr(packing_module, "GRID", 4.0)
     centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
     assert centroids.shape == (30, 1)
 
