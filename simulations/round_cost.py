@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FastLloyd, KMeansClient, client_app
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.records import VECTOR_RECORD
 from flwr_dpkmeans.node.ledger import MemoryLedger

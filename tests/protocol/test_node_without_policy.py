@@ -12,7 +12,7 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past

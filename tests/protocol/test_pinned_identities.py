@@ -29,7 +29,7 @@ from support.messages import (
 from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -144,7 +144,7 @@ class Cheat:
 
 
 def states_of(federation: Federation, node: int) -> dict[str, Any]:
-    return {name: dict(record) for name, record in federation.grid.context_of(node).state.config_records.items()}
+    return {name: dict(record) for name, record in federation.grid.contexts[node].state.config_records.items()}
 
 
 def cheat(kind: str = "pinned", **values: Any) -> Cheat:

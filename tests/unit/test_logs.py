@@ -401,7 +401,7 @@ def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
 def test_what_a_client_holds_is_not_in_its_reprs() -> None:
     federation = make_federation(grid_parts((20, 20, 20)))
     federation.start(algorithm="lloyd", max_iter=2)
-    memory = recall(federation.grid.context_of(FIRST_NODE_ID))
+    memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
     state = memory.protocol

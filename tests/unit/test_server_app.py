@@ -31,7 +31,7 @@ from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower import node, run_config, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.run_config import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.sphere_packing import PackingMethod
 from flwr_dpkmeans.kmeans.update import PostProcessing

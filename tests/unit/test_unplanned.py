@@ -11,7 +11,7 @@ import pytest
 
 from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.flower import strategy as strategy_module
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.client_log import plan_came
 from flwr_dpkmeans.node.ledger import MemoryLedger

@@ -196,8 +196,7 @@ def test_a_client_without_labels_refuses_the_plan() -> None:
 
 
 def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -> None:
-    from flwr_dpkmeans.flower.engines import _node
-    from flwr_dpkmeans.flower.inprocess import InProcessGrid
+    from flwr_dpkmeans.flower.engines import InProcessGrid, _node
 
     points, labels = overlapping()
     clients = [

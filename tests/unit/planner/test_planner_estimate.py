@@ -12,7 +12,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.inprocess import InProcessGrid
+from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,
