@@ -18,8 +18,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node import client_log
+from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
 

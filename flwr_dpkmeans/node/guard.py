@@ -16,7 +16,7 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import Asked, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.signing import Signer, pin_mark
+from flwr_dpkmeans.secagg.roster import Signer, pin_mark
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan

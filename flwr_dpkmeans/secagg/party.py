@@ -17,6 +17,10 @@ import numpy as np
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg.keys import (
+    AggregateVector,
+    FixedPointVector,
+    MaskedVector,
+    Ring,
     agree_pair_keys,
     derive_key,
     digest,
@@ -38,9 +42,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_keys,
     unpack_roster,
 )
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of
-from flwr_dpkmeans.secagg.signing import Credential
+from flwr_dpkmeans.secagg.roster import Credential, Roster, transcript_of
 
 TAG_BYTES = 32
 """Length of a state tag (HMAC-SHA256)."""
@@ -56,7 +58,7 @@ def changed(state: _T, **fields: Any) -> _T:
 
 
 class Phase(Enum):
-    """Where a client stands in a run; `secagg.retry` and `secagg.recovery.recover` have the transition tables."""
+    """Where a client stands in a run; `secagg.retry` and `secagg.recover` have the transition tables."""
 
     KEYED = "keyed"
     SHARED = "shared"

@@ -25,10 +25,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import CohortError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, mask
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring, mask
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Silence, SumReply, SumRequest
 from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
-from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 

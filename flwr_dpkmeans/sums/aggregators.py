@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.recovery.agreement import GIVEN_BYTES, least_survivors
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.retry import Plain, PlainSession, Retry, RetrySession
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
-from flwr_dpkmeans.secagg.signing import Credential
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:

@@ -39,7 +39,15 @@ from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.agreement import survivors_digest
+from flwr_dpkmeans.secagg.keys import (
+    AggregateVector,
+    FixedPointVector,
+    Ring,
+    encode,
+    generate_private_key,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     Release,
@@ -54,10 +62,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_keys,
 )
 from flwr_dpkmeans.secagg.party import Party, changed
-from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Signer, fingerprints, require_pinned
+from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
 from flwr_dpkmeans.sums.columns import (
     agreed_names,

@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.discreteness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRelease, SampledGaussianRelease
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.sums.aggregators import AGGREGATORS
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound, PublicPoints, price_or_infinity

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
+from flwr_dpkmeans.secagg.keys import AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage
-from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
-from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.secagg.roster import Signer
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound

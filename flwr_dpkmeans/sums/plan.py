@@ -27,8 +27,8 @@ from flwr_dpkmeans.privacy.events import (
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.secagg.agreement import Slots
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.aggregators import AGGREGATORS, Aggregator
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task

@@ -20,9 +20,9 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     theorem,
 )
+from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.sums.task import Registry
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import keys, party
-from flwr_dpkmeans.secagg.recovery import recover as recovery_client
+from flwr_dpkmeans.secagg import recover as recovery_client
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import State
 

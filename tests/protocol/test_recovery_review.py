@@ -15,9 +15,9 @@ from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.records import recall
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.agreement import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.agreement import least_survivors
-from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
 

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.node_settings import Identity
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import (
+from flwr_dpkmeans.secagg.roster import (
     Credential,
+    Roster,
     name_of,
     parse_identity,
     require_pinned,
