@@ -29,9 +29,8 @@ from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_boun
 from flwr_dpkmeans.data.bounds import Bounds, bounds_feature_names
 from flwr_dpkmeans.data.tables import frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.ledger import MemoryLedger

@@ -21,9 +21,8 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.columns import agreed_names, places_of
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of
 from flwr_dpkmeans.sums.round import Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import local_cautions

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from flwr.app import Message
 
-from flwr_dpkmeans.flower.records import n_bytes
+from flwr_dpkmeans.flower.exchange import n_bytes
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import worst_case

@@ -20,8 +20,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.exchange import exchange, is_deployed, wait_for_nodes
-from flwr_dpkmeans.flower.records import answers_of, message_of
+from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, message_of, wait_for_nodes
 from flwr_dpkmeans.log import Place, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now

@@ -29,7 +29,7 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
+from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, PROTOCOL_VERSION, digest, pack
 
 ALL_PAIRS_UP_TO = 32
@@ -144,7 +144,6 @@ SIGNATURE_BYTES = 64
 MOST_FINGERPRINTS = 100
 """Largest cohort whose members are listed one by one."""
 _LABEL = "flwr-dpkmeans identity"
-_DIGITS = 2 * IDENTITY_BYTES
 _SHOWN_DIGITS = 16
 
 
@@ -200,20 +199,6 @@ def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | i
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def parse_identity(text: str) -> bytes:
-    """Read a public key as policies hold it: 64 hexadecimal digits, or `ConfigurationError`."""
-    try:
-        key = bytes.fromhex(text) if len(text) == _DIGITS else b""
-    except ValueError:
-        key = b""
-    if len(key) != IDENTITY_BYTES:
-        raise ConfigurationError(
-            f"an identity's public key is {text[:_DIGITS]!r}, but it must have {_DIGITS} hexadecimal digits: copy what "
-            "'python -m flwr_dpkmeans identity show PATH' prints."
-        )
-    return key
 
 
 @dataclass(frozen=True)

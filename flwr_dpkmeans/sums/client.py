@@ -63,14 +63,6 @@ from flwr_dpkmeans.secagg.messages import (
 )
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
-from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
-from flwr_dpkmeans.sums.columns import (
-    agreed_names,
-    require_agreed_columns,
-    require_columns,
-    require_labels,
-    require_width,
-)
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     initial_state,
@@ -79,10 +71,21 @@ from flwr_dpkmeans.sums.draft import (
     require_widened,
     with_columns,
 )
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
+from flwr_dpkmeans.sums.plan import (
+    Plan,
+    PlannedRound,
+    agreed_names,
+    make_noise_source,
+    require_agreed_columns,
+    require_columns,
+    require_labels,
+    require_width,
+    takes_part,
+)
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
 
 Array = NDArray[np.float64]

@@ -24,13 +24,19 @@ from flwr_dpkmeans.privacy.events import ExactRelease, GaussianRelease, PureRele
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, require_reasons, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
-from flwr_dpkmeans.sums.aggregators import AGGREGATORS
-from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound, PublicPoints, price_or_infinity
+from flwr_dpkmeans.sums.plan import (
+    COUNT,
+    PLAN_VERSION,
+    Plan,
+    PlannedRound,
+    PublicPoints,
+    columns_digest,
+    price_or_infinity,
+)
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 from flwr_dpkmeans.threads import one_thread
 
 UNDECLARED_DELTA = 1e-6

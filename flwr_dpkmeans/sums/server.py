@@ -38,13 +38,12 @@ from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
 from flwr_dpkmeans.secagg.roster import Credential, Roster, fingerprints, require_known_peers
-from flwr_dpkmeans.sums.aggregators import Session, session_of
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast
+from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
 
 logger = placed_logger("flwr_dpkmeans.server")

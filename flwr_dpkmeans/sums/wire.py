@@ -320,7 +320,7 @@ class KeysReply:
     refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.columns`); empty without names."""
+    """Digest of its column names in the order that the run agrees on (`sums.plan`); empty without names."""
 
     @property
     def credential(self) -> Credential | None:

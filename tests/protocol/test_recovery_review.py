@@ -12,7 +12,7 @@ from support.protocol_federation import Federation, grid_parts, make_federation,
 
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.engines import copied
-from flwr_dpkmeans.flower.records import recall
+from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.agreement import least_survivors

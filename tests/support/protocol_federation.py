@@ -14,10 +14,9 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity, NodeSettings

@@ -26,8 +26,8 @@ import flwr_dpkmeans
 import simulations.baselines
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import node as flower_node
+from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.records import recall
 from flwr_dpkmeans.flower.run_config import server_log_options
 from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
 from flwr_dpkmeans.log import (
