@@ -133,7 +133,7 @@ def play_directly(
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
-        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=_debug)
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))

@@ -16,9 +16,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -31,6 +31,7 @@ from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -112,40 +113,25 @@ def remember(context: Context, memory: Memory) -> None:
     context.state[_MEMORY] = ConfigRecord(memory.pack())
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A reply that is not of the protocol, as whoever looks at it is told; see `flwr_dpkmeans.sums.server.Answer`."""
-
-    error: ProtocolError
-
-    @property
-    def failure(self) -> Never:
-        """Not to be known."""
-        raise self.error
-
-    def opened(self, stage: Stage, node: int) -> Never:
-        """Not to be known."""
-        raise self.error
-
-
 def message_of(node: int, request: Request) -> Message:
     """A request as a message: each phase is an ordinary ``train`` message, the last one ``evaluate``."""
     kind = "evaluate" if request.stage is Stage.FINISH else "train"
     return Message(content_of(encode_request(request)), node, kind)
 
 
-def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Packet | Unreadable]]:
+def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answer]]:
     """What came from which node; Flower's own errors in the place of a reply are logged."""
     for reply in replies:
         if reply.has_error():
             logger.warning("%s", error_text(reply))
-            continue
-        answer: Packet | Unreadable
-        try:
-            answer = packet_of(reply.content)
-        except ProtocolError as error:
-            answer = Unreadable(error)
-        yield reply.metadata.src_node_id, answer
+        else:
+            yield reply.metadata.src_node_id, partial(_opened, reply.content)
+
+
+def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
+    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
+    packet = packet_of(content)
+    return packet.failure or packet.opened(stage, node)
 
 
 def error_text(reply: Message) -> str:

@@ -26,9 +26,9 @@ of that changes anything but who takes part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
@@ -51,15 +51,9 @@ logger = placed_logger("flwr_dpkmeans.server")
 _NODES_SHOWN = 20
 
 
-class Answer(Protocol):
-    """What came from a node, not yet looked at."""
-
-    @property
-    def failure(self) -> Failure | None:
-        """What the node says is wrong; a `ProtocolError` if that cannot be read."""
-
-    def opened(self, stage: Stage, node: int) -> Any:
-        """The reply to what was asked; a `ProtocolError` if it cannot be read."""
+Answer = Callable[[Stage, int], Any]
+"""What came from a node, not yet looked at: called with what it was asked, and its id, it is the reply or a `Failure`;
+a `ProtocolError` if it cannot be read."""
 
 
 class Server:
@@ -211,7 +205,7 @@ class Server:
                 logger.warning("node %d was not asked: its message is ignored", node)
                 continue
             try:
-                heard = answer.failure or answer.opened(stage, node)
+                heard = answer(stage, node)
             except VersionError as error:
                 heard = error
             except ProtocolError as error:
