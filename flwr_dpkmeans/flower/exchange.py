@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -25,7 +26,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.flower.node import is_simulated_server
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.secagg.keys import Ring
@@ -158,6 +158,11 @@ DEPLOYED_POLL_SECONDS = 0.25
 _JOINING_POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
 _REMIND_SECONDS = 30.0
+
+
+def is_simulated_server() -> bool:
+    """Whether this ServerApp runs inside Flower's simulation process, where all nodes join at once."""
+    return "flwr.simulation.run_simulation" in sys.modules
 
 
 def is_deployed(grid: Grid) -> bool:

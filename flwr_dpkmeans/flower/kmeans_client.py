@@ -18,7 +18,6 @@ from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, pla
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.tables import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import build_algorithm
@@ -262,3 +261,31 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
+
+
+def write_result(
+    folder: Path,
+    plan: Plan,
+    state: State,
+    report: PrivacyReport,
+    names: tuple[str, ...] = (),
+    evaluation: EvaluationResult | None = None,
+    image_shape: tuple[int, ...] | None = None,
+) -> list[Path]:
+    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
+    from flwr_dpkmeans.results.writer import RunResult, write_report, write_run
+
+    if "centroids" not in state.arrays:
+        return write_report(folder, report, plan.task.result(plan, state).arrays)
+    result = RunResult(
+        in_callers_units(plan, state.centroids),
+        state.counts,
+        state.movements,
+        report,
+        image_shape,
+        names,
+        state.centroids,
+        evaluation,
+        plan.bounds,
+    )
+    return write_run(folder, result, plan.config.changed(bounds=plan.bounds), state.extras.get(COST_CURVE))

@@ -25,8 +25,8 @@ from flwr_dpkmeans.data.declared import Schema
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.client_app import mixture_of
-from flwr_dpkmeans.flower.node import OutputFiles, is_simulated_server
+from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of
+from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind

@@ -9,8 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode, flwr_exit
 
 from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.flower.client_app import OutputFiles, run_folder
 from flwr_dpkmeans.flower.exchange import is_deployed
-from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result
+from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs

@@ -27,9 +27,8 @@ from support.protocol_federation import Federation, Truth, grid_parts, make_fede
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import client_app as mod_module
-from flwr_dpkmeans.flower.client_app import Wrapped
+from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import client_log
 from flwr_dpkmeans.node.policy import ClientPolicy

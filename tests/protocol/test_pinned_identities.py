@@ -29,8 +29,8 @@ from support.messages import (
 from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
+from flwr_dpkmeans.flower.client_app import node_settings
 from flwr_dpkmeans.flower.engines import copied
-from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity, NodeSettings

@@ -19,10 +19,9 @@ from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
-from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.client_app import client_app, node_settings
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.node_settings import NodeSettings

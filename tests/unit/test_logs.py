@@ -25,7 +25,7 @@ from support.protocol_federation import grid_parts, make_federation
 import flwr_dpkmeans
 import simulations.baselines
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import node as flower_node
+from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.run_config import server_log_options

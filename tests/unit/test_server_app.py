@@ -28,7 +28,8 @@ from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
-from flwr_dpkmeans.flower import node, run_config, server_app
+from flwr_dpkmeans.flower import client_app as node
+from flwr_dpkmeans.flower import exchange, run_config, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
@@ -142,9 +143,9 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.M
 
 def test_a_simulated_server_is_told_by_flowers_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not node.is_simulated_server()
+    assert not exchange.is_simulated_server()
     monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert node.is_simulated_server()
+    assert exchange.is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
