@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.declared import Schema, load_declared, parse_header
@@ -53,6 +53,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -284,7 +285,7 @@ class Wrapped:
         names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
         return width, names, bool(metrics.get("has_labels", False))
 
-    def compute(self, memory: Memory, index: int) -> list[NDArray[np.float64]]:
+    def compute(self, memory: Memory, index: int) -> list[Array]:
         """The exact statistic of one round."""
         config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
@@ -311,7 +312,7 @@ class Wrapped:
         config["arrays"] = json.dumps(list(state.arrays))
         return self._call(kind, [*state.arrays.values(), movements], config)
 
-    def _call(self, kind: str, arrays: Sequence[NDArray[np.float64]], config: dict[str, Any]) -> RecordDict:
+    def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> RecordDict:
         """Call the wrapped app with content of our own and return its reply's content."""
         message = self._message
         # The inner call borrows the message, whose metadata only Flower can make, and puts its content back.
@@ -344,7 +345,7 @@ def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
     return RecordDict({"fitres.parameters": _array_record(arrays), "fitres.metrics": ConfigRecord(dict(metrics))})
 
 
-def _array_record(arrays: Sequence[NDArray[np.float64]]) -> ArrayRecord:
+def _array_record(arrays: Sequence[Array]) -> ArrayRecord:
     """Arrays under consecutive keys, as Flower stores NumPyClient parameters."""
     return ArrayRecord.from_numpy_ndarrays(list(map(np.ascontiguousarray, arrays)))
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
@@ -40,15 +39,13 @@ from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
-
-Array = NDArray[np.float64]
 
 CheckedT = TypeVar("CheckedT")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from flwr.client import NumPyClient
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_states import COST_CURVE
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
@@ -22,7 +22,7 @@ from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of
-from flwr_dpkmeans.sums.round import Labels, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import local_cautions
 from flwr_dpkmeans.sums.task import Found
@@ -30,7 +30,6 @@ from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
 
-Array = NDArray[np.float64]
 Scalar = bool | bytes | float | int | str
 
 

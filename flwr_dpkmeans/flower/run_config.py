@@ -15,9 +15,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
@@ -30,6 +27,7 @@ from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Settings, rule_of
 from flwr_dpkmeans.sums.task import TASKS, Task
@@ -174,9 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def strategy_from_run_config(
-    run_config: Mapping[str, Any], *, server_points: NDArray[np.float64] | None = None
-) -> PrivateKMeans:
+def strategy_from_run_config(run_config: Mapping[str, Any], *, server_points: Array | None = None) -> PrivateKMeans:
     """Build the strategy from Flower's run configuration; a file of server data is read here.
 
     Keys are those of `run_keys`; ``"auto"`` leaves an option to the run. `server_points` (n_server, d) are the server's
@@ -273,7 +269,7 @@ def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:
     return known | ({"feature_names": names} if names else {})
 
 
-def _server_data(given: Mapping[str, Any]) -> Table | NDArray[np.float64] | None:
+def _server_data(given: Mapping[str, Any]) -> Table | Array | None:
     """The server's own points: a file, a bundled data set, or those of the generated mixture."""
     source = str(given["server-data"])
     if not source and _simulated_source(given) == MIXTURE:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
@@ -27,6 +27,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -35,7 +36,6 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-Points = NDArray[np.float64]
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -152,7 +152,7 @@ class PrivateKMeans(Strategy):
         cls,
         config: Run,
         *,
-        server_points: Points | None = None,
+        server_points: Array | None = None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
         on_warning: Callable[[str], None] = logger.warning,
@@ -165,7 +165,7 @@ class PrivateKMeans(Strategy):
     def _set_up(
         self,
         config: Run,
-        points: Points | None,
+        points: Array | None,
         timeouts: Timeouts | None,
         on_step: OnStep | None,
         on_warning: Callable[[str], None] = logger.warning,
@@ -387,12 +387,12 @@ class PrivateKMeans(Strategy):
             arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
         else:
             arrays = dict(plan.task.result(plan, clusters).arrays)
-        return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
+        return ArrayRecord({name: FlowerArray(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 def first_plan(
-    config: Run, points: Points | None, *, run_id: int, n_clients: int, n_features: int | None = None
-) -> tuple[Plan, Points | None]:
+    config: Run, points: Array | None, *, run_id: int, n_clients: int, n_features: int | None = None
+) -> tuple[Plan, Array | None]:
     """The plan that a run begins with, and the server's own points where the server alone keeps them."""
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
     if points is None:

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -33,7 +32,7 @@ from flwr_dpkmeans.sums.plan import (
     columns_digest,
     price_or_infinity,
 )
-from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
@@ -273,7 +272,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
     return _built(_known(plan))
 
 
-def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
+def initial_state(plan: Plan, server_points: Array | None = None) -> State:
     """The start of a final plan, from public randomness and the server's points, if there are any.
 
     `server_points`, (n_server, n_features) in the scaled box, are given where the plan does not hold them.

@@ -6,29 +6,25 @@ instead of bytes, one client after another, so that 10,000 clients need no 10,00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
-from flwr_dpkmeans.secagg.roster import Signer
-from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.client import Client, Guard, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.wire import Request
 
 logger = placed_logger("flwr_dpkmeans.local")
-
-Array = NDArray[np.float64]
 
 FIRST_NODE_ID = 2
 """As in the other engines, where node 1 is the SuperLink: seeded noise depends on a client's id."""
@@ -39,17 +35,8 @@ def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
     return LocalRun(plan, parts, **options).play()
 
 
-class Virtual:
-    """One client of this process: what guards it, which lets everything pass, its table, and what it remembers.
-
-    All parties are the caller's own, so nothing is refused, charged or logged.
-    """
-
-    data_id = started = ""
-    min_cohort = 0
-    identity: Signer | None = None
-    pinned: Mapping[bytes, str] | None = None
-    marks: frozenset[bytes] = frozenset()
+class Virtual(Guard):
+    """One client of this process, of which nothing is refused, charged or logged: its table, and what it remembers."""
 
     def __init__(
         self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
@@ -68,17 +55,6 @@ class Virtual:
         self.memory, reply = client.handle(request)
         self.unmasked_vector = client.unmasked_vector
         return reply
-
-    def identities(self, n_recognised: int) -> str:
-        """See `Guard`."""
-        del n_recognised
-        return SIMULATED
-
-    def _pass(self, *_: Any) -> None:
-        """Nothing to decide or to write down."""
-
-    require_in_time = require_approved = require_new_run = require_names = require_same_history = _pass
-    require_open = charge = give_shares = shared = finished = _pass
 
     def describe(self) -> tuple[int, tuple[str, ...], bool]:
         """See `Statistic`."""

@@ -21,7 +21,6 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -37,6 +36,7 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, round_events, vector_length
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
@@ -66,13 +66,13 @@ class PublicPoints:
     """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers."""
 
     @classmethod
-    def of(cls, points: NDArray[np.float64]) -> PublicPoints:
+    def of(cls, points: Array) -> PublicPoints:
         """Write a table of grid values."""
         values = np.rint(points * 2.0**16).astype("<i4")
         return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
 
     @cached_property
-    def table(self) -> NDArray[np.float64]:
+    def table(self) -> Array:
         """The points, read-only; text that is not base64 of so many values inside the box is a `ProtocolError`."""
         try:
             data = base64.b64decode(self.grid_values.encode(), validate=True)
@@ -83,7 +83,7 @@ class PublicPoints:
         values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
         if bool(np.any(np.abs(values) > 1.0)):
             raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
-        table: NDArray[np.float64] = values.reshape(self.n_points, self.n_features)
+        table: Array = values.reshape(self.n_points, self.n_features)
         table.flags.writeable = False
         return table
 

@@ -422,9 +422,8 @@ def test_a_policy_that_begins_to_pin_during_a_run_stops_it(monkeypatch: pytest.M
 
     def pinning(self: NodeGuard, *args: Any) -> None:
         begin(self, *args)
-        self.identity = IDENTITIES[VICTIM]
+        self.identity, self.pinned = IDENTITIES[VICTIM], pinned
 
-    monkeypatch.setattr(NodeGuard, "pinned", pinned)
     monkeypatch.setattr(NodeGuard, "__init__", pinning)
     retry = SumRequest(1, 1, Roster.of(0, server.keys).without(1, [5]))
     status, code, sentence = parse_failure(server.exchange(request_content(Stage.SUM, request=retry), VICTIM))
