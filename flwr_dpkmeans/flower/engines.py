@@ -326,6 +326,7 @@ def federate(
 
     Examples
     --------
+    >>> import numpy as np
     >>> tables = [np.full((300, 1), value) for value in (2.0, 4.0)]
     >>> found = federate("moments", tables, bounds=(0, 10), epsilon=8.0, noise="seeded", random_state=1)
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0

@@ -27,9 +27,8 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
-from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
-from flwr_dpkmeans.secagg.retry import Plain, PlainSession, Retry, RetrySession
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
 from flwr_dpkmeans.sums.task import Registry
 
@@ -306,6 +305,32 @@ for _model in (Oblivious(), Central(), Distributed()):
 
 
 # -- how a run adds up ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plain(Party):
+    """A client without masks, for experiments with many virtual ones: whoever runs this sees every vector."""
+
+    def admit(self, request: SumRequest, first_round: int) -> Plain:
+        """Take any request in: there are no masks that a second answer could give away."""
+        del first_round
+        roster = request.roster or self.roster
+        index, attempt = request.asked
+        return changed(self, phase=Phase.ADMITTED, roster=roster, round_index=index, attempt=attempt)
+
+    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+        """Nothing is blinded."""
+        del blinded
+        return AggregateVector(release.values, blinded=False)
+
+
+class PlainSession(RetrySession):
+    """The server's side: it adds up, and no key author hides anything from it, whatever the trust model says."""
+
+    def authors(self) -> frozenset[int]:
+        """Nobody seals a group key."""
+        return frozenset()
+
 
 Session = RetrySession | RecoverSession
 PARTIES: Mapping[str, type[Party]] = MappingProxyType({kind.__name__: kind for kind in (Retry, Recover, Plain)})

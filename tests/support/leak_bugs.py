@@ -16,8 +16,8 @@ from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.keys import digest
+from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module

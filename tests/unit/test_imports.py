@@ -86,7 +86,7 @@ def test_others_packages_stay_where_they_belong() -> None:
     ("name", "target"),
     [
         ("kmeans.update", "privacy.accounting"),
-        ("secagg.retry", "privacy.noise"),
+        ("secagg.party", "privacy.noise"),
         ("privacy.report", "sums.round"),
         ("sums.plan", "kmeans.update"),
         ("sums.trust", "algorithms.lloyd_family"),

@@ -17,7 +17,7 @@ import numpy as np
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.keys import FixedPointVector
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.roster import Roster
 
 TARGET = Path(__file__).with_name("masks.json")

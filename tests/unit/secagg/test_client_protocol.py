@@ -14,7 +14,7 @@ from support.masked_federation import FIRST_ROUND, Federation, ring
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
 from flwr_dpkmeans.secagg import keys as keys_module
 from flwr_dpkmeans.secagg import party
-from flwr_dpkmeans.secagg import retry as client
+from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
     FixedPointVector,
     Ring,
