@@ -110,7 +110,7 @@ class PutBack:
             real = copied(grid.contexts[VICTIM].state)
             grid.contexts[VICTIM].state = copied(self.saved)
             assert self.message is not None
-            (second,) = grid._deliver(self.change(self.message))
+            (second,) = grid.deliver(self.change(self.message))
             self.status, _, self.sentence = parse_failure(second.content)
             grid.contexts[VICTIM].state = real
         return [reply]
