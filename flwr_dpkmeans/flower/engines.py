@@ -104,9 +104,9 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=_debug,
+        on_step=logger.debug,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=_debug,
+        on_warning=logger.debug,
     )
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
@@ -136,11 +136,6 @@ def play_directly(
     report = replace(report, provenance=_provenance(started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
-
-
-def _debug(told: object) -> None:
-    """Say what a deployment would show."""
-    logger.debug("%s", told)
 
 
 def _provenance(started: str) -> Provenance:

@@ -462,7 +462,11 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
-    for planned in plan.unlike_rounds:
+    # What holds for a round's arrays holds for all others that release the same.
+    unlike: dict[object, PlannedRound] = {}
+    for planned in plan.all_rounds:
+        unlike.setdefault((planned.trust, planned.blocks), planned)
+    for planned in unlike.values():
         _check_round(plan, planned)
 
 

@@ -264,14 +264,6 @@ class Plan:
         """Preliminary rounds and the task's own, in order."""
         return (*self.preliminary, *self.rounds)
 
-    @cached_property
-    def unlike_rounds(self) -> tuple[PlannedRound, ...]:
-        """The first of each kind of round: what holds for its arrays holds for all others that release the same."""
-        first: dict[object, PlannedRound] = {}
-        for planned in self.all_rounds:
-            first.setdefault((planned.trust, planned.blocks), planned)
-        return tuple(first.values())
-
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
         return block.standard_deviation * planned.model.released_factor(self.shares)

@@ -17,7 +17,7 @@ import simulations.deploy
 from flwr_dpkmeans.data.declared import Schema, load_declared
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case

@@ -28,7 +28,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.run_config import server_log_options
+from flwr_dpkmeans.flower.server_app import server_log_options
 from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
