@@ -395,19 +395,12 @@ def first_plan(
 ) -> tuple[Plan, Array | None]:
     """The plan that a run begins with, and the server's own points where the server alone keeps them."""
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
-    if points is None:
-        return draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, n_features=n_features), None
-    held = hold_points(config, points)
-    plan = draft_plan(
-        config,
-        run_id=run_id,
-        n_clients=n_clients,
-        seed=seed,
-        n_features=held.scaled.shape[1],
-        server=held.facts,
-        public_points=held.public,
-    )
-    return plan, held.kept
+    known: dict[str, Any] = {"n_features": n_features}
+    held = None if points is None else hold_points(config, points)
+    if held is not None:
+        known = {"n_features": held.scaled.shape[1], "server": held.facts, "public_points": held.public}
+    plan = draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, **known)
+    return plan, None if held is None else held.kept
 
 
 class ProxyLloyd(PrivateKMeans):

@@ -205,27 +205,10 @@ def _whole_repeated(plan: Plan) -> float:
     return compose_epsilon([others, pure], delta)
 
 
-def redraft_plan(
-    plan: Plan,
-    *,
-    n_features: int | None,
-    n_examples: int | None = None,
-    box: Box | None = None,
-    columns: str = "",
-) -> Plan:
+def redraft_plan(plan: Plan, *, columns: str = "", **known: Any) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
-    return draft_plan(
-        plan.config,
-        run_id=plan.run_id,
-        n_clients=plan.n_clients,
-        seed=plan.seed,
-        n_features=n_features,
-        n_examples=n_examples,
-        server=plan.server,
-        public_points=plan.public_points,
-        box=box,
-        columns=columns or plan.columns_digest,
-    )
+    same = {name: getattr(plan, name) for name in ("run_id", "n_clients", "seed", "server", "public_points")}
+    return draft_plan(plan.config, **same, columns=columns or plan.columns_digest, **known)
 
 
 def require_supported(config: Run, *, has_server_data: bool) -> None:

@@ -84,17 +84,13 @@ class Server:
         self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
         self._release: Release | None = None
-        self._attempts: list[tuple[int, int]] = []
+        self.attempts: tuple[tuple[int, int], ...] = ()
+        """Every aggregation that was asked for."""
         self._found = Found()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
         self._next_plan(self.plan, announce=False)
-
-    @property
-    def attempts(self) -> tuple[tuple[int, int], ...]:
-        """Every aggregation that was asked for."""
-        return tuple(self._attempts)
 
     @property
     def session(self) -> Session:
@@ -109,7 +105,7 @@ class Server:
         signed = signed_identities(len(self._credentials), len(self._waiting))
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
         counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
-        told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
+        told = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
             self.plan.run_id,
@@ -165,8 +161,8 @@ class Server:
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was before."""
         session = self.session
-        self._is_repeated = bool(self._attempts) and self._attempts[-1][0] == session.round_index
-        self._attempts.append((session.round_index, session.attempt))
+        self._is_repeated = bool(self.attempts) and self.attempts[-1][0] == session.round_index
+        self.attempts += ((session.round_index, session.attempt),)
         now_at(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
             self._plan_in_force = plan_digest(self._new_plan)
@@ -190,7 +186,7 @@ class Server:
         n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
-        charged = "what those that answered charged stays charged" if self._attempts else "nobody has charged anything"
+        charged = "what those that answered charged stays charged" if self.attempts else "nobody has charged anything"
         raise CohortError(
             f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
             f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
@@ -327,7 +323,7 @@ class Server:
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
         movement = self.clusters.movements[-1] if self.clusters is not None and self.clusters.movements else None
-        step = describe_step(self.plan, self._attempts, n_clients, movement)
+        step = describe_step(self.plan, self.attempts, n_clients, movement)
         if self.plan.is_final and index >= self.plan.last_round:
             self.due = Stage.FINISH
         else:
