@@ -272,7 +272,7 @@ class Server:
                 logger.warning("%s", error)
         # Keys are shared before any round.
         model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
-        aggregate, silence = model.collect(session, self._plan_in_force)
+        aggregate, silence = session.close(self._plan_in_force, blinded=model.hides_sums())
         if silence is not None:
             self._log_silence(silence)
         self.due = session.due

@@ -26,7 +26,7 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
+from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
@@ -144,20 +144,6 @@ class TrustModel(ABC):
             raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
         return as_released(aggregate.values, blocks, fraction_bits)
 
-    def mask(
-        self, party: Party, request: SumRequest, vector: FixedPointVector, state_digest: bytes
-    ) -> tuple[Party, SumReply]:
-        """Client half, at the end: mask the vector; a key author of a hidden sum adds its stream."""
-        return party.answer(request, vector, blinded=self.blinded, state_digest=state_digest)
-
-    def collect(self, session: Session, plan_digest: bytes) -> tuple[AggregateVector | None, Silence | None]:
-        """Server half, at the beginning: what came of the vectors, hidden or not."""
-        return session.close(plan_digest, blinded=self.blinded)
-
-    def unblind(self, party: Party, release: Release) -> AggregateVector:
-        """Client half of the next message: take off a release what hid it from the server."""
-        return party.unblind(release, blinded=self.blinded)
-
     # -- what follows for plans and reports -----------------------------------------------------------------------
 
     def require_stated(self, shares: Shares) -> None:
@@ -169,7 +155,7 @@ class TrustModel(ABC):
             )
 
     def hides_sums(self) -> bool:
-        """Whether some clients author keys that hide the sums from the server."""
+        """Whether some clients author keys whose streams hide the sums from the server, until clients take them off."""
         return self.blinded
 
     def server_has_result(self) -> bool:
