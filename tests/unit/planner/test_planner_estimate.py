@@ -211,7 +211,7 @@ def test_traffic_is_that_of_a_run(
 ) -> None:
     sent: list[int] = []
     received: list[int] = []
-    deliver = InProcessGrid._deliver
+    deliver = InProcessGrid.deliver
 
     def weighed(grid: InProcessGrid, message: Any) -> Any:
         replies = deliver(grid, message)
@@ -219,7 +219,7 @@ def test_traffic_is_that_of_a_run(
         received.extend(_size(reply.content) for reply in replies)
         return replies
 
-    monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
+    monkeypatch.setattr(InProcessGrid, "deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
     common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
     model = flat_estimator(10, algorithm=algorithm, **(common | values))
