@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client_app import client_app as client_app
+    from flwr_dpkmeans.flower.client_app import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.engines import federate as federate
     from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
-    from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
     from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
     from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
     from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
@@ -74,9 +74,8 @@ _EXPORTS = {
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "estimator": "FederatedKMeans FederatedNaiveBayes",
     "flower.kmeans_client": "KMeansClient",
-    "flower.client_app": "client_app",
+    "flower.client_app": "client_app secure_aggregation_mod",
     "flower.engines": "federate",
-    "flower.mod": "secure_aggregation_mod",
     "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd ServerKMeansPlusPlus ServerLloyd "
     "SpherePacking SuLloyd",
     "options": "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount",

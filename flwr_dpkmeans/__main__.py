@@ -13,7 +13,7 @@ COMMANDS = {
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
     "node": ("flwr_dpkmeans.flower.node_command", "node"),
-    "options": ("flwr_dpkmeans.flower.run_config", "main"),
+    "options": ("flwr_dpkmeans.flower.server_app", "list_options"),
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
-from flwr_dpkmeans.flower.run_config import table_of
+from flwr_dpkmeans.flower.server_app import table_of
 from flwr_dpkmeans.options import Auto, ClientLevel, Group
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Options, rule_of

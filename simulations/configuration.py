@@ -1,6 +1,6 @@
 """From an experiment's configuration (Hydra groups) to the run configuration of `flwr run`.
 
-Both engines run what `flwr_dpkmeans.flower.run_config` makes of the same keys, so an unknown key or value is refused in
+Both engines run what `flwr_dpkmeans.flower.server_app` makes of the same keys, so an unknown key or value is refused in
 the same words.
 """
 
@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config, table_of
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import algorithm_value, parse_run
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
@@ -184,7 +184,7 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
     Raises
     ------
     ConfigurationError
-        As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
+        As `flwr_dpkmeans.flower.server_app.strategy_from_run_config`.
     """
     exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     # Outside Flower's own simulation that is refused; here all rows are the caller's.

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FastLloyd, KMeansClient, client_app
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import VECTOR_RECORD
+from flwr_dpkmeans.flower.client_app import SecureAggregation
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.exchange import VECTOR_RECORD
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION

@@ -1,17 +1,29 @@
-"""Ready-made ClientApps: `client_app(load_data)` for any app, and `app`, which `flwr run` starts.
+"""A client in Flower: what a node says for itself, the secure-aggregation mod, and ready-made ClientApps.
 
-Its data are a partition in simulation, and the node's own file in a deployment.
+Settings, folders, the log, and whether it is simulated a node reads from its own part of Flower's context.
+
+The mod stands between Flower and the NumPyClient, so that no exact statistic leaves the node. It decodes a message, has
+`flwr_dpkmeans.sums.client.Client` handle it, keeps what is to be remembered and encodes the reply. A message that is
+not of the protocol never reaches the wrapped client, which would answer it without masks.
+
+`client_app(load_data)` is for any app, and `app` is what `flwr run` starts: its data are a partition in simulation, and
+the node's own file in a deployment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
@@ -19,14 +31,326 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
 from flwr_dpkmeans.data.tables import Schema, Table, load_declared, parse_header
-from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation, run_numpy_client, secure_aggregation_mod
-from flwr_dpkmeans.flower.node import is_simulation, output_folder, result_folder
-from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    DPKMeansError,
+    LocalMisuseError,
+    PeerError,
+    ProtocolError,
+)
+from flwr_dpkmeans.flower.app_guard import CLIENT_APP
+from flwr_dpkmeans.flower.exchange import RECORD, content_of, debug_size, packet_of, recall, remember
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
+from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, crashed, failed, refused, took
+from flwr_dpkmeans.node.guard import logger as node_logger
+from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.options import AUTO
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
 logger = placed_logger("flwr_dpkmeans.client")
+
+HOME_FOLDER = "flwr-dpkmeans"
+LEDGERS = "ledgers"
+INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
+TABLE_SENTENCE = (
+    "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
+    "a new run."
+)
+NextCall = Callable[[Message, Context], Message]
+_EMPTY_TENSOR = "_empty"
+_OK = 0
+
+
+class OutputFiles(StrEnum):
+    """Which virtual clients write their result into files."""
+
+    ALL = "all"
+    FIRST = "first"
+
+
+def is_simulation(context: Context) -> bool:
+    """Whether this node is a virtual one of Flower's Ray simulation, by signs that no message can forge.
+
+    A deployed client may use Ray for itself, so the partition that Flower gives its virtual nodes must be there too.
+    """
+    return "partition-id" in context.node_config and runs_on_ray()
+
+
+def runs_on_ray() -> bool:
+    """Whether this process has joined a Ray cluster."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def output_folder(context: Context) -> Path:
+    """Folder of one client's results.
+
+    Its place comes from the node's own configuration (``output``) or is below the home folder; in a deployment a path
+    sent by the server would be an arbitrary write. In simulation the run's ``output`` is used. Every run has a folder
+    of its own there, so that no run touches another one's result.
+    """
+    root = str(context.node_config.get("output") or "")
+    if not root and is_simulation(context):
+        root = str(context.run_config.get("output", ""))
+    return run_folder(root, context.run_id) / f"client-{context.node_id}"
+
+
+def result_folder(context: Context) -> Path | None:
+    """Folder for one client's result; None for a virtual client that is not to write one.
+
+    All virtual clients of a run end with the same result, and a picture takes half a second. A deployed node always
+    writes: the server may not decide that.
+    """
+    first_only = str(context.run_config.get("output-files", OutputFiles.ALL)) == OutputFiles.FIRST
+    if is_simulation(context) and first_only and context.node_config.get("partition-id", 0) != 0:
+        return None
+    return output_folder(context)
+
+
+def stream_number(context: Context) -> int:
+    """Number of this node's streams of seeded noise and coins, which protect nobody; secure noise has none.
+
+    Flower draws new node ids for every simulation, so a virtual client is counted by its partition, as the clients of
+    the other engines are: equal seeds give equal results.
+    """
+    partition = context.node_config.get("partition-id")
+    if isinstance(partition, int) and is_simulation(context):
+        return FIRST_NODE_ID + partition
+    return context.node_id
+
+
+def run_folder(output: str, run_id: int) -> Path:
+    """Folder of a run, ``run-<run id>``, below `output` or ``~/flwr-dpkmeans``."""
+    root = Path(output).expanduser().absolute() if output else Path.home() / HOME_FOLDER
+    return root / f"run-{run_id}"
+
+
+def node_settings(context: Context) -> NodeSettings:
+    """Read a node's settings from its node configuration.
+
+    Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
+    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
+    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
+    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
+    without an identity, are a ConfigurationError.
+    """
+    config: Mapping[str, Any] = context.node_config
+    # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
+    simulated = is_simulation(context)
+    policy = ClientPolicy() if simulated else DEPLOYED
+    if config.get("policy"):
+        path = Path(str(config["policy"])).expanduser()
+        if not path.is_file():
+            raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
+        policy = ClientPolicy.from_toml(path, base=policy)
+    data_id = str(config.get("data-id") or config.get("data-path") or "default")
+    if config.get("ledger"):
+        ledger = Path(str(config["ledger"])).expanduser()
+    else:
+        ledger = _default_ledger(context, data_id)
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+    identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
+    return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
+
+
+def _default_ledger(context: Context, data_id: str) -> Path:
+    """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
+    if is_simulation(context):
+        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
+    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
+    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"
+
+
+def show_node_logs(context: Context) -> None:
+    """Show the lines as the node's own configuration says; a server has no part in it.
+
+    Virtual clients show theirs only where the program that runs them has set up logging.
+    """
+    config = context.node_config
+    if not is_simulation(context):
+        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
+
+
+def look_for_guard() -> None:
+    """Warn where Flower's own program runs this app: the guard runs it under another name."""
+    if Path(sys.argv[0]).name == CLIENT_APP:
+        node_logger.warning(
+            "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
+            "node start NODE.toml'",
+            extra=event("unguarded"),
+        )
+
+
+# -- the mod ----------------------------------------------------------------------------------------------------------
+
+
+class SecureAggregation:
+    """A Flower mod; `secure_aggregation_mod` is the instance with the default settings.
+
+    Parameters
+    ----------
+    settings : callable, optional
+        ``settings(context) -> NodeSettings``; by default read from the node's configuration.
+    show_logs : callable, optional
+        ``show_logs(context)`` is called first, to show this node's log; left out, the program's own logging does.
+
+    Notes
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply carries a fixed code and a
+    sentence of public values, and the detail stays in the client's log.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[Context], NodeSettings] = node_settings,
+        *,
+        show_logs: Callable[[Context], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._show_logs = show_logs
+
+    def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
+        """Answer a message of the protocol; anything else is refused."""
+        with placed(Place(run=context.run_id, node=context.node_id)):
+            return Message(content_of(self._guarded(message, context, call_next)), reply_to=message)
+
+    def _guarded(self, message: Message, context: Context, call_next: NextCall) -> Packet:
+        """Answer, and turn what goes wrong into a fixed code."""
+        try:
+            if self._show_logs is not None:
+                self._show_logs(context)
+            return self._answer(message, context, call_next)
+        except PeerError as error:
+            refused(error)
+            return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
+        except DPKMeansError as error:
+            # The sentence may describe local data, so only its kind travels.
+            failed(error)
+            sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
+            return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
+        except Exception as error:
+            crashed(error)
+            return encode_failure(Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE))
+
+    def _answer(self, message: Message, context: Context, call_next: NextCall) -> Packet:
+        """The memory changes only when the whole transition has succeeded."""
+        if not message.has_content() or RECORD not in message.content:
+            raise ProtocolError(
+                "a message that is not of the private k-means protocol came, and the client behind the "
+                "secure-aggregation mod answers no other: send it to a function without this mod."
+            )
+        debug_size("received", message.content)
+        request = decode_request(packet_of(message.content))
+        if request.stage is Stage.KEYS:
+            look_for_guard()
+        settings = self._settings(context)
+        guard = NodeGuard(
+            settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
+        )
+        memory, reply = Client(guard, Wrapped(message, context, call_next), recall(context)).handle(request)
+        packet = encode_reply(request.stage, reply)
+        remember(context, memory)
+        return packet
+
+
+secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
+"""The mod with settings, and a log, as the node's configuration says."""
+
+
+# -- calls to the wrapped client, in the record layout of Flower's own NumPyClient wrapper -----------------------------
+
+
+class Wrapped:
+    """The wrapped client as what computes the statistic of one message; see `flwr_dpkmeans.sums.client.Statistic`."""
+
+    def __init__(self, message: Message, context: Context, call_next: NextCall) -> None:
+        self._message, self._context, self._call_next = message, context, call_next
+
+    def describe(self) -> tuple[int, tuple[str, ...], bool]:
+        """Width of the table, its columns' names if the client knows them, and whether it has labels."""
+        reply = self._call("fit", [], {"task": Task.DESCRIBE.value})
+        metrics: Any = reply.get("fitres.metrics") or {}
+        width = metrics.get("n_features")
+        if not isinstance(width, int):
+            raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
+        names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
+        return width, names, bool(metrics.get("has_labels", False))
+
+    def compute(self, memory: Memory, index: int) -> list[Array]:
+        """The exact statistic of one round."""
+        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        start = time.perf_counter()
+        if memory.plan.discovers(index):
+            ranges = [np.array(side) for side in memory.found.box or ()]
+            reply = self._call("fit", ranges, config)
+        else:
+            reply = self._call_with_state("fit", memory, config)
+        took("the statistic", start)
+        record: Any = reply.get("fitres.parameters") or {}
+        return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
+
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+        """Hand the final centroids and the report to the wrapped client."""
+        result = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
+        self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result})
+
+    def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> RecordDict:
+        """Call with the state so far: its arrays, whose names are in the configuration, and then the movements."""
+        state = memory.clusters
+        if state is None:
+            raise LocalMisuseError("a statistic was asked for before the plan was final.")
+        movements = np.asarray(state.movements, dtype=np.float64)
+        config["arrays"] = json.dumps(list(state.arrays))
+        return self._call(kind, [*state.arrays.values(), movements], config)
+
+    def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> RecordDict:
+        """Call the wrapped app with content of our own and return its reply's content."""
+        message = self._message
+        # The inner call borrows the message, whose metadata only Flower can make, and puts its content back.
+        original = message.content
+        parameters = _array_record(arrays)
+        message.content = RecordDict({f"{kind}ins.parameters": parameters, f"{kind}ins.config": ConfigRecord(config)})
+        try:
+            reply = self._call_next(message, self._context)
+        finally:
+            message.content = original
+        if reply.has_error() or not reply.has_content():
+            raise LocalMisuseError("the wrapped client answered with an error.")
+        status: Any = reply.content.get(f"{kind}res.status")
+        if status is not None and status.get("code", _OK) != _OK:
+            # Its message may quote rows, so only the code is repeated.
+            raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
+        return reply.content
+
+
+def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
+    """Serve one call of `Wrapped` with a NumPyClient."""
+    content = message.content
+    kind = "fit" if "fitins.parameters" in content else "evaluate"
+    sent: Any = content[f"{kind}ins.parameters"]
+    config: Any = dict(content[f"{kind}ins.config"])
+    if kind == "evaluate":
+        client.evaluate(sent.to_numpy_ndarrays(), config)
+        return RecordDict()
+    arrays, _, metrics = client.fit(sent.to_numpy_ndarrays(), config)
+    return RecordDict({"fitres.parameters": _array_record(arrays), "fitres.metrics": ConfigRecord(dict(metrics))})
+
+
+def _array_record(arrays: Sequence[Array]) -> ArrayRecord:
+    """Arrays under consecutive keys, as Flower stores NumPyClient parameters."""
+    return ArrayRecord.from_numpy_ndarrays(list(map(np.ascontiguousarray, arrays)))
+
+
+# -- an app around a load function ------------------------------------------------------------------------------------
 
 
 def client_app(

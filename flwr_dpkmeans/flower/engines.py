@@ -6,34 +6,39 @@ the same rounds, noise and masks without messages, for thousands of virtual clie
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run as FlowerRun
+from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
-from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
-from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
@@ -41,12 +46,11 @@ from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
-Array = NDArray[np.float64]
-
 CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
+SERVER_NODE_ID = 1
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -99,9 +103,9 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=_debug,
+        on_step=logger.debug,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=_debug,
+        on_warning=logger.debug,
     )
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
@@ -125,17 +129,12 @@ def play_directly(
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
-        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=_debug)
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
-
-
-def _debug(told: object) -> None:
-    """Say what a deployment would show."""
-    logger.debug("%s", told)
 
 
 def _provenance(started: str) -> Provenance:
@@ -321,6 +320,7 @@ def federate(
 
     Examples
     --------
+    >>> import numpy as np
     >>> tables = [np.full((300, 1), value) for value in (2.0, 4.0)]
     >>> found = federate("moments", tables, bounds=(0, 10), epsilon=8.0, noise="seeded", random_state=1)
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
@@ -363,3 +363,123 @@ def _options_of(task: str | Task) -> dict[str, Any]:
         raise ConfigurationError(f"task is {task!r}, but it must be a registered name or a Task: give 'moments'.")
     own = {name: getattr(task, name) for name in task.own_fields()}
     return {"algorithm": task.name, **own, **task.options.get_params()}
+
+
+# -- Flower's messages without a network ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Node:
+    """One virtual client: the app that it runs, and its own configuration."""
+
+    app: ClientApp
+    node_config: Mapping[str, Any] = field(default_factory=dict)
+
+
+class InProcessGrid(Grid):
+    """A Grid over ClientApps in this process, without processes or sockets; node ids count up from 2.
+
+    It behaves like the real transports where it matters: messages are copied, each node has its own ``context.state``
+    that survives only successful calls, and exceptions become Flower errors.
+
+    Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
+    the duration and put back afterwards.
+    """
+
+    is_complete = True
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        run_id: int = 1,
+        run_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
+        self._run = FlowerRun.create_empty(run_id)
+        self.contexts = {
+            node_id: Context(run_id, node_id, dict(node.node_config), RecordDict(), dict(run_config or {}))
+            for node_id, node in self._nodes.items()
+        }
+        self._ids = itertools.count(1)
+        self._pending: dict[str, list[Message]] = {}
+
+    @property
+    def run(self) -> FlowerRun:
+        """The run."""
+        return self._run
+
+    def set_run(self, run: FlowerRun) -> None:
+        """Replace the run."""
+        self._run = run
+
+    @contextmanager
+    def running(self) -> Iterator[InProcessGrid]:
+        """Set Flower's task identity for the duration of a run."""
+        saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, SERVER_NODE_ID
+        try:
+            yield self
+        finally:
+            TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = saved
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message (Flower's deprecated way)."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Node ids."""
+        return list(self._nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Deliver messages and keep the replies until they are pulled."""
+        ids = []
+        for message in messages:
+            message_id = f"message-{next(self._ids)}"
+            message.metadata.__dict__["_message_id"] = message_id
+            ids.append(message_id)
+            self._pending[message_id] = self.deliver(message)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Hand out the replies to the given messages."""
+        return [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Deliver and collect; nothing is waited for, a lost message simply has no reply."""
+        del timeout
+        return self.pull_messages(self.push_messages(messages))
+
+    def deliver(self, message: Message) -> list[Message]:
+        """Run one node's app on a copy of a message; a test may lose either of them here."""
+        node_id = message.metadata.dst_node_id
+        if node_id not in self._nodes:
+            error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
+            return [self._stamped(Message(error, reply_to=message))]
+        context = self.contexts[node_id]
+        trial = Context(context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config)
+        sent = Message(metadata=message.metadata, content=copied(message.content))  # type: ignore[call-overload]
+        try:
+            reply = self._nodes[node_id].app(sent, trial)
+        except Exception as exception:
+            logger.debug("node %d raised %s", node_id, where_raised(exception))
+            reason = f"{type(exception)}:<'{exception}'>"
+            reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
+        else:
+            self.contexts[node_id] = trial
+        return [self._stamped(reply)]
+
+    def _stamped(self, reply: Message) -> Message:
+        """Give a reply an id of its own."""
+        reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
+        return reply
+
+
+def copied(content: RecordDict) -> RecordDict:
+    """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
+    copy = content.copy()
+    for name, record in content.items():
+        copy[name] = record.copy()
+    return copy

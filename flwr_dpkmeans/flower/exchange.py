@@ -1,23 +1,154 @@
-"""Waiting for nodes and for their answers, and how long that takes.
+"""Packets of the protocol as Flower's messages, sent to nodes that are waited for, as are their answers.
+
+Every message has one `ConfigRecord` named `RECORD`, and a vector as a uint64 array in an `ArrayRecord` named
+`VECTOR_RECORD`; records of other kinds than they should be are refused. A client's memory is one `ConfigRecord` in
+``context.state``.
 
 Flower's simulation looks through all messages in flight once for every node, again and again, so that with 1,000 nodes
-most of its time goes into looking. With few in flight there is little to look through, and memory is bounded.
-
-In a deployment `Grid.send_and_receive` looks for replies every 3 s, and so returns up to 3 s after the last one, and
-after its own timeout.
+most of its time goes into looking. With few in flight there is little to look through, and memory is bounded. In a
+deployment `Grid.send_and_receive` looks for replies every 3 s, and so returns up to 3 s after the last one, and after
+its own timeout.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
-from flwr.app import Message
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
-from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.node import is_simulated_server
+from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.node.guard import logger as node_logger
+from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.server import Answer
+from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+RECORD = "dpkmeans"
+VECTOR_RECORD = "dpkmeans.vector"
+VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
+"""Serialisation of vectors: raw 64-bit words, so that nothing has to be parsed."""
+_MEMORY = "dpkmeans.client"
+_SUPERLINK = 1
+_ERRORS = MappingProxyType(
+    {
+        1: "its SuperNode could not load the app, or its guard has not approved it",
+        2: "its app failed before it could answer",
+        3: "the message was no longer there",
+        4: "its reply was not complete",
+        5: "its SuperNode has given no sign of life for 60 s, or has left",
+        7: "its SuperNode does not trust the app",
+        8: "its app ended without a reply",
+    }
+)
+"""What Flower's error codes mean for the operator."""
+
+
+def content_of(packet: Packet) -> RecordDict:
+    """A packet as the content of a message."""
+    content = RecordDict({RECORD: ConfigRecord(dict(packet.fields))})
+    if packet.vector is not None:
+        data = np.ascontiguousarray(packet.vector, dtype="<u8").tobytes()
+        array = Array(dtype="uint64", shape=(len(packet.vector),), stype=VECTOR_LAYOUT, data=data)
+        content[VECTOR_RECORD] = ArrayRecord({"vector": array})
+    return content
+
+
+def packet_of(content: RecordDict) -> Packet:
+    """Undo `content_of`."""
+    # Flower's typed views (config_records) copy the whole dictionary each time, so records are looked up directly.
+    record = content.get(RECORD)
+    if not isinstance(record, ConfigRecord):
+        raise ProtocolError(f"a message carries no record {RECORD!r}: it is not of this protocol.")
+    carried = content.get(VECTOR_RECORD)
+    return Packet(record, None if carried is None else _vector_of(carried))
+
+
+def n_bytes(content: RecordDict) -> int:
+    """Bytes of the values in a message, without Flower's own wrapping."""
+    size = 0
+    for config in content.config_records.values():
+        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
+    for arrays in content.array_records.values():
+        size += sum(len(array.data) for array in arrays.values())
+    return size
+
+
+def _vector_of(record: Any) -> Ring:
+    """The uint64 vector in a message."""
+    if not isinstance(record, ArrayRecord):
+        raise ProtocolError("a vector is not an array record: message discarded.")
+    array = record.get("vector")
+    if array is None or (array.dtype, array.stype) != ("uint64", VECTOR_LAYOUT):
+        raise ProtocolError("a vector is missing or is not of 64-bit ring elements: message discarded.")
+    if len(array.data) > MAX_BLOB_BYTES or len(array.data) % 8 or tuple(array.shape) != (len(array.data) // 8,):
+        raise ProtocolError("a vector's length does not match its shape, or is too long: message discarded.")
+    return np.frombuffer(array.data, dtype="<u8").astype(np.uint64, copy=False)
+
+
+def recall(context: Context) -> Memory | None:
+    """Read the memory of this run; None before the first message.
+
+    Flower keeps one context for a whole series of runs, so what an earlier run left there may still be in it.
+    """
+    record: Any = context.state.get(_MEMORY)
+    return None if record is None else Memory.unpack(record, context.run_id, context.node_id)
+
+
+def remember(context: Context, memory: Memory) -> None:
+    """Replace the memory of this run, or of one before it, all of it at once."""
+    # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
+    context.state[_MEMORY] = ConfigRecord(memory.pack())
+
+
+def message_of(node: int, request: Request) -> Message:
+    """A request as a message: each phase is an ordinary ``train`` message, the last one ``evaluate``."""
+    kind = "evaluate" if request.stage is Stage.FINISH else "train"
+    return Message(content_of(encode_request(request)), node, kind)
+
+
+def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answer]]:
+    """What came from which node; Flower's own errors in the place of a reply are logged."""
+    for reply in replies:
+        if reply.has_error():
+            logger.warning("%s", error_text(reply))
+        else:
+            yield reply.metadata.src_node_id, partial(_opened, reply.content)
+
+
+def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
+    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
+    packet = packet_of(content)
+    return packet.failure or packet.opened(stage, node)
+
+
+def error_text(reply: Message) -> str:
+    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out.
+
+    The SuperLink answers in place of a node that is gone, without saying which.
+    """
+    node, code = reply.metadata.src_node_id, reply.error.code
+    who = "a node" if node == _SUPERLINK else f"node {node}"
+    return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
+
+
+def debug_size(what: str, content: RecordDict) -> None:
+    """Log how large a message is, for whoever asks for details."""
+    if node_logger.isEnabledFor(logging.DEBUG):
+        node_logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
+
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
 """Messages that are on their way at a time: enough for a worker on every core of this machine."""
@@ -27,6 +158,11 @@ DEPLOYED_POLL_SECONDS = 0.25
 _JOINING_POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
 _REMIND_SECONDS = 30.0
+
+
+def is_simulated_server() -> bool:
+    """Whether this ServerApp runs inside Flower's simulation process, where all nodes join at once."""
+    return "flwr.simulation.run_simulation" in sys.modules
 
 
 def is_deployed(grid: Grid) -> bool:

@@ -10,20 +10,18 @@ from pathlib import Path
 
 import numpy as np
 from flwr.client import NumPyClient
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.flower.node import write_result
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.columns import agreed_names, places_of
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Labels, PrivateSum, State
+from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import local_cautions
 from flwr_dpkmeans.sums.task import Found
@@ -31,7 +29,6 @@ from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
 
-Array = NDArray[np.float64]
 Scalar = bool | bytes | float | int | str
 
 
@@ -262,3 +259,32 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
+
+
+def write_result(
+    folder: Path,
+    plan: Plan,
+    state: State,
+    report: PrivacyReport,
+    names: tuple[str, ...] = (),
+    evaluation: EvaluationResult | None = None,
+    image_shape: tuple[int, ...] | None = None,
+) -> list[Path]:
+    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
+    from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
+
+    if "centroids" not in state.arrays:
+        return write_report(folder, report, plan.task.result(plan, state).arrays)
+    result = RunResult(
+        in_callers_units(plan, state.centroids),
+        state.counts,
+        state.movements,
+        report,
+        state.centroids,
+        plan.bounds,
+        image_shape,
+        names,
+        evaluation,
+        state.extras.get(COST_CURVE),
+    )
+    return write_folder(folder, result_files(result))

@@ -1,25 +1,42 @@
-"""The ServerApp that `flwr run` starts: configuration in, running view and files out."""
+"""The ServerApp that `flwr run` starts: configuration in, running view and files out.
+
+Every key of Flower's run configuration is generated from the options. Such a configuration holds scalars: ``"auto"``
+stands for what the run finds out or decides itself. An algorithm's own options and the cohort's are tables of their own
+(``fastlloyd.alpha``), which Flower joins to such names.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode, flwr_exit
 
-from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.exchange import is_deployed
-from flwr_dpkmeans.flower.node import OutputFiles, run_folder, write_result
-from flwr_dpkmeans.flower.run_config import server_log_options, strategy_from_run_config
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.log import Place, event, placed, placed_logger, show_logs
-from flwr_dpkmeans.results.writer import (
-    REPORT_FILE,
-    write_report,
-)
-
-__all__ = ["app", "main", "report_result", "strategy_from_run_config"]
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
+from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
+from flwr_dpkmeans.data.tables import Schema, Table
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder
+from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
+from flwr_dpkmeans.flower.kmeans_client import write_result
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
+from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
+from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
+from flwr_dpkmeans.results.writer import REPORT_FILE, write_report
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Settings, rule_of
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -84,3 +101,303 @@ def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
             logger.info("  %s", path.absolute())
     else:
         logger.info("client %d has its files in its own output folder (its log says where)", node)
+
+
+# -- the run configuration ---------------------------------------------------------------------------------------------
+
+COHORT = "cohort"
+"""Table of the cohort's options."""
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """One key of the run configuration."""
+
+    name: str
+    """As it is spelt, with the table that it is in: ``fastlloyd.alpha``."""
+    default: str | int | float | bool
+    """``"auto"`` for an option that may be left to the run."""
+    about: str
+    """One line for people."""
+    option: str = ""
+    """The option that it stands for, by its flat name; empty: the app reads it itself."""
+
+
+_DATA = (
+    RunKey(
+        "data",
+        "digits",
+        "digits, iris, wine, breast_cancer, or the path of a .csv, .npy, .npz or .parquet file; in simulation also "
+        "mixture: Gaussians in 100 dimensions of which each node draws its own rows",
+    ),
+    RunKey(
+        "label-column", "", "simulation: left out of the clustering, for an evaluation only (deployed nodes name it)"
+    ),
+    RunKey("columns", AUTO, "'age,height', of a simulated file these only; auto: those of bounds or server-data"),
+    RunKey("header", AUTO, "simulation, .csv: yes, no; auto: guessed (deployed nodes say it themselves)"),
+    RunKey(
+        "bounds", AUTO, "'low,high', a file, or 'private'; auto: of server-data, or documented ones of bundled data"
+    ),
+    RunKey("bounds-domain", AUTO, "with bounds 'private': a public range that they lie in; auto: none is known"),
+    RunKey("n-clusters", 10, "k; auto: proxy_lloyd and feddp_kmeans choose it"),
+    RunKey("max-clusters", DEFAULT_MAX_CLUSTERS, "largest number of clusters that 'auto' considers"),
+    RunKey("server-data", "", "the server's own points: a path on the server, or a bundled name"),
+    RunKey("partition", "iid", ", ".join(kind.value for kind in Partition) + " (simulation: how rows are split)"),
+    RunKey("partition-seed", 0, "also of the mixture"),
+    RunKey("partition-column", "", "by_value, dirichlet, one_client_per_value: left out of the clustering"),
+    RunKey("partition-alpha", 0.5, "dirichlet: small values give each client few of the column's values"),
+    RunKey("partition-sizes", "", "fixed_sizes: rows of each client, such as '100,50,7'"),
+    RunKey("mixture-rows-per-client", 50, "of the mixture"),
+)
+_RUN = (
+    RunKey("algorithm", DEFAULT_ALGORITHM, "its own options are in its table below", "algorithm"),
+    RunKey("max-iter", AUTO, "number of iterations; auto: the algorithm's own", "max_iter"),
+)
+_APP = (
+    RunKey("num-clients", AUTO, "cohort to wait for; auto: all simulated nodes (a deployment must say how many)"),
+    RunKey("join-timeout", 120.0, "seconds for the cohort to join"),
+    RunKey("round-timeout", 600.0, "seconds for the replies of one aggregation"),
+    RunKey("run-timeout", 86_400.0, "seconds for the whole run"),
+    RunKey("log-format", "text", "text, json: the server's lines (nodes have keys of their own)"),
+    RunKey("verbose", False, "also sizes, timings and phases; never data, keys or masks"),
+    RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
+    RunKey("output-files", "all", "simulation: all, or first: only the client of partition 0 writes its result"),
+)
+_DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
+"""What the app itself reads, where a configuration does not say it."""
+_ELSEWHERE = frozenset(("bounds", "private_bounds", "feature_names", "n_clients", "masking"))
+"""Settings that follow from other keys, or that no deployment may change."""
+_STATED = {"epsilon": 2.0}
+"""Defaults of the app that are not the library's."""
+
+
+_HEAD = (
+    "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run finds out or decides itself.",
+    "# An option of another algorithm, or without effect on the run, is refused unless it is the default.",
+)
+
+
+def table_of(algorithm: str) -> str:
+    """Name of an algorithm's table, as server_kmeans_plus_plus: TOML's bare keys have no plus sign."""
+    return algorithm.replace("+", "_plus")
+
+
+def _own_keys() -> tuple[RunKey, ...]:
+    """Keys outside of algorithms' tables."""
+    of_cohort = {one.name for one in fields(Cohort)}
+    settings = [one for one in fields(Settings) if one.name not in _ELSEWHERE | of_cohort]
+    cohort = [one for one in fields(Cohort) if one.name not in _ELSEWHERE]
+    return (
+        *_DATA,
+        *_RUN,
+        *(_key(one, default=_STATED.get(one.name)) for one in settings),
+        *_APP,
+        *(_key(one, table=COHORT) for one in cohort),
+    )
+
+
+def run_keys() -> tuple[RunKey, ...]:
+    """Every key that a run configuration may have, those of other packages' algorithms included."""
+    return (*_own_keys(), *(key for kind in TASKS.values() for key in _keys_of(kind)))
+
+
+def _keys_of(kind: type[Task]) -> Iterator[RunKey]:
+    """An algorithm's own options; the number of its iterations is a key that all have."""
+    for one in fields(kind.option_class()):
+        if one.name != "max_iter":
+            yield _key(one, table=table_of(kind.name))
+
+
+def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
+    """The key of one option."""
+    rule = rule_of(one)
+    if default is None:
+        default = AUTO if one.default in (None, MISSING) or one.name == "trust" else one.default
+    value = default.value if isinstance(default, Enum) else default
+    about = "" if rule is None else rule.about
+    if one.name == "trust":
+        about += "; auto: the algorithm's own"
+    name = one.name.replace("_", "-")
+    return RunKey(f"{table}.{name}" if table else name, value, about.replace("automatic:", "auto:"), one.name)
+
+
+def config_toml() -> str:
+    """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
+    lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
+    for key in sorted(run_keys(), key=lambda one: "." in one.name):
+        group, _, name = key.name.rpartition(".")
+        if group != table:
+            table = group
+            lines.append(f"[tool.flwr.app.config.{table}]")
+        lines.append(f"{name} = {json.dumps(key.default)}" + (f"  # {key.about}" if key.about else ""))
+    return "\n".join(lines) + "\n"
+
+
+def list_options(arguments: Sequence[str] | None = None) -> int:
+    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it."""
+    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans options", description="List the keys of flwr run.")
+    parser.add_argument("--toml", action="store_true", help="the block [tool.flwr.app.config] of pyproject.toml")
+    if parser.parse_args(arguments).toml:
+        print(config_toml(), end="")
+    else:
+        for key in run_keys():
+            print(f"{key.name} = {json.dumps(key.default)}: {key.about}")
+    return 0
+
+
+def strategy_from_run_config(run_config: Mapping[str, Any], *, server_points: Array | None = None) -> PrivateKMeans:
+    """Build the strategy from Flower's run configuration; a file of server data is read here.
+
+    Keys are those of `run_keys`; ``"auto"`` leaves an option to the run. `server_points` (n_server, d) are the server's
+    own where they are in memory already. Raises a ConfigurationError with the nearest valid key, with one sentence on
+    the value, or for an option of an algorithm that was not chosen, and a DataError if the server's data are unusable.
+    """
+    require_known(run_config)
+    makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+    if makes_clusters and "n-clusters" not in run_config:
+        raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
+    given = {**_DEFAULTS, **run_config}
+    for key in ("data", "server-data"):
+        _require_source(key, str(given[key]))
+    _require_partition(given)
+    _require_one_of("output-files", given["output-files"], OutputFiles)
+    if given.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
+        raise ConfigurationError(
+            "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
+            "evaluation='private'."
+        )
+    server_data = _server_data(given) if server_points is None else server_points
+    options = _known_schema(given) | _given_options(given) | {"n_clients": _n_clients(given)}
+    if makes_clusters:
+        options |= {"n_clusters": given["n-clusters"], "max_clusters": given["max-clusters"]}
+    return PrivateKMeans(
+        bounds=_bounds(given, has_server_points=server_data is not None),
+        bounds_domain=_unless_auto(given, "bounds-domain"),
+        server_data=server_data,
+        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
+        **options,
+    )
+
+
+def require_known(run_config: Mapping[str, Any]) -> None:
+    """Refuse a key that does not exist, with the nearest that does."""
+    known = {key.name for key in run_keys()}
+    for key in run_config:
+        if key not in known:
+            # One that all share stands in no table, as max-iter does.
+            own = key.rpartition(".")[2]
+            in_tables = [repr(own)] if own in known else sorted(repr(one) for one in known if one.endswith(f".{key}"))
+            mend = f"did you mean {' or '.join(in_tables)}?" if in_tables else nearest(key, known)
+            raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
+
+
+def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
+    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own."""
+    return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
+
+
+def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given and not automatic, by their flat names."""
+    kind = algorithm_entry(given["algorithm"])
+    for other in TASKS.values():
+        for key in _keys_of(other) if other is not kind else ():
+            value = _unless_auto(given, key.name)
+            if value is not None:
+                foreign_table(key.name, key.option, value, other, kind.name)
+    keys = (*_own_keys(), *_keys_of(kind))
+    values = {key.option: _unless_auto(given, key.name) for key in keys if key.option}
+    return {option: value for option, value in values.items() if value is not None}
+
+
+def _unless_auto(given: Mapping[str, Any], key: str) -> Any:
+    """What a key was given; None where it is left to the run."""
+    value = given.get(key, AUTO)
+    return None if isinstance(value, str) and value == AUTO else value
+
+
+def _n_clients(given: Mapping[str, Any]) -> Any:
+    """The cohort to wait for; only a simulation knows it by itself."""
+    stated = _unless_auto(given, "num-clients")
+    if stated is None and not is_simulated_server():
+        raise ConfigurationError(
+            "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
+            "number that must take part, such as num-clients=3."
+        )
+    return stated
+
+
+def _simulated_source(given: Mapping[str, Any]) -> str:
+    """What `data` names in a simulation; deployed nodes bring their own files, so nothing is known of them."""
+    return str(given["data"]) if is_simulated_server() else ""
+
+
+def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is public of the tables: names as given; a bundled data set's size and names are in its documentation."""
+    source, known = _simulated_source(given), dict[str, Any]()
+    if source == MIXTURE:
+        known["n_features"] = mixture_of(given).n_features
+    elif source in BUNDLED:
+        known = {name: getattr(BUNDLED[source], name) for name in ("n_examples", "n_features", "feature_names")}
+    names = Schema.of(_unless_auto(given, "columns") or "").columns
+    return known | ({"feature_names": names} if names else {})
+
+
+def _server_data(given: Mapping[str, Any]) -> Table | Array | None:
+    """The server's own points: a file, a bundled data set, or those of the generated mixture."""
+    source = str(given["server-data"])
+    if not source and _simulated_source(given) == MIXTURE:
+        source = MIXTURE if algorithm_entry(given["algorithm"]).server_data is ServerData.NEEDED else ""
+    if not source:
+        return None
+    if source == MIXTURE:
+        return mixture_of(given).server_points()
+    left_out = {str(given[key]) for key in ("label-column", "partition-column")}
+    return load_server_table(source, ignored=left_out - {""})
+
+
+def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
+    """Bounds as given, or the documented ones of the data; None where neither are, or they follow from server data."""
+    stated, source = _unless_auto(given, "bounds"), _simulated_source(given)
+    if stated is not None or has_server_points:
+        return stated
+    if source == MIXTURE:
+        return MIXTURE_BOUNDS
+    return BUNDLED[source].bounds if source in BUNDLED else None
+
+
+def _require_source(key: str, source: str) -> None:
+    """Refuse a name that is neither known nor a path; whether the path exists is known where it is read."""
+    names = (*BUNDLED, MIXTURE)
+    if source and source not in names and not Path(source).suffix and not {"/", "\\"} & set(source):
+        raise ConfigurationError(
+            f"{key} is {source!r}, but it must be a bundled data set, 'mixture' or the path of a .csv, .npy, .npz or "
+            f".parquet file: {nearest(source, names)}"
+        )
+
+
+def _require_one_of(key: str, given: Any, kinds: type[Enum]) -> None:
+    """Refuse a choice that is not known."""
+    names = [kind.value for kind in kinds]
+    if given not in names:
+        raise ConfigurationError(f"{key} is {given!r}, which is not known here: {nearest(given, names)}")
+
+
+def _require_partition(given: Mapping[str, Any]) -> None:
+    """Refuse a split that no client could make, before anything is sent."""
+    kind, alpha = str(given["partition"]), given["partition-alpha"]
+    _require_one_of("partition", kind, Partition)
+    if given["data"] == MIXTURE and kind != Partition.IID.value:
+        raise ConfigurationError(
+            f"partition is {kind!r}, but the rows of the mixture are drawn for each client: leave partition='iid'."
+        )
+    if kind in COLUMN_KINDS and not given["partition-column"]:
+        raise ConfigurationError(
+            f"partition is {kind!r}, but partition-column does not say by which column: name one of the file's "
+            "columns, or 'target' for bundled data."
+        )
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < math.inf:
+        raise ConfigurationError(
+            f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
+        )
+    if kind == Partition.FIXED_SIZES.value:
+        parse_sizes(given["partition-sizes"])

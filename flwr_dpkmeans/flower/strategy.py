@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower import server_log
-from flwr_dpkmeans.flower.exchange import exchange, is_deployed, wait_for_nodes
-from flwr_dpkmeans.flower.records import answers_of, message_of
-from flwr_dpkmeans.log import Place, placed, placed_logger
+from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, message_of, n_bytes, wait_for_nodes
+from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported, worst_case
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
@@ -36,7 +36,6 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-Points = NDArray[np.float64]
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -153,18 +152,24 @@ class PrivateKMeans(Strategy):
         cls,
         config: Run,
         *,
-        server_points: Points | None = None,
+        server_points: Array | None = None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
-        on_warning: Callable[[str], None] = server_log.warned,
+        on_warning: Callable[[str], None] = logger.warning,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in the caller's units."""
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, timeouts, on_step)
-        strategy._on_warning = on_warning
+        strategy._set_up(config, server_points, timeouts, on_step, on_warning)
         return strategy
 
-    def _set_up(self, config: Run, points: Points | None, timeouts: Timeouts | None, on_step: OnStep | None) -> None:
+    def _set_up(
+        self,
+        config: Run,
+        points: Array | None,
+        timeouts: Timeouts | None,
+        on_step: OnStep | None,
+        on_warning: Callable[[str], None] = logger.warning,
+    ) -> None:
         """Take a configuration that a Flower run can have."""
         algorithm_entry(config.algorithm)
         trust_model(config.trust)
@@ -175,13 +180,13 @@ class PrivateKMeans(Strategy):
             )
         self.config, self._server_points = config, points
         self.timeouts = timeouts or Timeouts()
-        self._on_step = on_step or server_log.step_done
-        self._on_warning: Callable[[str], None] = server_log.warned
+        self._on_step = on_step or log_step
+        self._on_warning = on_warning
         self._warned: list[str] = []
         self._run: Server | None = None
         self._steps: list[Step] = []
         self._wait: float | None = None
-        self._progress = server_log.Progress()
+        self._progress = Progress()
 
     @property
     def run(self) -> Server:
@@ -192,7 +197,7 @@ class PrivateKMeans(Strategy):
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        server_log.summary(self.run.plan)
+        log_plan(self.run.plan)
         self._warn()
 
     def _warn(self) -> None:
@@ -223,7 +228,7 @@ class PrivateKMeans(Strategy):
         self._on_step(step)
         if step.round_index in (0, server.plan.last_round):
             self._warn()
-        server_log.progressed(self._progress, server.plan, step.round_index, step.epsilon)
+        log_progress(self._progress, server.plan, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -295,11 +300,11 @@ class PrivateKMeans(Strategy):
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         server = self._open(grid)
-        self._progress, result = server_log.Progress(), KMeansResult()
+        self._progress, result = Progress(), KMeansResult()
         while (due := server.due) is not Stage.FINISH:
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
             if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
-                server_log.progressed(self._progress, server.plan, None, 0.0)
+                log_progress(self._progress, server.plan, None, 0.0)
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -328,10 +333,10 @@ class PrivateKMeans(Strategy):
         plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
-        server_log.starting(plan, nodes)
+        log_start(plan, nodes)
         self.summary()
         if is_deployed(grid):
-            server_log.announce(plan)
+            announce(plan)
         return server
 
     def _reported(self, result: KMeansResult) -> KMeansResult:
@@ -344,7 +349,7 @@ class PrivateKMeans(Strategy):
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
-        server_log.finished(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
+        log_end(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
         return result
 
     def _exchange(
@@ -360,11 +365,11 @@ class PrivateKMeans(Strategy):
         # A node that finds the request later than that is not to pay for an answer that nobody waits for.
         timeout = self._wait = min(self.timeouts.round, left)
         messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
-        server_log.sending(messages, timeout)
+        log_sending(messages, timeout)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
         self._progress.count()
-        server_log.received(replies, time.monotonic() - start)
+        log_received(replies, time.monotonic() - start)
         server = self.run
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
@@ -382,27 +387,20 @@ class PrivateKMeans(Strategy):
             arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
         else:
             arrays = dict(plan.task.result(plan, clusters).arrays)
-        return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
+        return ArrayRecord({name: FlowerArray(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 def first_plan(
-    config: Run, points: Points | None, *, run_id: int, n_clients: int, n_features: int | None = None
-) -> tuple[Plan, Points | None]:
+    config: Run, points: Array | None, *, run_id: int, n_clients: int, n_features: int | None = None
+) -> tuple[Plan, Array | None]:
     """The plan that a run begins with, and the server's own points where the server alone keeps them."""
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
-    if points is None:
-        return draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, n_features=n_features), None
-    held = hold_points(config, points)
-    plan = draft_plan(
-        config,
-        run_id=run_id,
-        n_clients=n_clients,
-        seed=seed,
-        n_features=held.scaled.shape[1],
-        server=held.facts,
-        public_points=held.public,
-    )
-    return plan, held.kept
+    known: dict[str, Any] = {"n_features": n_features}
+    held = None if points is None else hold_points(config, points)
+    if held is not None:
+        known = {"n_features": held.scaled.shape[1], "server": held.facts, "public_points": held.public}
+    plan = draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, **known)
+    return plan, None if held is None else held.kept
 
 
 class ProxyLloyd(PrivateKMeans):
@@ -485,3 +483,169 @@ def _step_metrics(step: Step) -> MetricRecord:
     if step.movement is not None:
         metrics["movement"] = step.movement
     return MetricRecord(metrics)
+
+
+# -- what the server's operator sees ----------------------------------------------------------------------------------
+
+# All of it is public: node ids, the plan's numbers, released counts, time. Under ``oblivious`` the server has no sum
+# and no centroid that a line could hold.
+
+_NODES_SHOWN = 20
+
+
+class Progress:
+    """Round trips of one run: how many are done, and how long the rest will take; a test gives its own `clock`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self._done = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return self._clock() - self._start
+
+    def count(self) -> None:
+        """One more round trip is done."""
+        self._done += 1
+
+    def describe(self, n_left: int | None) -> str:
+        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
+        so_far = self.seconds
+        if n_left is None:
+            return f"{self._done} round trips done, {so_far:.0f} s so far"
+        left = so_far / max(1, self._done) * n_left
+        return f"round trip {self._done} of {self._done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+
+
+def announce(plan: Plan) -> None:
+    """Say at the start how long a deployment's run will take."""
+    trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
+    if plan.is_final:
+        expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
+    else:
+        expected = (
+            f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or counted "
+            "first"
+        )
+    details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
+    logger.info("expected duration: about %s; the clients' computing comes on top", expected, extra=details)
+
+
+def log_plan(plan: Plan) -> None:
+    """Say what is about to be run, before anything is sent."""
+    config, is_final = plan.config, plan.is_final
+    counted = "private count" if config.task.counts(config.unit) else "not needed"
+    logger.info(
+        "%s: %sN = %s, %d clients, trust %r, %s noise",
+        config.algorithm,
+        _k_words(config),
+        counted if config.n_examples is None else config.n_examples,
+        plan.n_clients,
+        config.trust,
+        config.noise.value,
+    )
+    logger.info(
+        "plan: %sepsilon %.4g at delta %.3g per %s (with all %d retries: %s%.4g)%s",
+        f"{plan.last_round} rounds, " if is_final else "",
+        plan.epsilon if is_final else config.epsilon,
+        plan.delta,
+        config.unit.value,
+        config.max_retries,
+        "" if is_final else "at most ",
+        worst_case(plan),
+        "" if is_final else "; the rounds follow from what is asked or counted first",
+    )
+
+
+def _k_words(config: Run) -> str:
+    """The number of clusters, where there are some."""
+    if "n_clusters" not in config.task.own_fields():
+        return ""
+    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+
+
+def log_step(step: Step) -> None:
+    """Say what one aggregation released."""
+    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
+    parts = [
+        f"round {step.round_index}/{step.n_rounds} ({step.name})",
+        f"{step.n_clients} clients",
+        f"epsilon so far {step.epsilon:.4g}",
+        f"noise {noise}",
+    ]
+    if step.radius is not None:
+        parts.append(f"radius {step.radius:.3g}")
+    if step.attempt:
+        parts.append(f"attempt {step.attempt}")
+    if step.movement is not None:
+        parts.append(f"largest movement {step.movement:.3g}")
+    logger.info("%s", "; ".join(parts))
+
+
+def round_trips_left(plan: Plan, index: int | None) -> int | None:
+    """Round trips after round `index` (None: after the key phase), if nobody drops out; None if not yet planned."""
+    if not plan.is_final:
+        return None
+    rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
+    return rounds * plan.aggregator.trips + 1
+
+
+def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
+    """Log how far the run is, in time and in budget."""
+    left = round_trips_left(plan, index)
+    logger.info(
+        "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
+        progress.describe(left),
+        epsilon,
+        plan.epsilon if plan.is_final else plan.config.epsilon,
+        worst_case(plan),
+        extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
+    )
+
+
+def log_sending(messages: Sequence[Message], timeout: float) -> None:
+    """Say what is sent and how long it is waited for, to whoever asks for details."""
+    if logger.isEnabledFor(logging.DEBUG):
+        size = sum(n_bytes(message.content) for message in messages)
+        logger.debug("sending %d messages with %d bytes, waiting up to %.0f s", len(messages), size, timeout)
+
+
+def log_received(replies: Sequence[Message], seconds: float) -> None:
+    """Say what came back, to whoever asks for details."""
+    if logger.isEnabledFor(logging.DEBUG):
+        size = sum(n_bytes(reply.content) for reply in replies if reply.has_content())
+        logger.debug("%d replies with %d bytes came after %.2f s", len(replies), size, seconds)
+
+
+def log_start(plan: Plan, nodes: Sequence[int]) -> None:
+    """Say which nodes take part."""
+    more = ", ..." if len(nodes) > _NODES_SHOWN else ""
+    logger.info(
+        "run %d starts with %d clients: nodes %s%s",
+        plan.run_id,
+        len(nodes),
+        ", ".join(str(node) for node in nodes[:_NODES_SHOWN]),
+        more,
+        extra=event("start", nodes=[str(node) for node in nodes]),
+    )
+
+
+def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
+    """Sum the run up in one line."""
+    n_planned = plan.last_round - plan.first_round + 1
+    logger.info(
+        "finished: %d aggregations (%d repeated) in %.0f s; %d of %d clients have the result; epsilon %.4g at delta "
+        "%.3g per %s; %s",
+        report.n_attempts,
+        report.n_attempts - n_planned,
+        progress.seconds,
+        n_confirmed,
+        n_asked,
+        report.epsilon,
+        report.delta,
+        report.unit,
+        report.provenance,
+        extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
+    )

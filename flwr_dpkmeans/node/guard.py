@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from flwr_dpkmeans.errors import (
     BudgetError,
@@ -29,8 +28,8 @@ from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.signing import Signer, pin_mark
-from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.secagg.roster import pin_mark
+from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.settings import Evaluation
@@ -70,7 +69,7 @@ class NodeSettings:
             )
 
 
-class NodeGuard:
+class NodeGuard(Guard):
     """One node's decisions on one request; see `flwr_dpkmeans.sums.client.Guard`.
 
     `stream` numbers this client's seeded noise; `created` is when the request was made, by its sender's clock.
@@ -83,25 +82,19 @@ class NodeGuard:
         self.stream = stream
         self.data_id = settings.data_id
         self.min_cohort = settings.policy.min_cohort
-        self.identity: Signer | None = settings.identity
+        self.identity = settings.identity
+        pinned = settings.policy.pinned_peers
+        self.pinned = None if pinned is None else {bytes.fromhex(key): name for name, key in pinned}
         self._created = created
         # This node's part of a run in the ledger, which the nodes of one host may share.
         self.entry_run = f"{run_id}/{node_id}"
 
-    @cached_property
-    def pinned(self) -> Mapping[bytes, str] | None:
-        """Identities that the policy pins, with their names; None if it pins nobody."""
-        pinned = self.settings.policy.pinned_peers
-        return None if pinned is None else {bytes.fromhex(key): name for name, key in pinned}
-
-    @property
     def marks(self) -> frozenset[bytes]:
         """What the server is told of the identities that this node pins; empty if it pins none."""
         if self.pinned is None or self.identity is None:
             return frozenset()
         return frozenset(pin_mark(key, self.run_id) for key in (self.identity.public_key, *self.pinned))
 
-    @property
     def started(self) -> str:
         """Now, for the result's provenance."""
         return utc_now()

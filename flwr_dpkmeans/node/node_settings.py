@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.node.policy import read_toml
-from flwr_dpkmeans.secagg.signing import Signer
+from flwr_dpkmeans.secagg.roster import Signer
 
 _LONGEST_FILE = 10_000
 # A mounted secret may be readable by the service's group; nobody else may read it, and nobody else may change it.

@@ -11,9 +11,8 @@ from itertools import starmap
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Credential
+from flwr_dpkmeans.secagg.keys import MaskedVector, Ring
+from flwr_dpkmeans.secagg.roster import Credential, Roster
 
 NO_ROUND = -(2**31)
 """Index before any round; those of real rounds may be negative, as rounds that steer the plan are numbered up to 0."""

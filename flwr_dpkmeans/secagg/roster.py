@@ -1,19 +1,36 @@
-"""Who takes part in one attempt, who masks with whom, and who authors the group keys.
+"""Who takes part in one attempt, who masks with whom, who authors the group keys, and who these parties are.
 
-All three are functions of the roster alone, so that every party computes them by itself; the roster's digest is
+All but the last are functions of the roster alone, so that every party computes them by itself; the roster's digest is
 bound into every mask key, so that parties with different rosters produce noise instead of a readable sum.
+
+Long-term identities are Ed25519 signatures (RFC 8032) by which a client knows whose key it masks with. Each run's
+X25519 keys are fresh and reach the other clients through the server, which could put its own in their place. A party
+that has an identity signs its key, and a client that has pinned the parties' identities answers no roster with a key
+that none of them signed. A signature covers ``pack("flwr-dpkmeans identity", version, purpose, ...)``:
+
+=============  ===================================================================  ===============================
+purpose        then                                                                 says
+=============  ===================================================================  ===============================
+``keys``       run id, node id, digest of the agreed plan, X25519 public key        this is my key for the run
+``survivors``  run id, node id, round, attempt, digest of the survivors             I was told of these survivors
+=============  ===================================================================  ===============================
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Self
 
-from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, digest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from flwr_dpkmeans.errors import IdentityError, ProtocolError
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, PROTOCOL_VERSION, digest, pack
 
 ALL_PAIRS_UP_TO = 32
 """Cohorts up to this size mask all pairs; larger ones along a sparse graph."""
@@ -119,3 +136,194 @@ def _hashed_order(roster_digest: bytes, node_ids: tuple[int, ...]) -> tuple[int,
 def transcript_of(plan_digest: bytes, roster_digest: bytes) -> bytes:
     """Digest of what all parties that mask with each other must agree on: the plan and the roster."""
     return digest("transcript", plan_digest, roster_digest)
+
+
+IDENTITY_BYTES = 32
+"""Length of an Ed25519 public key."""
+SIGNATURE_BYTES = 64
+MOST_FINGERPRINTS = 100
+"""Largest cohort whose members are listed one by one."""
+_LABEL = "flwr-dpkmeans identity"
+_SHOWN_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A party's long-term key pair."""
+
+    private_key: bytes = field(repr=False)
+    """Ed25519 private key (the seed of RFC 8032). It is not part of the ``repr``."""
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Draw a key pair from the operating system's entropy."""
+        return cls(os.urandom(IDENTITY_BYTES))
+
+    @property
+    def public_key(self) -> bytes:
+        """The Ed25519 public key, 32 bytes: what others pin."""
+        return Ed25519PrivateKey.from_private_bytes(self.private_key).public_key().public_bytes_raw()
+
+    def sign_keys(self, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes) -> bytes:
+        """Sign the X25519 key under which a node takes part in one run with one plan."""
+        return self._sign("keys", run_id, node_id, plan_digest, public_key)
+
+    def sign_survivors(self, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes) -> bytes:
+        """Sign the digest of the survivors that a node was told of, for one round and attempt."""
+        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors)
+
+    def _sign(self, purpose: str, *content: bytes | int) -> bytes:
+        signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
+        return Ed25519PrivateKey.from_private_bytes(self.private_key).sign(signed)
+
+
+def verify_keys(
+    identity: bytes, signature: bytes, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes
+) -> bool:
+    """Whether `Signer.sign_keys` of the given identity (its public key) made the signature."""
+    return _verify(identity, signature, "keys", run_id, node_id, plan_digest, public_key)
+
+
+def verify_survivors(
+    identity: bytes, signature: bytes, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes
+) -> bool:
+    """Whether `Signer.sign_survivors` of the given identity (its public key) made the signature."""
+    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors)
+
+
+def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:
+    """Whether a signature holds; malformed keys and signatures do not."""
+    try:
+        signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, signed)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`)."""
+
+    identity: bytes
+    """Ed25519 public key."""
+    plan_digest: bytes
+    """As signed, or as the server claims: it only serves to tell a signature for another plan from a wrong one."""
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        lengths = (len(self.identity), len(self.plan_digest), len(self.signature))
+        if lengths != (IDENTITY_BYTES, KEY_BYTES, SIGNATURE_BYTES):
+            raise ProtocolError(
+                f"an identity, plan digest and signature have {lengths[0]}, {lengths[1]} and {lengths[2]} bytes "
+                f"instead of {IDENTITY_BYTES}, {KEY_BYTES} and {SIGNATURE_BYTES}: use the same version of "
+                "flwr-dpkmeans everywhere."
+            )
+
+
+def require_pinned(
+    roster: Roster,
+    credentials: Mapping[int, Credential],
+    *,
+    run_id: int,
+    node_id: int,
+    plan_digest: bytes,
+    own_identity: bytes,
+    pinned: Mapping[bytes, str],
+) -> int:
+    """Accept a roster only if every other member's key is signed by a pinned identity of its own; return how many.
+
+    `plan_digest` is of the plan that this client agreed to; nobody else may use `own_identity`, pinned or not; `pinned`
+    are public keys with names for the sentences. The `IdentityError` names the first node that is not as it should be.
+    """
+    holders = {own_identity: node_id}
+    for node, key in roster.members:
+        if node == node_id:
+            continue
+        credential = credentials.get(node)
+        if credential is None:
+            # Against clients that the server invents.
+            raise IdentityError(
+                f"node {node} signed nothing, but this client's policy pins identities: give that node an 'identity' "
+                "and pin it, or leave the node out."
+            )
+        if credential.identity not in pinned and credential.identity != own_identity:
+            raise IdentityError(
+                f"node {node} has the identity {name_of(credential.identity)}, which this client's policy does not "
+                "pin: ask its owner for the key on another way than through the server before you pin it."
+            )
+        _require_signed(node, key, credential, run_id, plan_digest, pinned)
+        if credential.identity in holders:
+            # Against one party that stands for several, and so alone around a victim.
+            who = name_of(credential.identity, pinned)
+            raise IdentityError(
+                f"nodes {holders[credential.identity]} and {node} both have the identity {who}: a party takes part "
+                "once, so give each node an identity of its own and look for a server that invents clients."
+            )
+        holders[credential.identity] = node
+    return len(holders) - 1
+
+
+def fingerprints(roster: Roster, credentials: Mapping[int, Credential]) -> tuple[str, ...]:
+    """Each member's node id with the first digits of its identity, or else of its key in this run.
+
+    Identities are as announced: that they were recognised is said elsewhere. A large cohort has one fingerprint.
+    """
+    if len(roster.members) > MOST_FINGERPRINTS:
+        return (f"{len(roster.members)} nodes, roster {roster.digest.hex()[:_SHOWN_DIGITS]}",)
+    shown = []
+    for node, key in roster.members:
+        found = credentials.get(node)
+        kind, known = ("key", key) if found is None else ("identity", found.identity)
+        shown.append(f"{node} {kind} {known.hex()[:_SHOWN_DIGITS]}")
+    return tuple(shown)
+
+
+def pin_mark(identity: bytes, run_id: int) -> bytes:
+    """What a client tells the server of an identity that it pins: a hash, another one in every run."""
+    return hashlib.sha256(b"flwr-dpkmeans pin" + run_id.to_bytes(8, "little") + identity).digest()
+
+
+def require_known_peers(
+    credentials: Mapping[int, Credential | None], marks: Mapping[int, Collection[bytes]], run_id: int
+) -> None:
+    """Refuse a cohort in which a client would refuse a peer; for the server, before anybody is asked for a sum.
+
+    This spares budgets where a pin or an identity is missing. It protects nobody from the server: each client holds the
+    roster against its own pins as well (`require_pinned`).
+    """
+    own = {node: pin_mark(found.identity, run_id) for node, found in credentials.items() if found is not None}
+    for node, known in marks.items():
+        for peer, found in credentials.items():
+            if peer == node or own.get(peer) in known:
+                continue
+            lack = "signed nothing" if found is None else f"has the identity {name_of(found.identity)}, not one of them"
+            raise IdentityError(
+                f"node {node} takes part with pinned identities only, but node {peer} {lack}: have node {node} pin "
+                f"node {peer}'s identity, or leave one of them out; nothing has been released or charged."
+            )
+
+
+def name_of(identity: bytes, pinned: Mapping[bytes, str] | None = None) -> str:
+    """The pinned name of an identity, or the first 12 digits of its public key."""
+    return (pinned or {}).get(identity) or f"{identity.hex()[:12]}..."
+
+
+def _require_signed(
+    node: int, key: bytes, credential: Credential, run_id: int, plan_digest: bytes, pinned: Mapping[bytes, str]
+) -> None:
+    """Hold one member's signature against what this client knows itself."""
+    who = name_of(credential.identity, pinned)
+    # Against keys of the server's own in the place of a member's, or a signature from elsewhere.
+    if not verify_keys(credential.identity, credential.signature, run_id, node, credential.plan_digest, key):
+        raise IdentityError(
+            f"node {node} ({who}) did not sign the public key that the server announces for it in run {run_id}: the "
+            "key was exchanged, or the signature is of another run, node or plan; stop the run and check the server."
+        )
+    # Against different plans for different clients.
+    if credential.plan_digest != plan_digest:
+        raise IdentityError(
+            f"node {node} ({who}) agreed to another plan ({credential.plan_digest.hex()[:12]}...) than this client "
+            f"({plan_digest.hex()[:12]}...): the server shows clients different plans; stop the run and check the "
+            "server."
+        )

@@ -41,17 +41,15 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.trust import register_trust as register_trust
 
 # Names are looked up when they are first used: whoever needs one module of this room does not load SciPy for another.
-_HOMES = {
-    **dict.fromkeys(
-        ("Block", "NoiseShape", "Norm", "PrivacyUnit", "ReleasedSum", "Sensitivity"), "flwr_dpkmeans.privacy.release"
-    ),
-    **dict.fromkeys(("Algorithm", "PrivateSum"), "flwr_dpkmeans.sums.round"),
-    **dict.fromkeys(("Options", "Settings"), "flwr_dpkmeans.sums.settings"),
-    **dict.fromkeys(("Known", "Result", "Task", "register"), "flwr_dpkmeans.sums.task"),
-    **dict.fromkeys(("Broadcast", "Shares", "TrustModel", "register_trust"), "flwr_dpkmeans.sums.trust"),
-    "State": "flwr_dpkmeans.sums.round",
-    "check_sensitivity": "flwr_dpkmeans.sums.neighbours",
+_EXPORTS = {
+    "privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
+    "sums.neighbours": "check_sensitivity",
+    "sums.round": "Algorithm PrivateSum State",
+    "sums.settings": "Options Settings",
+    "sums.task": "Known Result Task register",
+    "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
+_HOMES = {name: f"flwr_dpkmeans.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOMES]
 

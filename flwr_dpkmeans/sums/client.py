@@ -33,13 +33,20 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance
+from flwr_dpkmeans.secagg.agreement import survivors_digest
+from flwr_dpkmeans.secagg.keys import (
+    AggregateVector,
+    FixedPointVector,
+    Ring,
+    encode,
+    generate_private_key,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     Release,
@@ -54,18 +61,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_keys,
 )
 from flwr_dpkmeans.secagg.party import Party, changed
-from flwr_dpkmeans.secagg.recovery.agreement import survivors_digest
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring, encode
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Signer, fingerprints, require_pinned
-from flwr_dpkmeans.sums.aggregators import PARTIES, party_of
-from flwr_dpkmeans.sums.columns import (
-    agreed_names,
-    require_agreed_columns,
-    require_columns,
-    require_labels,
-    require_width,
-)
+from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     initial_state,
@@ -74,13 +70,22 @@ from flwr_dpkmeans.sums.draft import (
     require_widened,
     with_columns,
 )
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.plan import (
+    Plan,
+    PlannedRound,
+    agreed_names,
+    make_noise_source,
+    require_agreed_columns,
+    require_columns,
+    require_labels,
+    require_width,
+    takes_part,
+)
+from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -160,33 +165,34 @@ class Memory:
 _PLAIN = ("n_features", "attempts", "n_recognised", "started", "cohort", "columns")
 
 
-class Guard(Protocol):
+class Guard:
     """What the node decides, writes down and logs; what it refuses, it refuses by an error.
 
-    `stream` numbers this client's seeded noise.
+    This one lets everything pass, for parties that are all the caller's own.
     """
 
     run_id: int
     node_id: int
     stream: int
-    data_id: str
-    min_cohort: int
-    identity: Signer | None
+    """Numbers this client's seeded noise."""
+    data_id = ""
+    min_cohort = 0
+    identity: Signer | None = None
+    pinned: Mapping[bytes, str] | None = None
+    """Identities that the policy pins, with their names; None if it pins nobody."""
 
-    @property
-    def pinned(self) -> Mapping[bytes, str] | None:
-        """Identities that the policy pins, with their names; None if it pins nobody."""
-
-    @property
     def marks(self) -> frozenset[bytes]:
         """What the server is told of the identities that this node pins."""
+        return frozenset()
 
-    @property
     def started(self) -> str:
         """Now, for the result's provenance."""
+        return ""
 
     def identities(self, n_recognised: int) -> str:
         """What the report says of the others' identities."""
+        del n_recognised
+        return SIMULATED
 
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now: it would be paid for nothing."""
@@ -286,13 +292,13 @@ class Client:
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, max(plan.min_cohort, guard.min_cohort), agreed)
         start = _initial_clusters(plan)
-        memory = Memory(party, blob, plan, agreed, start, n_features, started=guard.started, columns=columns)
+        memory = Memory(party, blob, plan, agreed, start, n_features, started=guard.started(), columns=columns)
         public_key, identity, signature = public_key_of(private_key), b"", b""
         if guard.identity is not None:
             # By it, peers that pin identities tell this key from one that the server made up.
             identity = guard.identity.public_key
             signature = guard.identity.sign_keys(plan.run_id, guard.node_id, agreed, public_key)
-        return memory, KeysReply(public_key, agreed, n_features, identity, signature, guard.marks, columns)
+        return memory, KeysReply(public_key, agreed, n_features, identity, signature, guard.marks(), columns)
 
     def _share(self, request: Request) -> tuple[Memory, ShareReply]:
         """Share the keys of all aggregations; nothing of the data is in it, so nothing is charged."""
@@ -364,7 +370,7 @@ class Client:
         vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
         self.unmasked_vector = vector.values
-        party, reply = trust.mask(party, request, vector, memory.digest())
+        party, reply = party.answer(request, vector, blinded=trust.hides_sums(), state_digest=memory.digest())
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
@@ -590,7 +596,7 @@ def _readable(memory: Memory, release: Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return planned.model.unblind(memory.protocol, release)
+    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:

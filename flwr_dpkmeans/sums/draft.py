@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -33,14 +32,20 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, require_no_wrap
-from flwr_dpkmeans.sums.aggregators import AGGREGATORS
-from flwr_dpkmeans.sums.columns import columns_digest
-from flwr_dpkmeans.sums.plan import COUNT, PLAN_VERSION, Plan, PlannedRound, PublicPoints, price_or_infinity
-from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
+from flwr_dpkmeans.sums.plan import (
+    COUNT,
+    PLAN_VERSION,
+    Plan,
+    PlannedRound,
+    PublicPoints,
+    columns_digest,
+    price_or_infinity,
+)
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 from flwr_dpkmeans.threads import one_thread
 
 UNDECLARED_DELTA = 1e-6
@@ -210,27 +215,10 @@ def _whole_repeated(plan: Plan) -> float:
     return compose_epsilon([others, pure], delta)
 
 
-def redraft_plan(
-    plan: Plan,
-    *,
-    n_features: int | None,
-    n_examples: int | None = None,
-    box: Box | None = None,
-    columns: str = "",
-) -> Plan:
+def redraft_plan(plan: Plan, *, columns: str = "", **known: Any) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same) public values known."""
-    return draft_plan(
-        plan.config,
-        run_id=plan.run_id,
-        n_clients=plan.n_clients,
-        seed=plan.seed,
-        n_features=n_features,
-        n_examples=n_examples,
-        server=plan.server,
-        public_points=plan.public_points,
-        box=box,
-        columns=columns or plan.columns_digest,
-    )
+    same = {name: getattr(plan, name) for name in ("run_id", "n_clients", "seed", "server", "public_points")}
+    return draft_plan(plan.config, **same, columns=columns or plan.columns_digest, **known)
 
 
 def require_supported(config: Run, *, has_server_data: bool) -> None:
@@ -277,7 +265,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
     return _built(_known(plan))
 
 
-def initial_state(plan: Plan, server_points: NDArray[np.float64] | None = None) -> State:
+def initial_state(plan: Plan, server_points: Array | None = None) -> State:
     """The start of a final plan, from public randomness and the server's points, if there are any.
 
     `server_points`, (n_server, n_features) in the scaled box, are given where the plan does not hold them.
@@ -467,7 +455,11 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but without a declared number of rows it may be at most {MAX_UNCOUNTED_DELTA:g},"
             " as nobody can say whether it is below 1/N: declare n_examples or give a smaller delta."
         )
-    for planned in plan.unlike_rounds:
+    # What holds for a round's arrays holds for all others that release the same.
+    unlike: dict[object, PlannedRound] = {}
+    for planned in plan.all_rounds:
+        unlike.setdefault((planned.trust, planned.blocks), planned)
+    for planned in unlike.values():
         _check_round(plan, planned)
 
 

@@ -1,21 +1,28 @@
-"""What a plan is: every release with its sensitivity and noise, and what it costs."""
+"""What a plan is: every release with its sensitivity and noise, what it costs, and which tables it is for.
+
+Columns are matched by name, and names never travel from a node. Where the server side knows them (a bounds file, named
+server data, an option) they stand in the plan, and every node puts its own table in their order. Elsewhere each node
+answers the plan with a digest of its names, sorted if bounds do not depend on the order, and the next plan carries the
+digest that all have in common: every node compares it with its own, so that a server that says something else is found
+out before anything is charged.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import (
@@ -30,12 +37,12 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
     with_joint_pure_release,
 )
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS
-from flwr_dpkmeans.sums.aggregators import AGGREGATORS, Aggregator
+from flwr_dpkmeans.secagg.agreement import Slots
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
+from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
 
 ItemT = TypeVar("ItemT")
 PLAN_VERSION = 7
@@ -62,13 +69,13 @@ class PublicPoints:
     """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers."""
 
     @classmethod
-    def of(cls, points: NDArray[np.float64]) -> PublicPoints:
+    def of(cls, points: Array) -> PublicPoints:
         """Write a table of grid values."""
         values = np.rint(points * 2.0**16).astype("<i4")
         return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
 
     @cached_property
-    def table(self) -> NDArray[np.float64]:
+    def table(self) -> Array:
         """The points, read-only; text that is not base64 of so many values inside the box is a `ProtocolError`."""
         try:
             data = base64.b64decode(self.grid_values.encode(), validate=True)
@@ -79,7 +86,7 @@ class PublicPoints:
         values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
         if bool(np.any(np.abs(values) > 1.0)):
             raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
-        table: NDArray[np.float64] = values.reshape(self.n_points, self.n_features)
+        table: Array = values.reshape(self.n_points, self.n_features)
         table.flags.writeable = False
         return table
 
@@ -142,7 +149,7 @@ class Plan:
     box: Box | None = None
     """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
     columns_digest: str = ""
-    """Of the columns' names in the agreed order (`sums.columns`); empty while unknown, or if the tables have none."""
+    """Of the columns' names in the agreed order (`sums.plan`); empty while unknown, or if the tables have none."""
     version: int = PLAN_VERSION
     fraction_bits: int = FRACTION_BITS
 
@@ -218,7 +225,7 @@ class Plan:
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> Repeated:
         """What is done differently for that."""
         return AGGREGATORS[self.dropout.value]
 
@@ -259,14 +266,6 @@ class Plan:
     def all_rounds(self) -> tuple[PlannedRound, ...]:
         """Preliminary rounds and the task's own, in order."""
         return (*self.preliminary, *self.rounds)
-
-    @cached_property
-    def unlike_rounds(self) -> tuple[PlannedRound, ...]:
-        """The first of each kind of round: what holds for its arrays holds for all others that release the same."""
-        first: dict[object, PlannedRound] = {}
-        for planned in self.all_rounds:
-            first.setdefault((planned.trust, planned.blocks), planned)
-        return tuple(first.values())
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
@@ -390,3 +389,114 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
 def _stream(plan: Plan, *purpose: str | int) -> int:
     """Seed of one stream of a seeded plan."""
     return int.from_bytes(hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little")
+
+
+# -- the tables that a plan is for -------------------------------------------------------------------------------
+
+
+def columns_digest(run_id: int, names: Sequence[str]) -> str:
+    """SHA-256 of names in their order, in hexadecimal; empty where there are none.
+
+    With the run's id in it, it does not tell that two runs have the same columns; a guess of the names it confirms.
+    """
+    if not names:
+        return ""
+    return hashlib.sha256(json.dumps(["flwr-dpkmeans columns", run_id, *names]).encode()).hexdigest()
+
+
+def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of a table's columns in the order that the run agrees on; empty where nobody knows any.
+
+    The plan's own names hold. Without them the order is the sorted one, unless something else is matched by position:
+    bounds for each column, or tables without names.
+    """
+    if plan.settings.feature_names:
+        return plan.settings.feature_names
+    return tuple(names) if plan.by_position else tuple(sorted(names))
+
+
+def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
+    """Where the columns of `order` stand among `names`; None if they stand there already, or have no names.
+
+    Names that are not the same are a `DataError`, whose sentence tells numbers only.
+
+    Examples
+    --------
+    >>> places_of(["age", "income"], ["income", "age"])
+    [1, 0]
+    """
+    if not names or tuple(names) == tuple(order):
+        return None
+    n_unknown = len(set(order) - set(names))
+    if n_unknown or len(names) != len(order):
+        raise DataError(
+            f"{n_unknown} of {len(order)} columns that were agreed on are not in a table of {len(names)}: use the same "
+            "names everywhere."
+        )
+    places = {name: place for place, name in enumerate(names)}
+    return [places[name] for name in order]
+
+
+def require_width(plan: Plan, n_features: int) -> None:
+    """Refuse a plan for tables of another width; the width is schema, so it may be named."""
+    lengths = len(plan.settings.bounds[0])
+    if plan.n_features not in (None, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
+            "on every client."
+        )
+    if lengths not in (1, n_features):
+        raise RefusalError(
+            f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
+            "all features or one pair for each, or choose the table's columns by 'columns'."
+        )
+
+
+def require_labels(plan: Plan, *, has_labels: bool) -> None:
+    """Refuse a plan that evaluates against labels where this client has none; what they are decides nothing."""
+    n_classes = plan.task.n_classes(plan.settings)
+    if n_classes > 0 and not has_labels:
+        raise RefusalError(
+            f"the plan evaluates against labels of {n_classes} classes, but this client has no labels: name "
+            "them on every client (a deployed node's own label-column), or leave n_classes out."
+        )
+
+
+def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
+    """Hold a table's column names against the plan's, and return their digest in the agreed order.
+
+    A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
+    """
+    planned = plan.settings.feature_names
+    if planned and not names and not plan.settings.allow_unnamed:
+        raise RefusalError(
+            f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "
+            "header, or 'columns' in its configuration), or let them be matched by position with allow_unnamed."
+        )
+    if names and not planned and plan.server is not None and not plan.settings.allow_unnamed:
+        raise RefusalError(
+            "the server's points have no column names, but this client's table has: name the columns of server_data, "
+            "or let them be matched by position with allow_unnamed."
+        )
+    n_unknown = len(set(planned) - set(names)) if names else 0
+    if n_unknown or (planned and names and len(planned) != len(names)):
+        raise RefusalError(
+            f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: "
+            "use the same names everywhere, or choose the table's columns by 'columns'."
+        )
+    columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
+    if plan.columns_digest:
+        require_agreed_columns(plan, columns)
+    return columns
+
+
+def require_agreed_columns(plan: Plan, columns: str) -> None:
+    """Refuse a plan that says that other columns, or none, are agreed on than this client's own.
+
+    A server that skipped the comparison, or lies about it, would have one vector added up under different names.
+    """
+    if plan.columns_digest != columns and not (columns == "" and plan.settings.allow_unnamed):
+        raise RefusalError(
+            "the plan's digest of columns is not that of this client's table: use the same names everywhere (and, with "
+            "bounds for each column by position, the same order), or check the server."
+        )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,11 +192,8 @@ class PrivateSum:
         return vector_length(self.blocks)
 
 
-class InitialState(Protocol):
-    """The state before the first round, from public randomness and the server's own points only."""
-
-    def __call__(self, seed: int, server_points: Array | None = None, /) -> State:
-        """Return the state that round 1 starts from."""
+InitialState = Callable[..., State]
+"""The state before the first round, from public randomness and the server's own points only; see `Algorithm`."""
 
 
 @dataclass(frozen=True)

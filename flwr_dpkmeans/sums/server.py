@@ -26,26 +26,24 @@ of that changes anything but who takes part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, signed_identities
+from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
-from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Credential, fingerprints, require_known_peers
-from flwr_dpkmeans.sums.aggregators import Session, session_of
+from flwr_dpkmeans.secagg.roster import Credential, Roster, fingerprints, require_known_peers
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast
+from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -53,15 +51,9 @@ logger = placed_logger("flwr_dpkmeans.server")
 _NODES_SHOWN = 20
 
 
-class Answer(Protocol):
-    """What came from a node, not yet looked at."""
-
-    @property
-    def failure(self) -> Failure | None:
-        """What the node says is wrong; a `ProtocolError` if that cannot be read."""
-
-    def opened(self, stage: Stage, node: int) -> Any:
-        """The reply to what was asked; a `ProtocolError` if it cannot be read."""
+Answer = Callable[[Stage, int], Any]
+"""What came from a node, not yet looked at: called with what it was asked, and its id, it is the reply or a `Failure`;
+a `ProtocolError` if it cannot be read."""
 
 
 class Server:
@@ -92,17 +84,13 @@ class Server:
         self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
         self._release: Release | None = None
-        self._attempts: list[tuple[int, int]] = []
+        self.attempts: tuple[tuple[int, int], ...] = ()
+        """Every aggregation that was asked for."""
         self._found = Found()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
         self._next_plan(self.plan, announce=False)
-
-    @property
-    def attempts(self) -> tuple[tuple[int, int], ...]:
-        """Every aggregation that was asked for."""
-        return tuple(self._attempts)
 
     @property
     def session(self) -> Session:
@@ -117,7 +105,7 @@ class Server:
         signed = signed_identities(len(self._credentials), len(self._waiting))
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
         counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
-        told = build_report(self.plan, self._attempts, signed, counts=counts, unclear=self._found.unclear)
+        told = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
             self.plan.run_id,
@@ -173,8 +161,8 @@ class Server:
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was before."""
         session = self.session
-        self._is_repeated = bool(self._attempts) and self._attempts[-1][0] == session.round_index
-        self._attempts.append((session.round_index, session.attempt))
+        self._is_repeated = bool(self.attempts) and self.attempts[-1][0] == session.round_index
+        self.attempts += ((session.round_index, session.attempt),)
         now_at(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
             self._plan_in_force = plan_digest(self._new_plan)
@@ -198,7 +186,7 @@ class Server:
         n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
-        charged = "what those that answered charged stays charged" if self._attempts else "nobody has charged anything"
+        charged = "what those that answered charged stays charged" if self.attempts else "nobody has charged anything"
         raise CohortError(
             f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
             f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
@@ -213,7 +201,7 @@ class Server:
                 logger.warning("node %d was not asked: its message is ignored", node)
                 continue
             try:
-                heard = answer.failure or answer.opened(stage, node)
+                heard = answer(stage, node)
             except VersionError as error:
                 heard = error
             except ProtocolError as error:
@@ -284,7 +272,7 @@ class Server:
                 logger.warning("%s", error)
         # Keys are shared before any round.
         model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
-        aggregate, silence = model.collect(session, self._plan_in_force)
+        aggregate, silence = session.close(self._plan_in_force, blinded=model.hides_sums())
         if silence is not None:
             self._log_silence(silence)
         self.due = session.due
@@ -335,7 +323,7 @@ class Server:
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
         movement = self.clusters.movements[-1] if self.clusters is not None and self.clusters.movements else None
-        step = describe_step(self.plan, self._attempts, n_clients, movement)
+        step = describe_step(self.plan, self.attempts, n_clients, movement)
         if self.plan.is_final and index >= self.plan.last_round:
             self.due = Stage.FINISH
         else:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
@@ -22,10 +21,9 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
-
-Array = NDArray[np.float64]
 
 NEIGHBOURS = {
     "record": "two data sets are neighbours if one row appears or disappears",
@@ -204,7 +202,7 @@ def build_report(
     attempts: Sequence[tuple[int, int]],
     identities: str = NOT_PINNED,
     *,
-    counts: NDArray[np.float64] | None = None,
+    counts: Array | None = None,
     unclear: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> PrivacyReport:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -58,7 +58,7 @@ class Registry(Mapping[str, ItemT]):
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
-        if name not in self._items and name not in self:
+        if name not in self:
             known = nearest(name, (*self, *others))
             raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
         return self._items[name]
@@ -75,11 +75,6 @@ class Registry(Mapping[str, ItemT]):
     def __len__(self) -> int:
         self._load()
         return len(self._items)
-
-    def values(self) -> ValuesView[ItemT]:
-        """All items."""
-        self._load()
-        return self._items.values()
 
     def _load(self) -> None:
         """Ask the installed packages, once."""

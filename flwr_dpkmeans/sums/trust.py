@@ -1,13 +1,17 @@
-"""What a trust model decides: a client half, a server half and the sentence for the report."""
+"""Who adds noise and who may read a sum (a trust model), and what becomes of it where clients fall silent.
+
+What a plan, a client, a server, a report or a forecast does differently from one to another, it asks here.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
@@ -20,13 +24,16 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     theorem,
 )
-from flwr_dpkmeans.secagg.messages import Release, Silence, SumReply, SumRequest
-from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.messages import Release, SumRequest
+from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
+from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
 from flwr_dpkmeans.sums.task import Registry
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.sums.aggregators import Session
+    from flwr_dpkmeans.sums.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -137,20 +144,6 @@ class TrustModel(ABC):
             raise PlanError("a blinded sum cannot be read: subtract the key authors' streams first.")
         return as_released(aggregate.values, blocks, fraction_bits)
 
-    def mask(
-        self, party: Party, request: SumRequest, vector: FixedPointVector, state_digest: bytes
-    ) -> tuple[Party, SumReply]:
-        """Client half, at the end: mask the vector; a key author of a hidden sum adds its stream."""
-        return party.answer(request, vector, blinded=self.blinded, state_digest=state_digest)
-
-    def collect(self, session: Session, plan_digest: bytes) -> tuple[AggregateVector | None, Silence | None]:
-        """Server half, at the beginning: what came of the vectors, hidden or not."""
-        return session.close(plan_digest, blinded=self.blinded)
-
-    def unblind(self, party: Party, release: Release) -> AggregateVector:
-        """Client half of the next message: take off a release what hid it from the server."""
-        return party.unblind(release, blinded=self.blinded)
-
     # -- what follows for plans and reports -----------------------------------------------------------------------
 
     def require_stated(self, shares: Shares) -> None:
@@ -162,7 +155,7 @@ class TrustModel(ABC):
             )
 
     def hides_sums(self) -> bool:
-        """Whether some clients author keys that hide the sums from the server."""
+        """Whether some clients author keys whose streams hide the sums from the server, until clients take them off."""
         return self.blinded
 
     def server_has_result(self) -> bool:
@@ -295,3 +288,158 @@ def register_trust(model: TrustModel) -> TrustModel:
 
 for _model in (Oblivious(), Central(), Distributed()):
     register_trust(_model)
+
+
+# -- how a run adds up ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plain(Party):
+    """A client without masks, for experiments with many virtual ones: whoever runs this sees every vector."""
+
+    def admit(self, request: SumRequest, first_round: int) -> Plain:
+        """Take any request in: there are no masks that a second answer could give away."""
+        del first_round
+        roster = request.roster or self.roster
+        index, attempt = request.asked
+        return changed(self, phase=Phase.ADMITTED, roster=roster, round_index=index, attempt=attempt)
+
+    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+        """Nothing is blinded."""
+        del blinded
+        return AggregateVector(release.values, blinded=False)
+
+
+class PlainSession(RetrySession):
+    """The server's side: it adds up, and no key author hides anything from it, whatever the trust model says."""
+
+    def authors(self) -> frozenset[int]:
+        """Nobody seals a group key."""
+        return frozenset()
+
+
+Session = RetrySession | RecoverSession
+PARTIES: Mapping[str, type[Party]] = MappingProxyType({kind.__name__: kind for kind in (Retry, Recover, Plain)})
+"""By the name under which a client's memory stores them."""
+_SPARSE_MAX_SILENT = 20
+_RECOVERED_PART = 8
+# Bytes around the numbers in messages, as `planner.forecast` has them of the others.
+_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
+_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
+
+
+class Repeated:
+    """A sum is asked for again without those that fell silent; another way to add up derives from this one."""
+
+    trips = 1
+    """Round trips of one aggregation, and of the keys."""
+
+    def party(self, plan: Plan, *start: Any) -> Party:
+        """A client at the start of a run; without masks, on one machine, whoever adds up sees its vectors."""
+        return Retry(*start) if plan.settings.masking else Plain(*start)
+
+    def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
+        """The server's side, once keys are agreed on."""
+        return (RetrySession if agreed.settings.masking else PlainSession)(roster, **limits)
+
+    def usual_max_silent(self, n_clients: int) -> int:
+        """t where nobody gives it: 0 where all pairs mask, as repeating costs budget; else what sparse graphs bear."""
+        return 0 if n_clients <= ALL_PAIRS_UP_TO else min(_SPARSE_MAX_SILENT, n_clients // 10)
+
+    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+        """Who adds noise shares, where so many are asked of those that shared keys (None: all); none of them is lost,
+        as a sum without one is not opened.
+        """
+        return Shares(n_clients, plan.max_silent)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse numbers that sums cannot be made with; most will do."""
+
+    def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """What its sums rest on, for the report."""
+        del plan
+        return ()
+
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+        """What one client receives and sends besides vectors, keys and results, where nobody falls silent."""
+        del plan, n_aggregations
+        return 0, 0
+
+
+class Recovered(Repeated):
+    """The masks of those that fell silent are taken away by key shares."""
+
+    trips = 2
+
+    def party(self, plan: Plan, *start: Any) -> Party:
+        """See `Repeated`."""
+        return Recover(*start, slots=plan.slots)
+
+    def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
+        """See `Repeated`."""
+        return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
+
+    def usual_max_silent(self, n_clients: int) -> int:
+        """An eighth of the cohort."""
+        return max(1, n_clients // _RECOVERED_PART)
+
+    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+        """All may be lost beyond the fewest whose sum can be opened."""
+        n_sharers = plan.n_clients if n_sharers is None else n_sharers
+        least = least_survivors(n_sharers, plan.max_silent, plan.min_cohort)
+        least = min(least, recovery_graph(n_sharers, plan.max_silent).fewest_open(n_sharers, plan.max_silent))
+        return Shares(n_clients, plan.max_silent, max(0, n_clients - least))
+
+    def check(self, plan: Plan) -> None:
+        """Both refuse numbers that sums cannot be recovered with."""
+        recovery_graph(plan.n_clients, plan.max_silent)
+        _ = plan.slots
+
+    def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """See `Repeated`."""
+        graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
+        if not graph.certain:
+            chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
+            fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
+            cut = (
+                " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. "
+                f"A server that tells clients different survivors may open a sum of {fewest} that do not collude."
+            )
+        return (
+            f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients "
+            f"collude with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
+            f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}",
+        )
+
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+        """Key shares, tickets and survivors."""
+        degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
+        boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
+        tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
+        down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
+        up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
+        return down, up
+
+
+AGGREGATORS: Mapping[str, Repeated] = MappingProxyType({"retry": Repeated(), "recover": Recovered()})
+"""By what `settings.Dropout` calls them."""
+
+
+def party_of(plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes) -> Party:
+    """A client at the start of a run."""
+    authored = plan.model.hides_sums()
+    start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, authored, plan_digest)
+    return plan.aggregator.party(plan, *start)
+
+
+def session_of(agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]) -> Session:
+    """The server's side, once keys are agreed on; clients count the aggregations by the plan that they agreed to."""
+    return plan.aggregator.session(
+        agreed,
+        roster,
+        min_cohort=plan.min_cohort,
+        max_retries=plan.settings.max_retries,
+        max_silent=plan.max_silent,
+        authored=plan.model.hides_sums(),
+        credentials=credentials,
+    )

@@ -22,7 +22,7 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.keys import KEY_BYTES
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, MaskedVector, Ring
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -44,8 +44,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_nodes,
     unpack_roster,
 )
-from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
-from flwr_dpkmeans.secagg.signing import SIGNATURE_BYTES, Credential
+from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.sums import plan as plan_format
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
@@ -321,7 +320,7 @@ class KeysReply:
     refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.columns`); empty without names."""
+    """Digest of its column names in the order that the run agrees on (`sums.plan`); empty without names."""
 
     @property
     def credential(self) -> Credential | None:

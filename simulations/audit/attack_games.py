@@ -1,7 +1,7 @@
 """The games that attacks are measured in: which rows, which target, and one run of the real code.
 
 A game draws a fresh half of a pool of rows, adds the target or does not, and clusters the rows over two clients by
-`flwr_dpkmeans.sums.local.run_direct`. Everything is public but the rows and the noise: the plan, N (the same with and
+`simulations.audit.watched.run_watched`. Everything is public but the rows and the noise: the plan, N (the same with and
 without the target) and the start. What is watched is what a client reads in FastLloyd's threat model: all released
 sums, and so all centroids. Drawing the other rows afresh in both worlds leaves the guarantee as it is (a mixture over
 them is no easier to tell apart), and gives attacks on non-private Lloyd something to be unsure about.
@@ -25,10 +25,10 @@ from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import ServerData
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 
@@ -244,7 +244,7 @@ def play(game: Game, seed: int, target: Array | None) -> Played:
         rows = np.concatenate([rows, target[None, :]])
     plan = replace(game.plan, seed=_hashed("noise", seed))
     seen: list[Seen] = []
-    found = run_direct(plan, [rows[0::2], rows[1::2]], watch=seen.append)
+    found = run_watched(plan, [rows[0::2], rows[1::2]], watch=seen.append)
     rounds = tuple(_round_of(one, plan) for one in seen)
     states = [one.state.centroids for one in rounds] + [found.state.centroids]
     return Played(rounds, np.array([centroids for centroids in states if centroids.any()]), rows)

@@ -19,7 +19,6 @@ from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
@@ -30,6 +29,7 @@ from simulations.audit.one_run import OneRunMethod, count_guesses, one_run_bound
 from simulations.audit.runs import Engine
 from simulations.audit.trials import Setup
 from simulations.audit.views import ReadableSum, resolve_adversary, view_of
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 
@@ -102,7 +102,7 @@ def run_one_run_audit(options: AuditOptions, advance: Callable[[int], None] = la
         present = [rows for rows, coin in zip(canaries.rows, coins, strict=True) if coin]
         parts = [np.concatenate([nothing, *present]), *[nothing] * (plan.n_clients - 1)]
     seen: list[Seen] = []
-    found = run_direct(plan, parts, server_points=canaries.kept, watch=seen.append)
+    found = run_watched(plan, parts, server_points=canaries.kept, watch=seen.append)
     view = view_of(seen, adversary, found.plan, found.state, found.attempts, found.steps[-1].epsilon)
     if not view.sums:
         raise ConfigurationError("this adversary can read no sum, so canaries have no scores: choose another method.")

@@ -13,18 +13,17 @@ import numpy as np
 from flwr.app import Context, Message
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.exchange import packet_of, recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
-from flwr_dpkmeans.flower.records import packet_of, recall
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.secagg.keys import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
-from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
@@ -61,22 +60,20 @@ class Recorder:
     readable: dict[Place, Ring] = field(default_factory=dict)
     memories: dict[Place, dict[int, Memory]] = field(default_factory=dict)
     lost: set[Place] = field(default_factory=set)
-    grid: InProcessGrid | None = None
 
-    def on_request(self, message: Message) -> bool:
+    def on_request(self, message: Message) -> None:
         """Note a release on its way."""
         body = decode_request(packet_of(message.content)).body
         release: Release | None = getattr(body, "release", None)
         if release is not None and release.values.size:
             self.releases[release.round_index, release.attempt] = release.values
-        return True
 
-    def on_reply(self, reply: Message) -> list[Message]:
+    def on_reply(self, reply: Message, context: Context) -> list[Message]:
         """Note a masked vector, and what its client knows now."""
-        if reply.has_error() or self.grid is None:
+        if reply.has_error():
             return [reply]
         node = reply.metadata.src_node_id
-        memory = recall(self.grid.context_of(node))
+        memory = recall(context)
         if memory is None:
             return [reply]
         self._read(memory)
@@ -101,6 +98,18 @@ class Recorder:
                 self.readable[place] = memory.protocol.unblind(release, blinded=blinded).values
 
 
+class _Watched(InProcessGrid):
+    """A grid whose messages a recorder looks at."""
+
+    recorder: Recorder
+
+    def deliver(self, message: Message) -> list[Message]:
+        """See `InProcessGrid`."""
+        self.recorder.on_request(message)
+        (reply,) = super().deliver(message)
+        return self.recorder.on_reply(reply, self.contexts[message.metadata.dst_node_id])
+
+
 def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
     """Run the strategy over an in-process grid and cut the adversary's view out of what was recorded."""
     return run_and_report(case, neighbours, adversary, retries, present)[0]
@@ -118,10 +127,9 @@ def run_and_report(
             "colludes leave nobody: give n_clients=4."
         )
     recorder = Recorder(retries, len(parts))
-    faults = Faults(on_request=recorder.on_request, on_reply=recorder.on_reply)
     clients = [KMeansClient(part) for part in parts]
-    grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62), faults=faults)
-    recorder.grid = grid
+    grid = _Watched([_node(client) for client in clients], run_id=secrets.randbits(62))
+    grid.recorder = recorder
     server_points = None if case.held is None else case.held.scaled
     strategy = PrivateKMeans.from_config(config, server_points=server_points, on_step=lambda _: None)
     with grid.running():

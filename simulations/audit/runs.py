@@ -9,10 +9,10 @@ from functools import partial
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.sums import statement as reporting
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import in_box
 from simulations.audit.views import Adversary, View, view_of
+from simulations.audit.watched import Seen, run_watched
 
 Runner = Callable[[bool], View]
 """``run(present) -> View``: one fresh run with the target or without."""
@@ -95,7 +95,7 @@ def run_directly(case: Case, neighbours: Neighbours, adversary: Adversary, until
 
     parts = neighbours.present if present else neighbours.absent
     try:
-        found = run_direct(case.plan, parts, scale=in_box, server_points=case.kept, watch=watch)
+        found = run_watched(case.plan, parts, scale=in_box, server_points=case.kept, watch=watch)
     except _Enough:
         attempts = tuple((one.round_index, one.attempt) for one in seen)
         # A run that is left early has no account of its own.

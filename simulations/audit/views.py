@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.sums.local import Seen
+from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
+from simulations.audit.watched import Seen
 
 Array = NDArray[np.float64]
 

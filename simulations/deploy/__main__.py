@@ -20,7 +20,7 @@ from typing import Any
 from flwr.common.config import flatten_dict
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, round_trips
 from simulations.deploy.certificates import make_credentials

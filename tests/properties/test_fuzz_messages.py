@@ -21,7 +21,7 @@ from support.protocol_federation import Federation, grid_parts, make_federation,
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.secagg import messages as packing
@@ -327,7 +327,7 @@ class Snapshot:
         """Put the client back where it was, and send it a message."""
         grid, ledger = self.federation.grid, self.federation.ledgers[3]
         assert isinstance(ledger, ResettableLedger)
-        grid.context_of(3).state = copied(self.state)
+        grid.contexts[3].state = copied(self.state)
         ledger.reset(self.entries)
         (reply,) = grid.send_and_receive([Message(copied(content), 3, self.message_type)])
         return reply
@@ -343,7 +343,7 @@ def snapshots() -> list[Snapshot]:
 
         def on_request(message: Message, federation: Federation = federation, steps: Any = steps) -> bool:
             if message.metadata.dst_node_id == 3:
-                state, entries = copied(federation.grid.context_of(3).state), federation.ledgers[3].entries()
+                state, entries = copied(federation.grid.contexts[3].state), federation.ledgers[3].entries()
                 steps.append((state, entries, copied(message.content), message.metadata.message_type))
             return True
 
@@ -377,7 +377,7 @@ def send_mutated(seed: int, value: Any, change: Callable[[RecordDict, random.Ran
     assert set(reply.content) == {RECORD}
     assert code.isidentifier()
     assert sentence.endswith((".", "?", "..."))
-    assert contents_of(snapshot.federation.grid.context_of(3).state) == contents_of(snapshot.state)
+    assert contents_of(snapshot.federation.grid.contexts[3].state) == contents_of(snapshot.state)
     assert snapshot.federation.ledgers[3].entries() == snapshot.entries
     # Nothing that a server sends may look like a fault of the client's machine.
     assert code != "InternalError", sentence

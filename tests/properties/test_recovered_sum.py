@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.secagg import recover as recover
+from flwr_dpkmeans.secagg.agreement import Slots, recovery_graph
 from flwr_dpkmeans.secagg.messages import Release
-from flwr_dpkmeans.secagg.recovery import recover
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.graph import recovery_graph
-from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.recover import Recover
 
 N_ROUNDS = 3
 STAGES = ("share", "before", "late", "mute")

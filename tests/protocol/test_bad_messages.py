@@ -49,7 +49,7 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.secagg.messages import MAX_BOXES
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -220,13 +220,13 @@ def require_quick_refusal(server: Hostile, content: RecordDict, message_type: st
     size += sum(len(array.data) for record in content.array_records.values() for array in record.values())
     message = Message(copied(content), VICTIM, message_type)
     grid = server.federation.grid
-    before, charged = grid.context_of(VICTIM).state, server.federation.charges()
+    before, charged = grid.contexts[VICTIM].state, server.federation.charges()
     started = time.process_time()
     (reply,) = grid.send_and_receive([message])
     spent = time.process_time() - started
     assert parse_failure(reply.content)[0] is not Status.OK
     assert spent < SECONDS, f"{spent:.2f} s"
-    assert grid.context_of(VICTIM).state == before
+    assert grid.contexts[VICTIM].state == before
     assert server.federation.charges() == charged
     tracemalloc.start()
     try:

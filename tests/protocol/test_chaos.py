@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.chaos import COHORTS, Outcome, run_in_a_storm
 
-from flwr_dpkmeans.secagg import retry as secagg_server
-from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg import party as secagg_server
+from flwr_dpkmeans.secagg.party import RetrySession
 from flwr_dpkmeans.sums import client as mod
 
 TRUSTS = ("oblivious", "central", "distributed")

@@ -137,7 +137,7 @@ def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(
     first.start(dropout=dropout)
     second = make_federation(parts, ledgers=first.ledgers)
     for node in first.clients:
-        second.grid.context_of(node).state.update(first.grid.context_of(node).state)
+        second.grid.contexts[node].state.update(first.grid.contexts[node].state)
     result = second.start(dropout=dropout)
     assert result.confirmed == tuple(first.clients)
     assert result.privacy.n_attempts == second.plan.last_round
@@ -154,7 +154,7 @@ def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:
 
     def on_request(message: Any) -> bool:
         node = message.metadata.dst_node_id
-        second.grid.context_of(node).state.update(first.grid.context_of(node).state)
+        second.grid.contexts[node].state.update(first.grid.contexts[node].state)
         return True
 
     second.faults.on_request = on_request

@@ -25,7 +25,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import worst_case

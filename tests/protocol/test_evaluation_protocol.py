@@ -31,7 +31,7 @@ from support.states import with_extras
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import kmeans_client
 from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy

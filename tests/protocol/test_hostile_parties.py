@@ -38,7 +38,7 @@ from test_hostile_server import (
 )
 
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, ProtocolError, RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -173,7 +173,7 @@ def test_a_run_is_not_played_twice_to_a_client_that_lost_its_memory(trust: str) 
         server.agree()
         server.complete(server.request(1))
         server.complete(server.request(2))
-        server.federation.grid.context_of(VICTIM).state = RecordDict()
+        server.federation.grid.contexts[VICTIM].state = RecordDict()
         server.require_refused(server.run.keys_messages()[0].content, "ledger has releases of run")
         server.require_refused(retry_content(1, 0, roster_of_run(server)), "unknown to this client")
         assert server.federation.attempts_in_ledger(VICTIM) == [(1, 0), (2, 0)]

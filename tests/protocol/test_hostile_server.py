@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from support.faulty_grid import Faults, FaultyGrid
 from support.messages import (
     RECORD,
     VECTOR_RECORD,
@@ -42,8 +43,8 @@ from support.protocol_federation import (
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node, copied
-from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.client_app import SecureAggregation
+from flwr_dpkmeans.flower.engines import Node, copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
@@ -94,7 +95,7 @@ class Hostile:
     ) -> tuple[Status, str, str]:
         """Send one message; nothing but a sentence may come back, and nothing may change."""
         grid, ledger = self.federation.grid, self.federation.ledgers[node]
-        before, charged = contents_of(grid.context_of(node).state), ledger.entries()
+        before, charged = contents_of(grid.contexts[node].state), ledger.entries()
         (reply,) = self.exchange([Message(copied(content), node, message_type)])
         assert not reply.has_error()
         assert set(reply.content) == {RECORD}
@@ -106,7 +107,7 @@ class Hostile:
         assert word in sentence, sentence
         assert sentence.endswith((".", "?"))
         assert "\n" not in sentence
-        assert contents_of(grid.context_of(node).state) == before
+        assert contents_of(grid.contexts[node].state) == before
         assert ledger.entries() == charged
         return status, code, sentence
 
@@ -489,10 +490,10 @@ def test_a_client_whose_state_was_rolled_back_still_answers_once() -> None:
     with hostile() as server:
         server.agree()
         requests = server.request(1)
-        context = server.federation.grid.context_of(VICTIM)
+        context = server.federation.grid.contexts[VICTIM]
         saved = copied(context.state)
         server.complete(requests)
-        server.federation.grid.context_of(VICTIM).state = saved
+        server.federation.grid.contexts[VICTIM].state = saved
         server.require_refused(requests[VICTIM], "ledger already")
         # Nor does it count from zero in a later attempt.
         fewer = {node: key for node, key in roster_of(requests[VICTIM]).keys.items() if node != 5}
@@ -725,7 +726,7 @@ def test_the_mod_protects_somebody_elses_app_as_well() -> None:
         Node(somebody_elses_app(lambda _, client=client: client, ledger))
         for client, ledger in zip(clients, ledgers, strict=True)
     ]
-    grid = InProcessGrid(nodes, run_id=77, faults=Faults())
+    grid = FaultyGrid(nodes, run_id=77, faults=Faults())
     federation = Federation(dict(enumerate(clients, 2)), dict(enumerate(ledgers, 2)), grid, Faults())
     with grid.running():
         for kind in ("train", "evaluate"):
@@ -794,7 +795,7 @@ def test_an_exceptions_text_stays_at_home(
     assert len(federation.ledgers[VICTIM].entries()) == min(max(at_call - 1, 0), 2)
 
 
-def require_no_secret(grid: InProcessGrid) -> None:
+def require_no_secret(grid: FaultyGrid) -> None:
     assert grid.received
     for message in grid.received:
         content = all_bytes(message)
@@ -810,7 +811,7 @@ def raise_secret(*_: Any, **__: Any) -> Any:
 def test_an_exceptions_text_stays_at_home_outside_the_protocol(message_type: str) -> None:
     federation = make_federation(grid_parts(SIZES), loaders={VICTIM: raise_secret})
     ledger = MemoryLedger()
-    other = InProcessGrid([Node(somebody_elses_app(raise_secret, ledger))], run_id=5)
+    other = FaultyGrid([Node(somebody_elses_app(raise_secret, ledger))], run_id=5)
     for grid, node in ((federation.grid, VICTIM), (other, 2)):
         with grid.running():
             for content in (RecordDict(), inner_content("fit", {"task": "count"}, [])):
@@ -823,7 +824,7 @@ def test_the_secret_checker_fires() -> None:
     """Without the mod the text does travel: Flower puts it into its error replies."""
     app = ClientApp()
     app.train()(raise_secret)
-    grid = InProcessGrid([Node(app)], run_id=5)
+    grid = FaultyGrid([Node(app)], run_id=5)
     with grid.running():
         (reply,) = grid.send_and_receive([Message(RecordDict(), 2, "train")])
     assert reply.has_error()

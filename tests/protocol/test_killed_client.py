@@ -28,7 +28,7 @@ from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.inprocess import Node, copied
+from flwr_dpkmeans.flower.engines import Node, copied
 from flwr_dpkmeans.node.ledger import FileLedger, inspect_ledger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan

@@ -26,15 +26,14 @@ from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import DataError, RefusalError
-from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower import client_app as mod_module
+from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import Wrapped
-from flwr_dpkmeans.flower.node import show_node_logs
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import guard
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import keys, party
-from flwr_dpkmeans.secagg.recovery import recover as recovery_client
+from flwr_dpkmeans.secagg import recover as recovery_client
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import State
 

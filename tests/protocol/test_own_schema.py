@@ -13,9 +13,8 @@ import pytest
 from support.messages import keys_messages, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
-from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger

@@ -29,19 +29,17 @@ from support.messages import (
 from support.protocol_federation import Federation, Truth, Words, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.node import node_settings
+from flwr_dpkmeans.flower.client_app import node_settings
+from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.secagg.ring import FixedPointVector
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.signing import Credential, pin_mark
+from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.roster import Credential, Roster, pin_mark
 from flwr_dpkmeans.sums import server as server_module
 from flwr_dpkmeans.sums.trust import trust_model
 
@@ -144,7 +142,7 @@ class Cheat:
 
 
 def states_of(federation: Federation, node: int) -> dict[str, Any]:
-    return {name: dict(record) for name, record in federation.grid.context_of(node).state.config_records.items()}
+    return {name: dict(record) for name, record in federation.grid.contexts[node].state.config_records.items()}
 
 
 def cheat(kind: str = "pinned", **values: Any) -> Cheat:
@@ -424,9 +422,8 @@ def test_a_policy_that_begins_to_pin_during_a_run_stops_it(monkeypatch: pytest.M
 
     def pinning(self: NodeGuard, *args: Any) -> None:
         begin(self, *args)
-        self.identity = IDENTITIES[VICTIM]
+        self.identity, self.pinned = IDENTITIES[VICTIM], pinned
 
-    monkeypatch.setattr(NodeGuard, "pinned", pinned)
     monkeypatch.setattr(NodeGuard, "__init__", pinning)
     retry = SumRequest(1, 1, Roster.of(0, server.keys).without(1, [5]))
     status, code, sentence = parse_failure(server.exchange(request_content(Stage.SUM, request=retry), VICTIM))

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from support.faulty_grid import Faults, FaultyGrid
 from support.ledger_entries import verify_ledger
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import client_app, node_settings
+from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.node import node_settings
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past
@@ -38,7 +38,7 @@ class Deployment:
     """Nodes that read their settings from their own files, as deployed ones do; one has a policy."""
 
     folder: Path
-    grid: InProcessGrid
+    grid: FaultyGrid
     faults: Faults
 
     @property
@@ -78,7 +78,7 @@ def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -
         other = LedgerEntry("1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4, unit="record")
         FileLedger(folder / f"ledger-{VICTIM}.jsonl").charge(other)
     faults = Faults()
-    return Deployment(folder, InProcessGrid(nodes, run_id=run_id, faults=faults), faults)
+    return Deployment(folder, FaultyGrid(nodes, run_id=run_id, faults=faults), faults)
 
 
 NUMBER = r"[0-9.e+-]+"
@@ -565,8 +565,8 @@ def test_a_deployed_node_requires_privacy_unless_its_file_says_otherwise(tmp_pat
 
 
 def settings_of(config: dict[str, Any]) -> NodeSettings:
-    grid = InProcessGrid([Node(client_app(lambda _: np.zeros((1, 1))), config)])
-    context: Context = grid.context_of(FIRST_NODE_ID)
+    grid = FaultyGrid([Node(client_app(lambda _: np.zeros((1, 1))), config)])
+    context: Context = grid.contexts[FIRST_NODE_ID]
     return node_settings(context)
 
 
@@ -580,7 +580,7 @@ def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(tmp_path: Pa
 
     def on_request(message: Message) -> bool:
         if is_sum(message, 2):
-            state = federation.grid.context_of(VICTIM).state
+            state = federation.grid.contexts[VICTIM].state
             for name in list(state):
                 del state[name]
         return True
@@ -600,7 +600,7 @@ def test_a_plan_that_is_sent_again_gets_no_second_key(tmp_path: Path, keeps_stat
     before = first.files()
     again = deploy(tmp_path / "run", "max-epsilon-total = 9.0", spent=False)
     for node in (2, 3, 4) if keeps_state else ():
-        again.grid.context_of(node).state.update(first.grid.context_of(node).state)
+        again.grid.contexts[node].state.update(first.grid.contexts[node].state)
     with pytest.raises(RefusalError, match=r"refused \(ProtocolError\): .* replayed") as caught:
         again.start(epsilon=1.0, delta=1e-4, min_clients=3)
     assert ("second plan" if keeps_state else "has releases of run 31 already") in str(caught.value)
@@ -624,7 +624,7 @@ def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
 def test_the_settings_of_these_nodes_are_those_of_a_deployment(tmp_path: Path) -> None:
     """So no settings of the test's own stand between."""
     deployment = deploy(tmp_path / "run", ALLOWING)
-    found = node_settings(deployment.grid.context_of(VICTIM))
+    found = node_settings(deployment.grid.contexts[VICTIM])
     assert not found.simulated
     assert found.policy == ClientPolicy.from_toml(
         tmp_path / "run" / "policy.toml", base=ClientPolicy(allow_non_private=False, require_secure_noise=True)

@@ -20,8 +20,8 @@ from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of,
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.engines import copied
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.plan import Plan

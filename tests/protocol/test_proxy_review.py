@@ -18,14 +18,14 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.mod import Wrapped
+from flwr_dpkmeans.flower.client_app import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results import writer
-from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, verify_plan
 from flwr_dpkmeans.sums.plan import Plan

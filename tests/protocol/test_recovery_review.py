@@ -11,13 +11,13 @@ from support.messages import RECORD, Status, parse_failure, parse_unmask_request
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.inprocess import copied
-from flwr_dpkmeans.flower.records import recall
+from flwr_dpkmeans.flower.engines import copied
+from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.agreement import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
-from flwr_dpkmeans.secagg.recovery.agreement import least_survivors
-from flwr_dpkmeans.secagg.recovery.recover import Recover
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
 
@@ -72,7 +72,7 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     monkeypatch.setattr(trust_models, "draw_noise", recording)
     federation.faults.on_request = lambda message: message.metadata.dst_node_id not in (4, 7, 10)
     run(federation, trust=trust, algorithm="proxy_lloyd", epsilon=20.0, max_iter=None)
-    memory = recall(federation.grid.context_of(VICTIM))
+    memory = recall(federation.grid.contexts[VICTIM])
     assert memory is not None
     assert isinstance(memory.protocol, Recover)
     assert memory.protocol.least == N - 3 - T
@@ -99,7 +99,7 @@ class PutBack:
         if message.metadata.dst_node_id == VICTIM:
             self.stage = stage_of(message)
             if self.stage == self.saved_at and self.saved is None:
-                self.saved = copied(self.federation.grid.context_of(VICTIM).state)
+                self.saved = copied(self.federation.grid.contexts[VICTIM].state)
                 self.message = message
         return True
 
@@ -107,12 +107,12 @@ class PutBack:
         if reply.metadata.src_node_id == VICTIM and self.stage == self.back_at and self.status is None:
             self.status = Status.OK
             grid = self.federation.grid
-            real = copied(grid.context_of(VICTIM).state)
-            grid.context_of(VICTIM).state = copied(self.saved)
+            real = copied(grid.contexts[VICTIM].state)
+            grid.contexts[VICTIM].state = copied(self.saved)
             assert self.message is not None
-            (second,) = grid._deliver(self.change(self.message))
+            (second,) = grid.deliver(self.change(self.message))
             self.status, _, self.sentence = parse_failure(second.content)
-            grid.context_of(VICTIM).state = real
+            grid.contexts[VICTIM].state = real
         return [reply]
 
 
@@ -164,10 +164,10 @@ def test_what_a_client_remembers_of_many_neighbours_stays_small() -> None:
     """Context travels with every message of a node."""
     federation = make_federation(grid_parts([2] * 40))
     run(federation, max_silent=5, max_iter=2)
-    state = federation.grid.context_of(VICTIM).state
+    state = federation.grid.contexts[VICTIM].state
     (record,) = state.config_records.values()
     size = sum(len(value) for value in record.values() if isinstance(value, bytes | str))
-    memory = recall(federation.grid.context_of(VICTIM))
+    memory = recall(federation.grid.contexts[VICTIM])
     assert memory is not None
     assert isinstance(memory.protocol, Recover)
     neighbours = memory.protocol.graph.degree

@@ -29,11 +29,11 @@ from test_hostile_server import VICTIM, changed, hostile, small_config
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
-from flwr_dpkmeans.flower.inprocess import Node
+from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg import signing as identity_module
-from flwr_dpkmeans.secagg.signing import verify_keys
+from flwr_dpkmeans.secagg import roster as identity_module
+from flwr_dpkmeans.secagg.roster import verify_keys
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)

@@ -7,19 +7,20 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.sums.local import Seen, run_direct
+from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, prepare
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.views import Adversary, View, colluding, resolve_adversary
+from simulations.audit.watched import Seen, run_watched
 
 
 def seen_in(trust: str, algorithm: str = "glloyd") -> list[Seen]:
     (case,) = build_cases(algorithm, trust, "record", "edge", {})
     seen: list[Seen] = []
-    run_direct(case.plan, case.candidates[0].absent, watch=seen.append)
+    run_watched(case.plan, case.candidates[0].absent, watch=seen.append)
     return seen
 
 
@@ -43,7 +44,7 @@ def test_what_is_watched_is_what_passed_by(trust: str) -> None:
 def test_watching_changes_nothing() -> None:
     (case,) = build_cases("glloyd", "central", "record", "edge", {"noise": "seeded"})
     parts = case.candidates[0].present
-    watched = run_direct(case.plan, parts, watch=lambda _: None)
+    watched = run_watched(case.plan, parts, watch=lambda _: None)
     assert watched.state.digest() == run_direct(case.plan, parts).state.digest()
 
 

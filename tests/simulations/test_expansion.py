@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower.run_config import run_keys
+from flwr_dpkmeans.flower.server_app import run_keys
 from simulations import configuration
 from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of

@@ -18,6 +18,7 @@ import numpy as np
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
+from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
     generate_group_key,
@@ -26,9 +27,7 @@ from flwr_dpkmeans.secagg.keys import (
     seal,
     stream,
 )
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.recovery.shamir import share
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 SEED = 20240607

@@ -16,13 +16,13 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth, information_of
 from simulations.audit.runs import run_directly
 from simulations.audit.views import Adversary
+from simulations.audit.watched import Seen, run_watched
 from support.protocol_federation import grid_parts
 
 Array = NDArray[np.float64]
@@ -71,7 +71,7 @@ def require_bounds(algorithm: str, unit: str = "record", *, stretched: float = 1
     parts = grid_parts([40, 30, 30], plan.n_features or 1, seed=8)
     seen: list[Seen] = []
     try:
-        run_direct(plan, parts, server_points=None if held is None else held.kept, watch=seen.append)
+        run_watched(plan, parts, server_points=None if held is None else held.kept, watch=seen.append)
     except ProtocolError as error:
         raise AssertionError(f"a unit moves a sum so far that the server refuses it: {error}") from error
     for one in seen:
@@ -125,7 +125,7 @@ def require_nothing_of_nobody(algorithm: str, unit: str = "record") -> None:
     d = plan.n_features or 1
     one, other = grid_parts([20, 15], d, seed=9)
     seen: list[Seen] = []
-    run_direct(plan, [one, other, one[:0]], server_points=None if held is None else held.kept, watch=seen.append)
+    run_watched(plan, [one, other, one[:0]], server_points=None if held is None else held.kept, watch=seen.append)
     for passed in seen:
         assert isinstance(passed.state, State)
         step = build_algorithm(passed.plan).rounds[passed.round_index - 1]

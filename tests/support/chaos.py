@@ -65,7 +65,7 @@ class Storm:
         self._batch += 1
         for node in self._federation.clients:
             if self._happens(self._rates.forget):
-                self._federation.grid.context_of(node).state = RecordDict()
+                self._federation.grid.contexts[node].state = RecordDict()
             if self._happens(self._rates.kill / 2):
                 self._dead.add(node)
         arriving = self._scattered(messages, self._requests)

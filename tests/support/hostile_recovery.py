@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flwr_dpkmeans.secagg.keys import agree_pair_keys
+from flwr_dpkmeans.secagg import recover as client
+from flwr_dpkmeans.secagg.agreement import cohort_of, combine, lock, piece, reconstruct, survivors_view
+from flwr_dpkmeans.secagg.keys import FixedPointVector, agree_pair_keys
 from flwr_dpkmeans.secagg.messages import SumReply, SumRequest, UnmaskReply, UnmaskRequest
-from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery.agreement import cohort_of, combine, lock, piece, survivors_view
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
-from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
 

@@ -12,12 +12,13 @@ import pytest
 from flwr.app import MetricRecord
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower import mod, strategy
+from flwr_dpkmeans.flower import client_app as mod
+from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.secagg import keys, party
 from flwr_dpkmeans.secagg.keys import digest
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module

@@ -15,13 +15,13 @@ from scipy import stats
 from flwr_dpkmeans.kmeans.lloyd import absolute_statistics
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import initial_state
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from simulations.audit.audit import AuditOptions, AuditResult, run_audit
 from simulations.audit.cases import Neighbours, build_cases
 from simulations.audit.information import Truth, in_box
 from simulations.audit.message_runs import run_with_messages
 from simulations.audit.trials import measuring
 from simulations.audit.views import Adversary, ReadableSum, resolve_adversary, view_of
+from simulations.audit.watched import Seen, run_watched
 from support.protocol_federation import grid_parts
 from support.wire_detectors import federation_run
 
@@ -78,7 +78,7 @@ def noise_of_run(algorithm: str, trust: str, adversary: str = "auto", **values: 
     case = build_cases(algorithm, trust, values.pop("unit", "record"), "edge", values | {"n_clients": n_clients})[0]
     parts = tuple(grid_parts([40] * n_clients, case.plan.n_features or 1))
     seen: list[Seen] = []
-    found = run_direct(case.plan, parts, scale=in_box, server_points=case.kept, watch=seen.append)
+    found = run_watched(case.plan, parts, scale=in_box, server_points=case.kept, watch=seen.append)
     view = view_of(seen, resolve_adversary(adversary, trust), found.plan, found.state, found.attempts)
     return noise_in(view.sums, parts)
 

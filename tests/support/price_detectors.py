@@ -13,8 +13,8 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.plan import Plan
+from simulations.audit.watched import Seen, run_watched
 from support.bound_detectors import plan_for
 from support.noise_detectors import SMALLEST_P
 from support.wire_detectors import Watched
@@ -83,7 +83,7 @@ def participations(n_runs: int, rate: float) -> NDArray[np.bool_]:
     found = []
     for _ in range(n_runs):
         seen: list[Seen] = []
-        run_direct(plan, parts, watch=seen.append)
+        run_watched(plan, parts, watch=seen.append)
         found.append([[bool(vector.any()) for vector in one.sent] for one in seen])
     return np.array(found)
 

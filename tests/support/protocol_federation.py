@@ -14,10 +14,9 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import Faults, InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -25,8 +24,8 @@ from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
@@ -35,6 +34,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Run
+from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
 
 Words = NDArray[np.uint64]
@@ -47,7 +47,7 @@ class Federation:
 
     clients: dict[int, KMeansClient]
     ledgers: dict[int, MemoryLedger]
-    grid: InProcessGrid
+    grid: FaultyGrid
     faults: Faults
     strategy: PrivateKMeans | None = None
 
@@ -97,9 +97,7 @@ def make_federation(
         nodes.append(Node(client_app(load, mod=SecureAggregation(lambda _, settings=settings: settings))))
         clients[node_id], own_ledgers[node_id] = client, ledger
     faults = Faults()
-    return Federation(
-        clients, own_ledgers, InProcessGrid(nodes, run_id=run_id or next(_run_ids), faults=faults), faults
-    )
+    return Federation(clients, own_ledgers, FaultyGrid(nodes, run_id=run_id or next(_run_ids), faults=faults), faults)
 
 
 def small_config(**values: Any) -> Run:

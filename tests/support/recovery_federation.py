@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.agreement import Slots
+from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -20,9 +21,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.recover import Recover, RecoverSession
-from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.roster import Roster
 
 Words = NDArray[np.uint64]

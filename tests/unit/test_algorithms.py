@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
-from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import FastLloyd, KMeansResult
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger

@@ -19,9 +19,8 @@ from support.flat import flat_estimator
 from flwr_dpkmeans import FederatedKMeans, KMeansClient
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
-from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.node.guard import NodeSettings

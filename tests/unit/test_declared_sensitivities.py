@@ -21,10 +21,10 @@ from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.local import Seen, run_direct
 from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.task import Found
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 WIDTH = 3
@@ -46,7 +46,7 @@ def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
     facts, public, kept = (None, None, None) if held is None else (held.facts, held.public, held.kept)
     plan = draft_plan(config, run_id=1, n_clients=5, seed=1, n_features=WIDTH, server=facts, public_points=public)
     seen: list[Seen] = []
-    run_direct(plan, list(mixture().clients), scale=in_box, server_points=kept, watch=seen.append)
+    run_watched(plan, list(mixture().clients), scale=in_box, server_points=kept, watch=seen.append)
     return tuple(seen)
 
 

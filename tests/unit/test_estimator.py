@@ -29,7 +29,7 @@ from flwr_dpkmeans import (
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
-from flwr_dpkmeans.flower.inprocess import InProcessGrid
+from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 
 Floats = NDArray[np.float64]

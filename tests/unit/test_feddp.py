@@ -48,7 +48,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SAME, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, as_released, draw_noise, round_events
-from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct

@@ -19,7 +19,7 @@ from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
-from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity

@@ -15,7 +15,7 @@ from support.flat import flat_estimator, run_config
 from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import STRATEGIES
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import option_defaults, options_of, parse_run

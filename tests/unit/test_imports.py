@@ -86,7 +86,7 @@ def test_others_packages_stay_where_they_belong() -> None:
     ("name", "target"),
     [
         ("kmeans.lloyd", "privacy.accounting"),
-        ("secagg.retry", "privacy.noise"),
+        ("secagg.party", "privacy.noise"),
         ("privacy.report", "sums.round"),
         ("sums.plan", "kmeans.lloyd"),
         ("sums.trust", "algorithms.lloyd_family"),

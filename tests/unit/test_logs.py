@@ -25,11 +25,11 @@ from support.protocol_federation import grid_parts, make_federation
 import flwr_dpkmeans
 import simulations.baselines
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import node as flower_node
+from flwr_dpkmeans.flower import client_app as flower_node
+from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.records import recall
-from flwr_dpkmeans.flower.run_config import server_log_options
-from flwr_dpkmeans.flower.server_log import Progress, round_trips_left
+from flwr_dpkmeans.flower.server_app import server_log_options
+from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
@@ -401,7 +401,7 @@ def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
 def test_what_a_client_holds_is_not_in_its_reprs() -> None:
     federation = make_federation(grid_parts((20, 20, 20)))
     federation.start(algorithm="lloyd", max_iter=2)
-    memory = recall(federation.grid.context_of(FIRST_NODE_ID))
+    memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
     state = memory.protocol

@@ -33,7 +33,7 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     vector_length,
 )
-from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.secagg.keys import encode
 
 BITS = 16
 

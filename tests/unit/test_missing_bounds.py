@@ -9,7 +9,7 @@ import pytest
 
 from flwr_dpkmeans import FastLloyd, FederatedKMeans, PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.planner.present import as_text
 
 SENTENCE = (

@@ -33,7 +33,7 @@ from flwr_dpkmeans import (
     secure_aggregation_mod,
 )
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import STRATEGIES, Timeouts
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import parse_config

@@ -17,7 +17,7 @@ from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease, ReleasedSum, as_released, vector_length
-from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, require_widened, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.settings import Box

@@ -28,11 +28,12 @@ from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
-from flwr_dpkmeans.flower import node, run_config, server_app
+from flwr_dpkmeans.flower import client_app as node
+from flwr_dpkmeans.flower import exchange, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.run_config import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger import FileLedger
@@ -47,7 +48,7 @@ PROJECT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main job is a simulation; the tests of a deployment say so."""
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: True)
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: True)
 
 
 def defaults() -> dict[str, Any]:
@@ -126,14 +127,14 @@ def test_zero_empty_and_minus_one_mean_automatic() -> None:
 def test_only_a_simulation_knows_how_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert defaults()["num-clients"] == "auto"
     assert configured(num_clients="auto").n_clients is None
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
     assert sentence(num_clients="auto").startswith(
         "num-clients is 'auto', but outside a simulation nobody knows how many"
     )
 
 
 def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
     assert sentence(data="digits").startswith("no bounds were given")
     config = configured(data="digits", bounds="0,16")
     assert config.n_examples is None
@@ -142,9 +143,9 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(monkeypatch: pytest.M
 
 def test_a_simulated_server_is_told_by_flowers_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not node.is_simulated_server()
+    assert not exchange.is_simulated_server()
     monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert node.is_simulated_server()
+    assert exchange.is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
@@ -354,7 +355,7 @@ def server_file(tmp_path: Path) -> Path:
 def test_server_data_is_read_on_the_server_and_gives_the_bounds(
     server_file: Path, simulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: simulated)
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: simulated)
     values = {
         "data": "table.csv",
         "algorithm": "feddp_kmeans",
@@ -419,7 +420,7 @@ def test_mixture_has_server_points_for_the_algorithms_that_need_them(algorithm: 
 
 
 def test_a_deployed_server_assumes_no_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: False)
+    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
     assert sentence(data="mixture", algorithm="feddp_kmeans").startswith("no bounds were given")
     assert points_of(data="mixture", algorithm="feddp_kmeans", bounds="0,1") is None
     assert configured(data="mixture", bounds="0,1").n_features is None
@@ -895,7 +896,7 @@ def test_in_a_simulation_the_run_names_the_labels(table: Path, monkeypatch: pyte
 
 def test_an_exact_evaluation_is_refused_outside_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(evaluation="exact").evaluation.value == "exact"
-    monkeypatch.setattr("flwr_dpkmeans.flower.run_config.is_simulated_server", lambda: False)
+    monkeypatch.setattr("flwr_dpkmeans.flower.server_app.is_simulated_server", lambda: False)
     with pytest.raises(ConfigurationError, match="simulation only: choose evaluation='private'"):
         configured(evaluation="exact", **{"num-clients": 3, "bounds": "0,1"})
     assert configured(**{"evaluation": "private", "num-clients": 3, "bounds": "0,1"}).evaluation.value == "private"

@@ -11,8 +11,8 @@ import pytest
 
 from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.flower import strategy as strategy_module
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
-from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.client_app import SecureAggregation
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.node.guard import NodeSettings, plan_came
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

@@ -11,9 +11,10 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import node, run_config
-from flwr_dpkmeans.flower.node import is_simulation, node_settings, result_folder, stream_number
-from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower import client_app as node
+from flwr_dpkmeans.flower import server_app as run_config
+from flwr_dpkmeans.flower.client_app import is_simulation, node_settings, result_folder, stream_number
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 

@@ -10,8 +10,8 @@ from flwr.clientapp import ClientApp
 
 from flwr_dpkmeans.flower import exchange as pace
 from flwr_dpkmeans.flower import exchange as waves
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import send_in_waves
-from flwr_dpkmeans.flower.inprocess import InProcessGrid, Node
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 

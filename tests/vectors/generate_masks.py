@@ -15,9 +15,9 @@ from unittest import mock
 import numpy as np
 
 from flwr_dpkmeans.secagg import keys, party
+from flwr_dpkmeans.secagg.keys import FixedPointVector
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.roster import Roster
 
 TARGET = Path(__file__).with_name("masks.json")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from flwr_dpkmeans.secagg.recovery import shamir
+from flwr_dpkmeans.secagg import agreement as shamir
 
 TARGET = Path(__file__).with_name("shamir.json")
 CASES = (

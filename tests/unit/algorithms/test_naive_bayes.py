@@ -186,7 +186,7 @@ def test_the_plan_travels_and_is_verified_with_its_options() -> None:
 
 def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
-    from flwr_dpkmeans.sums.columns import require_labels
+    from flwr_dpkmeans.sums.plan import require_labels
 
     with pytest.raises(RefusalError, match="labels of 2 classes, but this client has no labels"):
         require_labels(plan_of(), has_labels=False)
@@ -196,8 +196,7 @@ def test_a_client_without_labels_refuses_the_plan() -> None:
 
 
 def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -> None:
-    from flwr_dpkmeans.flower.engines import _node
-    from flwr_dpkmeans.flower.inprocess import InProcessGrid
+    from flwr_dpkmeans.flower.engines import InProcessGrid, _node
 
     points, labels = overlapping()
     clients = [

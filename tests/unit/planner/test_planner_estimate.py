@@ -12,7 +12,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.inprocess import InProcessGrid
+from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,
@@ -211,7 +211,7 @@ def test_traffic_is_that_of_a_run(
 ) -> None:
     sent: list[int] = []
     received: list[int] = []
-    deliver = InProcessGrid._deliver
+    deliver = InProcessGrid.deliver
 
     def weighed(grid: InProcessGrid, message: Any) -> Any:
         replies = deliver(grid, message)
@@ -219,7 +219,7 @@ def test_traffic_is_that_of_a_run(
         received.extend(_size(reply.content) for reply in replies)
         return replies
 
-    monkeypatch.setattr(InProcessGrid, "_deliver", weighed)
+    monkeypatch.setattr(InProcessGrid, "deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
     common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
     model = flat_estimator(10, algorithm=algorithm, **(common | values))

@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, draw_noise
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, AggregateVector, encode
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS, AggregateVector, encode
 from flwr_dpkmeans.sums.plan import takes_part
 from flwr_dpkmeans.sums.trust import Central, Shares
 

@@ -26,10 +26,9 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
+from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.recovery.shamir import share
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,10 +74,10 @@ ENTROPY = {
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/keys.py", "seal"): {"os.urandom"},
-    ("secagg/recovery/recover.py", "Recover"): {"os.urandom"},
-    ("secagg/recovery/recover.py", "_give"): {"os.urandom"},
-    ("secagg/recovery/shamir.py", "share"): {"os.urandom"},
-    ("secagg/signing.py", "Signer.generate"): {"os.urandom"},
+    ("secagg/recover.py", "Recover"): {"os.urandom"},
+    ("secagg/recover.py", "_give"): {"os.urandom"},
+    ("secagg/agreement.py", "share"): {"os.urandom"},
+    ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
 """Calls of the system's entropy; OpenDP's own are the noise. `byte_source` of max cover hands one on."""

@@ -14,11 +14,18 @@ from support.masked_federation import FIRST_ROUND, Federation, ring
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
 from flwr_dpkmeans.secagg import keys as keys_module
 from flwr_dpkmeans.secagg import party
-from flwr_dpkmeans.secagg import retry as client
-from flwr_dpkmeans.secagg.keys import derive_key, digest, generate_private_key, keyed_tag, public_key_of
+from flwr_dpkmeans.secagg import party as client
+from flwr_dpkmeans.secagg.keys import (
+    FixedPointVector,
+    Ring,
+    derive_key,
+    digest,
+    generate_private_key,
+    keyed_tag,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 NODES = (3, 8, 11, 2**40, 2**64 - 1)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from flwr_dpkmeans.secagg.recovery.agreement import (
+from flwr_dpkmeans.secagg.agreement import (
     cohort_view,
     combine,
     lock,
     self_mask,
+    share,
     survivors_digest,
     survivors_view,
     ticket,
     unlock,
 )
-from flwr_dpkmeans.secagg.recovery.shamir import share
 
 KEY = bytes(range(32))
 

@@ -12,10 +12,10 @@ from support.hostile_recovery import HostileServer, altered, ring_order, without
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.secagg import recover as client
+from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
 from flwr_dpkmeans.secagg.keys import derive_key
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest, UnmaskRequest
-from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
 
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:

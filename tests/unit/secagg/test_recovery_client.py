@@ -14,14 +14,12 @@ from support.recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import keys as keys_module
 from flwr_dpkmeans.secagg import party
-from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
+from flwr_dpkmeans.secagg import recover as client
+from flwr_dpkmeans.secagg.agreement import Slots, combine, least_survivors, lock, reconstruct, survivors_view
+from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.recovery import recover as client
-from flwr_dpkmeans.secagg.recovery.agreement import Slots, combine, least_survivors, lock, survivors_view
-from flwr_dpkmeans.secagg.recovery.recover import Recover
-from flwr_dpkmeans.secagg.recovery.shamir import reconstruct
-from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import Roster
 
 VECTOR = FixedPointVector(np.array([1, 2, 3], dtype=np.uint64))

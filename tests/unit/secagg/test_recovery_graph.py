@@ -12,8 +12,8 @@ from math import comb
 import pytest
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.secagg.recovery import graph as graph_module
-from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg import agreement as graph_module
+from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
 
 SPARSE = [(33, 1), (33, 2), (33, 10), (34, 9), (64, 15), (100, 10), (257, 40), (300, 30), (1000, 125), (5000, 600)]
 

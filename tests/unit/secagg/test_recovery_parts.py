@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
 
 COHORTS = [(33, 1), (33, 3), (40, 5), (64, 8), (100, 12), (257, 40), (300, 30), (500, 62), (1000, 125), (5000, 600)]
 # Circles that integer programming decides: clients, degree, colluders allowed for in two halves, all colluders.

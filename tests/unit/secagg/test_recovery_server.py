@@ -11,10 +11,10 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
+from flwr_dpkmeans.secagg.agreement import Slots
+from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, UnmaskReply
-from flwr_dpkmeans.secagg.recovery.agreement import Slots
-from flwr_dpkmeans.secagg.recovery.recover import RecoverSession
-from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.secagg.recover import RecoverSession
 
 
 def contents(session: RecoverSession) -> dict[str, object]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, HALF_RING, FixedPointVector, decode, encode, require_no_wrap
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS, HALF_RING, FixedPointVector, decode, encode, require_no_wrap
 
 STEP = 2.0**-FRACTION_BITS
 LIMIT = 2.0 ** (53 - FRACTION_BITS)

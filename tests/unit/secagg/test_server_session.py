@@ -13,11 +13,9 @@ from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import party
-from flwr_dpkmeans.secagg.keys import derive_key, digest, stream
+from flwr_dpkmeans.secagg.keys import Ring, derive_key, digest, stream
 from flwr_dpkmeans.secagg.messages import SumReply
-from flwr_dpkmeans.secagg.party import require_equal_tags
-from flwr_dpkmeans.secagg.retry import RetrySession
-from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
 from flwr_dpkmeans.secagg.roster import Roster
 
 NODES = (3, 8, 11, 20)

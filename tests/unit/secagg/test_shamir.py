@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg.recovery import shamir
-from flwr_dpkmeans.secagg.recovery.shamir import lagrange_weights, reconstruct, share
+from flwr_dpkmeans.secagg import agreement as shamir
+from flwr_dpkmeans.secagg.agreement import lagrange_weights, reconstruct, share
 
 
 def product(a: int, b: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.sums.aggregators import AGGREGATORS
+from flwr_dpkmeans.sums.trust import AGGREGATORS
 
 RECOVERED = AGGREGATORS["recover"]
 # Six clients share three keys with all five others; whoever adds up may lose one of them.

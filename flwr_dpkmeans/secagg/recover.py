@@ -15,7 +15,7 @@ anything else                                               `ProtocolError`, and
 
 A client thus gives shares once for each (round, attempt), of the self mask *or* of the pairwise key of each neighbour,
 and only if it is among the survivors itself. The cohort of a round is part of those that survived the one before.
-What it gives is locked, and opens only where others were told the same; see `recovery.agreement`.
+What it gives is locked, and opens only where others were told the same; see `secagg.agreement`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,36 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, agree_pair_keys, derive_key, digest, public_key_of
+from flwr_dpkmeans.secagg.agreement import (
+    GIVEN_BYTES,
+    LEAST_AUTHORS,
+    RecoveryGraph,
+    Slots,
+    cohort_of,
+    cohort_view,
+    combine,
+    least_survivors,
+    lock,
+    pair_mask,
+    piece,
+    reconstruct,
+    recovery_graph,
+    self_mask,
+    share,
+    survivors_digest,
+    survivors_view,
+    ticket,
+    unlock,
+)
+from flwr_dpkmeans.secagg.keys import (
+    KEY_BYTES,
+    AggregateVector,
+    Ring,
+    agree_pair_keys,
+    derive_key,
+    digest,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -46,28 +75,7 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_roster,
 )
 from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
-from flwr_dpkmeans.secagg.recovery.agreement import (
-    GIVEN_BYTES,
-    LEAST_AUTHORS,
-    Slots,
-    cohort_of,
-    cohort_view,
-    combine,
-    least_survivors,
-    lock,
-    pair_mask,
-    piece,
-    self_mask,
-    survivors_digest,
-    survivors_view,
-    ticket,
-    unlock,
-)
-from flwr_dpkmeans.secagg.recovery.graph import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.recovery.shamir import reconstruct, share
-from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of
-from flwr_dpkmeans.secagg.signing import verify_survivors
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify_survivors
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
@@ -339,7 +347,7 @@ def _own_seeds(state: Recover) -> tuple[list[bytes], list[bytes]]:
 
 
 def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
-    """What `unmask` sends for each neighbour in the cohort; see `secagg.recovery.agreement`."""
+    """What `unmask` sends for each neighbour in the cohort; see `secagg.agreement`."""
     asked, node, alive = (state.round_index, state.attempt), state.node_id, set(survivors)
     place, held = state.slots.place(*asked), dict(state.held)
     cohort, told = cohort_view(asked, state.transcript), survivors_view(asked, state.transcript, survivors)
