@@ -7,6 +7,7 @@ alike by the server and by every client, which compares it with the final plan.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,12 @@ from flwr_dpkmeans.errors import PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
     N_MAGNITUDES,
+    WIDEST,
     Ranges,
     find_coarse_ranges,
     find_ranges,
     magnitude_histogram,
+    noise_threshold,
     one_vote,
     range_histogram,
 )
@@ -33,8 +36,8 @@ PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
 """Names of the released arrays."""
-MAGNITUDES_PART = 0.5
-"""Of `bounds_share`, for the first of the two histograms."""
+MAGNITUDES_PART = 0.8
+"""Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
 
 
 def preliminary_rounds(config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
@@ -91,26 +94,34 @@ def take_preliminary(plan: Plan, index: int, released: ReleasedSum, found: Found
     """
     planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
     for block in planned.blocks:
-        std, first = plan.released_std(planned, block), block.name == MAGNITUDES
+        std = plan.released_std(planned, block)
         if block.name == COUNT:
             found = replace(found, n_examples=plan.task.counted_examples(float(released[COUNT][0])))
-            continue
-        if first:
-            result = find_coarse_ranges(released[block.name], domain, std)
+        elif block.name == MAGNITUDES:
+            coarse = find_coarse_ranges(released[block.name], domain, std)
+            _require_bounded(plan, coarse.unheard, domain, std)
+            unclear = tuple(sorted(coarse.unheard + coarse.zero))
+            found = replace(found, box=(coarse.ranges.lower, coarse.ranges.upper), unclear=unclear)
         elif found.box is not None:
-            result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
-        else:
-            continue
-        if result.unbounded:
-            columns = column_names(result.unbounded, plan.settings.feature_names)
-            raise PlanError(
-                f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
-                f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise epsilon "
-                "or bounds_share."
-            )
-        unclear = tuple(column for column in result.unclear if first or column in found.unclear)
-        found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
+            ranges = find_ranges(released[block.name], Ranges(*found.box), std)
+            found = replace(found, box=(ranges.lower, ranges.upper))
     return found
+
+
+def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: float) -> None:
+    """Refuse to go on with columns that neither a histogram nor the domain says anything of."""
+    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= WIDEST]
+    if not unbounded:
+        return
+    columns, needed = column_names(unbounded, plan.settings.feature_names), noise_threshold(len(domain.lower), std)
+    public = ""
+    if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
+        public = "; or declare n_examples if the number of rows is public, which allows a larger delta"
+    raise PlanError(
+        f"the private histograms found no values of {columns} beyond the noise (a standard deviation of {std:.3g} on "
+        f"each bin, of which about {needed:.3g} are needed within a factor of two), and no domain bounds them: give "
+        f"bounds, or a bounds_domain, or raise epsilon or bounds_share, or add rows{public}."
+    )
 
 
 def _domain(config: Run, n_features: int | None) -> Ranges:
