@@ -104,11 +104,16 @@ class KMeansTask(Task):
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
+        if self.choose_n_clusters and not self.chooses:
             raise ConfigurationError(
-                f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
-                "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "
-                "n_clusters."
+                f"n_clusters is 'auto', but {self.name!r} cannot choose it: use 'proxy_lloyd' or 'feddp_kmeans' with "
+                "trust='distributed', or give n_clusters."
+            )
+        if self.choose_n_clusters and not trust.publishes():
+            raise ConfigurationError(
+                f"n_clusters is 'auto', but everybody sees how many clusters were chosen, and under trust "
+                f"{settings.trust!r} the server knows the noise behind that choice: give trust='distributed', where "
+                "the clients add the noise and the server sees the noisy result, or give n_clusters."
             )
 
     def counted_examples(self, released_count: float) -> int:

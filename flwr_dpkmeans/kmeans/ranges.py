@@ -34,7 +34,7 @@ WIDEST = 2.0**40
 """Half the width of a domain that says nothing of the data."""
 _GRID = 2.0**16
 COARSE_FAILURE = 1e-3
-"""Probability that noise alone is taken for the values of any column: that would spoil the run."""
+"""Probability that noise alone widens any coarse range, possibly to the whole domain: that would spoil the run."""
 SHARED_DEVIATIONS = 3.0
 """Deviations that a column must stand out by where the columns together do: one place, not hundreds of them."""
 MIRRORED = 0.3
@@ -128,13 +128,12 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Coa
     Ranges are twice as wide as what was heard, but inside the domain. A column that does not stand out by itself is
     looked for where the columns together are fullest; else it has the whole domain: its own fullest bin may be noise.
     """
-    n_columns = len(released)
-    threshold = noise_threshold(n_columns, noise_std)
+    threshold = noise_threshold(len(released), noise_std)
     counts, columns = as_integers(released), list(_columns_of(domain))
     # Bins outside of the domain hold noise alone.
     for column, (_, _, _, first, last) in enumerate(columns):
         counts[column, :first] = counts[column, last + 1 :] = 0
-    shared = _shared_window(counts, noise_threshold(1, noise_std * math.sqrt(n_columns)))
+    shared = _shared_window(counts, noise_threshold(1, noise_std * math.sqrt(len(released))))
     lower, upper, unheard, zero = [], [], [], []
     for column, (low, high, edges, _, _) in enumerate(columns):
         found = _heard(counts[column], threshold)
@@ -179,8 +178,8 @@ def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
 def _heard(counts: Integers, threshold: float) -> Window | None:
     """Magnitude bins that stand out, on one side of zero or, where the other side is much alike, on both."""
     found = outermost(counts, threshold)
-    folded = (counts + counts[::-1])[LEVELS + 1 :]
     if found is None:
+        folded = (counts + counts[::-1])[LEVELS + 1 :]
         both = outermost(folded, threshold * math.sqrt(2.0))
         return None if both is None else (LEVELS - 1 - both[1], LEVELS + 1 + both[1])
     if found[0] <= LEVELS <= found[1]:
@@ -193,7 +192,7 @@ def _heard(counts: Integers, threshold: float) -> Window | None:
 
 
 def _shared_window(counts: Integers, threshold: float) -> Window | None:
-    """The fullest one to four octaves of all columns together, if they stand out; zeros tell no magnitude."""
+    """The fullest one, two or four octaves of all columns together, if they stand out; zeros tell no magnitude."""
     sums = counts.sum(axis=0)
     sums[LEVELS] = 0
     windows = [_fullest(sums, width) for width in (1, 2, 4)]
@@ -206,9 +205,9 @@ def _heard_where_others_are(counts: Integers, shared: Window, found: Window | No
 
     Zeros fit into any range: of a column that was not heard they count as well.
     """
-    places = np.r_[shared[0] : shared[1] + 1]
+    places = np.arange(shared[0], shared[1] + 1)
     if found is None:
-        places = np.append(places, LEVELS)
+        places = np.union1d(places, LEVELS)
     if float(counts[places].sum()) / _GRID <= SHARED_DEVIATIONS * noise_std * math.sqrt(len(places)):
         return found
     return shared if found is None else (min(shared[0], LEVELS), max(shared[1], LEVELS))
@@ -237,14 +236,12 @@ def _holds_most(counts: Integers, found: Window, noise_std: float) -> bool:
 def outermost(counts: Integers, threshold: float) -> Window | None:
     """First and last bin of what stands out of the noise in counts of grid steps of 2^-16; None if nothing does.
 
-    Single bins, which must exceed `threshold`, come first, then w = 2, 4, ... neighbours outside of what was found,
-    which must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw its empty
-    neighbours in.
+    Narrow windows come first, also where a wider one stands out more: a tight range costs less than rows clipped to it.
     """
     for width in _window_widths(len(counts)):
-        fullest = _fullest(counts, width)
-        if _deviations(counts, fullest, threshold) > 1.0:
-            return _with_tails(running_sums(counts), fullest, threshold)
+        found = _fullest(counts, width)
+        if _deviations(counts, found, threshold) > 1.0:
+            return _with_tails(counts, found, threshold)
     return None
 
 
@@ -258,12 +255,17 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> Window | None:
     bulk = max(windows, key=lambda window: _deviations(counts, window, noise_std))
     if _deviations(counts, bulk, noise_std) <= BULK_DEVIATIONS:
         return None
-    return _with_tails(running_sums(counts), bulk, TAIL_DEVIATIONS * noise_std)
+    return _with_tails(counts, bulk, TAIL_DEVIATIONS * noise_std)
 
 
-def _with_tails(sums: Integers, found: Window, threshold: float) -> Window:
-    """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first."""
-    for width in _window_widths(len(sums) - 1):
+def _with_tails(counts: Integers, found: Window, threshold: float) -> Window:
+    """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first.
+
+    Windows of w bins must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw
+    its empty neighbours in.
+    """
+    sums = running_sums(counts)
+    for width in _window_widths(len(counts)):
         starts = np.flatnonzero((sums[width:] - sums[:-width]) / _GRID > threshold * math.sqrt(width))
         before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
         found = (
@@ -289,8 +291,8 @@ def _window_widths(n_bins: int) -> list[int]:
 
 
 def noise_threshold(n_columns: int, noise_std: float) -> float:
-    """What noise alone exceeds in any window of magnitudes with probability `COARSE_FAILURE` at most (union bound)."""
+    """What noise alone exceeds in any window of magnitudes of one sign with probability `COARSE_FAILURE` at most."""
+    # A union bound.
     n_tests = n_columns * sum(N_MAGNITUDES - width + 1 for width in _window_widths(N_MAGNITUDES))
     # Six digits, so that the last digit of a machine's logarithm makes no difference.
-    quantile = float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")
-    return noise_std * quantile
+    return noise_std * float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")
