@@ -88,7 +88,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
         around the server's points; without server data bounds must be given. ``"private"``: found by two private
         histograms, for which nobody needs to know anything of the columns, as
-        ``PrivateBounds(share=0.05, domain=None)``.
+        ``PrivateBounds(share=0.1, domain=None)``.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional

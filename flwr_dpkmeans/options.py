@@ -35,7 +35,7 @@ _DOMAIN = (
     "whose values lie far from zero compared with their spread"
 )
 _FOLLOWING = {
-    "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.05)",
+    "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",

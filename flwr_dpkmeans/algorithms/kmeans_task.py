@@ -8,7 +8,7 @@ hold for every state.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -28,10 +28,12 @@ from flwr_dpkmeans.kmeans.lloyd import is_on_grid
 from flwr_dpkmeans.kmeans.ranges import (
     N_BINS,
     N_MAGNITUDES,
+    WIDEST,
     Ranges,
     find_coarse_ranges,
     find_ranges,
     magnitude_histogram,
+    noise_threshold,
     one_vote,
     range_histogram,
 )
@@ -122,8 +124,24 @@ PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
 """Names of the released arrays."""
-MAGNITUDES_PART = 0.5
-"""Of `bounds_share`, for the first of the two histograms."""
+MAGNITUDES_PART = 0.8
+"""Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
+
+
+def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: float) -> None:
+    """Refuse to go on with columns that neither a histogram nor the domain says anything of."""
+    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= WIDEST]
+    if not unbounded:
+        return
+    columns, needed = column_names(unbounded, plan.settings.feature_names), noise_threshold(len(domain.lower), std)
+    public = ""
+    if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
+        public = "; or declare n_examples if the number of rows is public, which allows a larger delta"
+    raise PlanError(
+        f"the private histograms found no values of {columns} beyond the noise (a standard deviation of {std:.3g} on "
+        f"each bin, of which about {needed:.3g} are needed within a factor of two), and no domain bounds them: give "
+        f"bounds, or a bounds_domain, or raise epsilon or bounds_share, or add rows{public}."
+    )
 
 
 def _domain(config: Run, n_features: int | None) -> Ranges:
@@ -250,25 +268,17 @@ class KMeansTask(Task):
         """
         planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
         for block in planned.blocks:
-            std, first = plan.released_std(planned, block), block.name == MAGNITUDES
+            std = plan.released_std(planned, block)
             if block.name == COUNT:
                 found = replace(found, n_examples=self.counted_examples(float(released[COUNT][0])))
-                continue
-            if first:
-                result = find_coarse_ranges(released[block.name], domain, std)
+            elif block.name == MAGNITUDES:
+                coarse = find_coarse_ranges(released[block.name], domain, std)
+                _require_bounded(plan, coarse.unheard, domain, std)
+                unclear = tuple(sorted(coarse.unheard + coarse.zero))
+                found = replace(found, box=(coarse.ranges.lower, coarse.ranges.upper), unclear=unclear)
             elif found.box is not None:
-                result = find_ranges(released[block.name], Ranges(*found.box), domain, std)
-            else:
-                continue
-            if result.unbounded:
-                columns = column_names(result.unbounded, plan.settings.feature_names)
-                raise PlanError(
-                    f"the private histograms found no values of {columns} beyond the noise (a standard deviation of "
-                    f"{std:.3g} on each bin), and no domain bounds them: give bounds, or a bounds_domain, or raise "
-                    "epsilon or bounds_share."
-                )
-            unclear = tuple(column for column in result.unclear if first or column in found.unclear)
-            found = replace(found, box=(result.ranges.lower, result.ranges.upper), unclear=unclear)
+                ranges = find_ranges(released[block.name], Ranges(*found.box), std)
+                found = replace(found, box=(ranges.lower, ranges.upper))
         return found
 
     def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
@@ -335,11 +345,16 @@ class KMeansTask(Task):
                 "noise_kind is 'paper', whose Laplace noise the trust model 'distributed' cannot split into shares: "
                 f"choose noise_kind='gaussian'{other}."
             )
-        if self.choose_n_clusters and not (trust.publishes() and self.chooses):
+        if self.choose_n_clusters and not self.chooses:
             raise ConfigurationError(
-                f"n_clusters='auto' was asked of {self.name!r} under trust {settings.trust!r}, but the number of "
-                "clusters becomes public: use 'proxy_lloyd' or 'feddp_kmeans' with trust='distributed', or give "
-                "n_clusters."
+                f"n_clusters is 'auto', but {self.name!r} cannot choose it: use 'proxy_lloyd' or 'feddp_kmeans' with "
+                "trust='distributed', or give n_clusters."
+            )
+        if self.choose_n_clusters and not trust.publishes():
+            raise ConfigurationError(
+                f"n_clusters is 'auto', but everybody sees how many clusters were chosen, and under trust "
+                f"{settings.trust!r} the server knows the noise behind that choice: give trust='distributed', where "
+                "the clients add the noise and the server sees the noisy result, or give n_clusters."
             )
 
     def counted_examples(self, released_count: float) -> int:

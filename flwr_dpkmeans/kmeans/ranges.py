@@ -1,4 +1,4 @@
-"""The range of each column from two noisy histograms: its order of magnitude first, then the range inside of it.
+"""A safe range for each column from two noisy histograms: its order of magnitude first, then its place in that range.
 
 Both histograms have at most one entry per row and column, so one row moves them by at most sqrt(n_features) in L2 norm,
 whatever bins are asked for. What follows from a noisy histogram is computed with integers and single IEEE operations,
@@ -19,25 +19,32 @@ from flwr_dpkmeans.kmeans.lloyd import GRID, clip_vector, row_blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Window = tuple[int, int]
+"""First and last of some neighbouring bins."""
 
 LEVELS = 60
 """Powers of two on each side of zero, downward from the domain's largest magnitude."""
 N_MAGNITUDES = 2 * LEVELS + 1
-N_BINS = 16
-"""Bins of equal width inside a column's coarse range: more of them hold fewer rows each and leave thinner margins."""
+ZERO: Window = (LEVELS, LEVELS)
+"""The bin of zero, and of what is next to it."""
+N_BINS = 32
+"""Bins of equal width inside a column's coarse range."""
 WIDEST = 2.0**40
 """Half the width of a domain that says nothing of the data."""
-_NEAR_OCTAVES = 3
-_NEGLIGIBLE = 0.05
 COARSE_FAILURE = 1e-3
 """Probability that noise alone widens any coarse range, possibly to the whole domain: that would spoil the run."""
+SHARED_DEVIATIONS = 3.0
+"""Deviations that a column must stand out by where the columns together do: one place, not hundreds of them."""
+MIRRORED = 0.3
+"""A column has both signs where the mirror image of what was found holds more than this part of it."""
+WIDENING = 0.5
+"""Of the width of what was found, on both sides: rows that are not heard lie there."""
 BULK_DEVIATIONS = 5.5
 """Deviations of the noise that the bulk of a column must stand out by; otherwise its coarse range is kept."""
 TAIL_DEVIATIONS = 2.5
 """Likewise what is beside the bulk: noise alone widens a range at most to the coarse one, and that costs little."""
-OCTAVE_DEVIATIONS = 3.5
-"""Likewise, in the magnitude histogram, what lies a few octaves beside what was found."""
-_TAIL_OCTAVES = 4
+MOST_OUTSIDE = 0.25
+"""The coarse range is kept where so many times as many rows as inside of the narrower one may lie outside of it."""
 _MOST_STEPS = 2.0**46
 
 
@@ -50,14 +57,14 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class FoundRanges:
-    """Ranges that were read off a noisy histogram, for every column."""
+class CoarseRanges:
+    """Ranges that were read off a noisy magnitude histogram, for every column."""
 
     ranges: Ranges
-    unclear: tuple[int, ...]
-    """Columns in whose own histogram nothing stood out of the noise."""
-    unbounded: tuple[int, ...] = ()
-    """Those of them whose range is the domain although that says nothing of the data."""
+    unheard: tuple[int, ...]
+    """Columns in which nothing stood out of the noise: their range is the domain."""
+    zero: tuple[int, ...]
+    """Columns of which only zeros were heard: their range is next to zero."""
 
 
 def magnitude_edges(lower: float, upper: float) -> Array:
@@ -113,117 +120,150 @@ def one_vote(counts: Array) -> Array:
     return clip_vector(counts, math.sqrt(len(counts)))
 
 
-def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> FoundRanges:
+def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> CoarseRanges:
     """Read each column's order of magnitude off its noisy magnitude histogram, given the Gaussian noise's deviation.
 
-    Ranges are inside the domain, from zero on unless the data are clearly far from it. Columns that do not stand out
-    get what all columns together show; if these do not stand out either, the whole domain: a bin that is merely the
-    fullest is noise.
+    Ranges are twice as wide as what was heard, but inside the domain. A column that does not stand out by itself is
+    looked for where the columns together are fullest; else it has the whole domain: its own fullest bin may be noise.
     """
-    n_columns, n_bins = released.shape
-    threshold = noise_threshold(n_columns, n_bins, noise_std)
+    threshold = noise_threshold(len(released), noise_std)
+    counts, columns = as_integers(released), list(_columns_of(domain))
     # Bins outside of the domain hold noise alone.
-    counts = as_integers(released)
-    for column, (_, _, _, first, last) in enumerate(_columns_of(domain)):
+    for column, (_, _, _, first, last) in enumerate(columns):
         counts[column, :first] = counts[column, last + 1 :] = 0
-    pooled = outermost(counts.sum(axis=0), noise_threshold(1, n_bins, noise_std * math.sqrt(n_columns)))
-    lower, upper, unclear, unbounded = [], [], [], []
-    for column, (low, high, edges, first, last) in enumerate(_columns_of(domain)):
-        found = outermost(counts[column], threshold)
+    shared = _shared_window(counts, noise_threshold(1, noise_std * math.sqrt(len(released))))
+    lower, upper, unheard, zero = [], [], [], []
+    for column, (low, high, edges, _, _) in enumerate(columns):
+        found = _heard(counts[column], threshold)
+        if found in (None, ZERO) and shared is not None:
+            found = _heard_where_others_are(counts[column], shared, found, noise_std)
+        start, end = low, high
         if found is None:
-            unclear.append(column)
-            if pooled is None and max(abs(low), abs(high)) >= WIDEST:
-                unbounded.append(column)
-            bins = (first, last) if pooled is None else (min(pooled[0], LEVELS), max(pooled[1], LEVELS))
+            unheard.append(column)
         else:
-            bins = _toward_zero_bin(counts[column], with_near_octaves(counts[column], found, noise_std), noise_std)
-        bins = (max(bins[0], first), min(bins[1], last))
-        ends = (edges[bins[0]], edges[bins[1] + 1]) if bins[0] <= bins[1] else (low, high)
-        lower.append(float(max(ends[0], low)))
-        upper.append(float(min(ends[1], high)))
-    return FoundRanges(Ranges(tuple(lower), tuple(upper)), tuple(unclear), tuple(unbounded))
+            if found == ZERO:
+                zero.append(column)
+            start, end = float(edges[found[0]]), float(edges[found[1] + 1])
+            margin = WIDENING * (end - start)
+            start, end = max(start - margin, low), min(end + margin, high)
+        # Powers of two below the smallest number leave no width.
+        lower.append(start if start < end else low)
+        upper.append(end if start < end else high)
+    return CoarseRanges(Ranges(tuple(lower), tuple(upper)), tuple(unheard), tuple(zero))
 
 
-def find_ranges(released: Array, coarse: Ranges, domain: Ranges, noise_std: float) -> FoundRanges:
-    """Read each column's range off its noisy histogram, and widen it by a bin on both sides for thin tails.
+def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
+    """Move in on each column's values, and a bin farther on both sides, where its noisy histogram shows nearly all.
 
-    Ranges are inside the domain, of positive width. A column that does not stand out keeps its coarse range.
+    A column that does not stand out keeps its coarse range.
     """
-    counts = as_integers(released)
-    lower, upper, unclear = [], [], []
-    for column in range(len(released)):
-        low, high = coarse.lower[column], coarse.upper[column]
-        found = bulk_and_tails(counts[column], noise_std)
-        if found is None:
-            unclear.append(column)
-        else:
-            start = max(low + (high - low) * ((found[0] - 1) / N_BINS), domain.lower[column])
-            end = min(low + (high - low) * ((found[1] + 2) / N_BINS), domain.upper[column])
+    lower, upper = [], []
+    for counts, low, high in zip(as_integers(released), coarse.lower, coarse.upper, strict=True):
+        found = bulk_and_tails(counts, noise_std)
+        if found is not None and _holds_most(counts, found, noise_std):
+            start = low + (high - low) * (max(found[0] - 1, 0) / N_BINS)
+            end = low + (high - low) * (min(found[1] + 2, N_BINS) / N_BINS)
             # Bins narrower than the last digit of their place would leave no width.
             low, high = (start, end) if start < end else (low, high)
         lower.append(float(low))
         upper.append(float(high))
-    return FoundRanges(Ranges(tuple(lower), tuple(upper)), tuple(unclear))
-
-
-def _toward_zero_bin(counts: Integers, found: tuple[int, int], noise_std: float) -> tuple[int, int]:
-    """Reach to the bin around zero unless the octaves next to the found bins clearly hold next to nothing.
-
-    Small values are few in each octave and hide in the noise, but the room down to zero is at most as wide again as
-    the range.
-    """
-    first, last = found
-    if first <= LEVELS <= last:
-        return found
-    sums = running_sums(counts)
-    positive = first > LEVELS
-    start, end = (max(first - _NEAR_OCTAVES, LEVELS), first) if positive else (last + 1, last + 1 + _NEAR_OCTAVES)
-    end = end if positive else min(end, LEVELS + 1)
-    near = float(sums[end] - sums[start]) / GRID + TAIL_DEVIATIONS * noise_std * math.sqrt(end - start)
-    if near <= _NEGLIGIBLE * float(sums[last + 1] - sums[first]) / GRID:
-        return found
-    return (LEVELS, last) if positive else (first, LEVELS)
+    return Ranges(tuple(lower), tuple(upper))
 
 
 # -- what stands out of the noise in a histogram --------------------------------------------------------------------
 
 
-def outermost(counts: Integers, threshold: float) -> tuple[int, int] | None:
+def _heard(counts: Integers, threshold: float) -> Window | None:
+    """Magnitude bins that stand out, on one side of zero or, where the other side is much alike, on both."""
+    found = outermost(counts, threshold)
+    if found is None:
+        folded = (counts + counts[::-1])[LEVELS + 1 :]
+        both = outermost(folded, threshold * math.sqrt(2.0))
+        return None if both is None else (LEVELS - 1 - both[1], LEVELS + 1 + both[1])
+    if found[0] <= LEVELS <= found[1]:
+        return found
+    inside = slice(found[0], found[1] + 1)
+    if float(counts[::-1][inside].sum()) <= MIRRORED * float(counts[inside].sum()):
+        return found
+    farthest = max(abs(end - LEVELS) for end in found)
+    return LEVELS - farthest, LEVELS + farthest
+
+
+def _shared_window(counts: Integers, threshold: float) -> Window | None:
+    """The fullest one, two or four octaves of all columns together, if they stand out; zeros tell no magnitude."""
+    sums = counts.sum(axis=0)
+    sums[LEVELS] = 0
+    windows = [_fullest(sums, width) for width in (1, 2, 4)]
+    best = max(windows, key=lambda window: _deviations(sums, window, threshold))
+    return best if _deviations(sums, best, threshold) > 1.0 else None
+
+
+def _heard_where_others_are(counts: Integers, shared: Window, found: Window | None, noise_std: float) -> Window | None:
+    """The columns' shared window, from zero on if that was heard, if a column stands out there; else what was found.
+
+    Zeros fit into any range: of a column that was not heard they count as well.
+    """
+    places = np.arange(shared[0], shared[1] + 1)
+    if found is None:
+        places = np.union1d(places, LEVELS)
+    if float(counts[places].sum()) / GRID <= SHARED_DEVIATIONS * noise_std * math.sqrt(len(places)):
+        return found
+    return shared if found is None else (min(shared[0], LEVELS), max(shared[1], LEVELS))
+
+
+def _fullest(counts: Integers, width: int) -> Window:
+    """The fullest of all windows of so many bins."""
+    sums = running_sums(counts)
+    start = int(np.argmax(sums[width:] - sums[:-width]))
+    return start, start + width - 1
+
+
+def _deviations(counts: Integers, window: Window, noise_std: float) -> float:
+    """A window's count, in deviations of its noise."""
+    first, last = window
+    return float(counts[first : last + 1].sum()) / GRID / (noise_std * math.sqrt(last + 1 - first))
+
+
+def _holds_most(counts: Integers, found: Window, noise_std: float) -> bool:
+    """Whether few rows can be outside of the found bins, by what was counted there and the deviation of its noise."""
+    inside = int(counts[found[0] : found[1] + 1].sum())
+    noise = noise_std * math.sqrt(len(counts) - (found[1] + 1 - found[0]))
+    return float(counts.sum() - inside) / GRID + noise <= MOST_OUTSIDE * float(inside) / GRID
+
+
+def outermost(counts: Integers, threshold: float) -> Window | None:
     """First and last bin of what stands out of the noise in counts of grid steps of 2^-16; None if nothing does.
 
-    Single bins, which must exceed `threshold`, come first, then w = 2, 4, ... neighbours outside of what was found,
-    which must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw its empty
-    neighbours in.
+    Narrow windows come first, also where a wider one stands out more: a tight range costs less than rows clipped to it.
     """
-    sums = running_sums(counts)
     for width in _window_widths(len(counts)):
-        windows = sums[width:] - sums[:-width]
-        fullest = int(np.argmax(windows))
-        if windows[fullest] / GRID > threshold * math.sqrt(width):
-            return _with_tails(sums, (fullest, fullest + width - 1), threshold)
+        found = _fullest(counts, width)
+        if _deviations(counts, found, threshold) > 1.0:
+            return _with_tails(counts, found, threshold)
     return None
 
 
-def bulk_and_tails(counts: Integers, noise_std: float) -> tuple[int, int] | None:
+def bulk_and_tails(counts: Integers, noise_std: float) -> Window | None:
     """First and last bin of the data: the window that stands out most, and what stands out beside it.
 
     The window maximises its sum over the root of its width, the likelihood of equally full bins among empty ones, so
     that no single bin has to stand out. None if it does not stand out by `BULK_DEVIATIONS`.
     """
+    windows = [_fullest(counts, width) for width in range(1, len(counts) + 1)]
+    bulk = max(windows, key=lambda window: _deviations(counts, window, noise_std))
+    if _deviations(counts, bulk, noise_std) <= BULK_DEVIATIONS:
+        return None
+    return _with_tails(counts, bulk, TAIL_DEVIATIONS * noise_std)
+
+
+def _with_tails(counts: Integers, found: Window, threshold: float) -> Window:
+    """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first.
+
+    Windows of w bins must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw
+    its empty neighbours in.
+    """
     sums = running_sums(counts)
-    best, bulk = BULK_DEVIATIONS * noise_std, None
-    for width in range(1, len(counts) + 1):
-        windows = sums[width:] - sums[:-width]
-        start = int(np.argmax(windows))
-        deviation = float(windows[start] / GRID / math.sqrt(width))
-        if deviation > best:
-            best, bulk = deviation, (start, start + width - 1)
-    return None if bulk is None else _with_tails(sums, bulk, TAIL_DEVIATIONS * noise_std)
-
-
-def _with_tails(sums: Integers, found: tuple[int, int], threshold: float) -> tuple[int, int]:
-    """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first."""
-    for width in _window_widths(len(sums) - 1):
+    for width in _window_widths(len(counts)):
         starts = np.flatnonzero((sums[width:] - sums[:-width]) / GRID > threshold * math.sqrt(width))
         before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
         found = (
@@ -231,22 +271,6 @@ def _with_tails(sums: Integers, found: tuple[int, int], threshold: float) -> tup
             int(after[-1]) + width - 1 if after.size else found[1],
         )
     return found
-
-
-def with_near_octaves(counts: Integers, found: tuple[int, int], noise_std: float) -> tuple[int, int]:
-    """Reach on to octaves nearby that stand out less: taking noise for data costs some powers of two there, not all."""
-    threshold, end = OCTAVE_DEVIATIONS * noise_std, len(counts) - 1
-    return end - _near_end(counts[::-1], end - found[0], threshold), _near_end(counts, found[1], threshold)
-
-
-def _near_end(counts: Integers, last: int, threshold: float) -> int:
-    """The last bin nearby that stands out, alone or together with those between."""
-    end = last
-    for place in range(last + 1, min(last + 1 + _TAIL_OCTAVES, len(counts))):
-        between = counts[end + 1 : place + 1]
-        if max(float(counts[place]), float(between.sum()) / math.sqrt(len(between))) / GRID > threshold:
-            end = place
-    return end
 
 
 def as_integers(released: NDArray[np.float64]) -> Integers:
@@ -264,9 +288,9 @@ def _window_widths(n_bins: int) -> list[int]:
     return [2**power for power in range(max(1, (n_bins // 4).bit_length()))]
 
 
-def noise_threshold(n_columns: int, n_bins: int, noise_std: float) -> float:
-    """What noise alone exceeds in any window of any column with probability `COARSE_FAILURE` at most (union bound)."""
-    n_tests = n_columns * sum(n_bins - width + 1 for width in _window_widths(n_bins))
+def noise_threshold(n_columns: int, noise_std: float) -> float:
+    """What noise alone exceeds in any window of magnitudes of one sign with probability `COARSE_FAILURE` at most."""
+    # A union bound.
+    n_tests = n_columns * sum(N_MAGNITUDES - width + 1 for width in _window_widths(N_MAGNITUDES))
     # Six digits, so that the last digit of a machine's logarithm makes no difference.
-    quantile = float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")
-    return noise_std * quantile
+    return noise_std * float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")

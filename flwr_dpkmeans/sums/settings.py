@@ -310,7 +310,7 @@ class Settings(Options):
     )
     masking: bool = flag(True, "False turns masks off, in simulation without Flower only")
     private_bounds: bool = flag(False, "let private histograms find each column's range; bounds are the public domain")
-    bounds_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that these histograms take together")
+    bounds_share: float = real(0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together")
     evaluation: Evaluation = choice(Evaluation, Evaluation.NONE, "whether one more round measures the result")
     evaluation_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes")
     n_classes: int = whole(

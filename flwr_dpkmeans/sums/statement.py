@@ -95,12 +95,12 @@ def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
 
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """What private histograms did not find: the columns in which neither stood out of its noise."""
+    """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
     if not columns:
         return ()
     return (
-        f"Private bounds found no values of {column_names(columns, names)} beyond the noise, so their bounds are a "
-        "wide range or that of other columns: give bounds or a narrower bounds_domain, or raise epsilon or "
+        f"Private bounds found no values of {column_names(columns, names)} beyond the noise, or zeros alone, so their "
+        "bounds are the whole domain or next to zero: give bounds or a narrower bounds_domain, or raise epsilon or "
         "bounds_share.",
     )
 

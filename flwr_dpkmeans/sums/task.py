@@ -226,7 +226,7 @@ class Found:
     box: Box | None = None
     """Coarse ranges after the first histogram; the plan's box after the second."""
     unclear: tuple[int, ...] = ()
-    """Columns in none of whose histograms so far anything stood out of the noise."""
+    """Columns in which nothing, or zeros alone, stood out of the noise."""
 
     def digest(self) -> bytes:
         """SHA-256 of the numbers, equal on all machines that found the same."""

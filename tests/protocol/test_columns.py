@@ -256,7 +256,7 @@ def test_a_node_names_the_column_that_private_bounds_did_not_find() -> None:
     tables = [pd.DataFrame(part, columns=list(NAMES)) for part in parts]
     tables[1] = tables[1][list(NAMES[::-1])]
     running = make_federation(tables)
-    config = small_config(noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None, epsilon=1.0)
+    config = small_config(noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None, epsilon=0.35)
     running.start(config)
     for client in running.clients.values():
         assert client.privacy_ is not None

@@ -147,6 +147,11 @@ def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain
     options: dict[str, Any] = {"epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1}
     with pytest.raises(PlanError, match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise"):
         flat_estimator(1, bounds="private", **options).fit(parts)
+    counted = options | {"epsilon": 4.0, "n_examples": None}
+    with pytest.raises(
+        PlanError, match=r"about [\d.]+ are needed within .*; or declare n_examples if the number of rows"
+    ):
+        flat_estimator(1, bounds="private", **counted).fit(parts)
     km = flat_estimator(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(parts)
     assert km.bounds_ == ((0.0, 0.0), (50.0, 50.0))
     assert any("Private bounds found no values of columns 0, 1" in sentence for sentence in km.privacy_.warnings)

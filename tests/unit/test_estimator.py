@@ -155,7 +155,7 @@ def test_options_can_be_searched() -> None:
         ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
         (
             {"private_bounds": True},
-            "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.05).",
+            "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.1).",
         ),
         (
             {"feature_names": ("a",)},

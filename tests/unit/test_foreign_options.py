@@ -143,7 +143,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"evaluation_share": 0.1}, "evaluation_share is 0.1, but evaluation is 'none', so that it has no effect"),
     ({"n_classes": 3}, "n_classes is 3, but evaluation is 'none', so that it has no effect"),
     ({"evaluation_radius": 0.5}, "evaluation_radius is 0.5, but evaluation is 'none', so that it has no effect"),
-    ({"bounds_share": 0.1}, "bounds_share is 0.1, but bounds are not 'private', so that it has no effect"),
+    ({"bounds_share": 0.2}, "bounds_share is 0.2, but bounds are not 'private', so that it has no effect"),
     ({"count_share": 0.1, "n_examples": 300}, "count_share is 0.1, but the rows are not counted"),
     ({"max_clusters": 9}, "max_clusters is 9, but n_clusters is 3 and not 'auto', so that it has no effect"),
     ({"examples_per_client": 9}, "examples_per_client is 9, but unit is 'record', so that it has no effect"),

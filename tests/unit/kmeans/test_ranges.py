@@ -8,10 +8,13 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from flwr_dpkmeans.kmeans.ranges import (
     BULK_DEVIATIONS,
+    COARSE_FAILURE,
     LEVELS,
+    MOST_OUTSIDE,
     N_BINS,
     N_MAGNITUDES,
     TAIL_DEVIATIONS,
@@ -22,6 +25,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     find_ranges,
     magnitude_edges,
     magnitude_histogram,
+    noise_threshold,
     one_vote,
     outermost,
     range_histogram,
@@ -133,6 +137,7 @@ def test_neighbours_stand_out_together() -> None:
     assert outermost(words(0, 4, 4, 0, 0, 0, 0, 0), 5.0) == (1, 2)  # 8 > 5 sqrt(2)
     assert outermost(words(0, 3.5, 3.5, 0, 0, 0, 0, 0), 5.0) is None  # 7 < 5 sqrt(2)
     assert outermost(words(9, 0, 0, 4, 4, 0, 0, 0), 5.0) == (0, 4)  # a tail beside what stands out
+    assert outermost(words(0, 0, 0, 5.1, 3, 0, 0, 0), 5.0) == (3, 3)  # narrow first, also where two are more
 
 
 def test_the_bulk_is_the_likeliest_window() -> None:
@@ -149,108 +154,163 @@ def released(*values: tuple[float, float], domain: Ranges = WIDE) -> NDArray[np.
     return sum(count * magnitude_histogram(np.array([[value]]), domain) for value, count in values)  # type: ignore[return-value]
 
 
-def test_coarse_range_by_hand() -> None:
+def test_the_threshold_is_a_union_bound_over_windows() -> None:
+    """Windows of 1, 2, 4, 8 and 16 of 121 bins, in each column."""
+    n_tests = 3 * (121 + 120 + 118 + 114 + 106)
+    assert noise_threshold(3, 2.0) == pytest.approx(2.0 * norm.isf(COARSE_FAILURE / n_tests), rel=1e-6)
+
+
+def test_coarse_range_is_twice_as_wide_as_what_was_heard() -> None:
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0)), WIDE, 10.0)
+    assert found.ranges == Ranges((-1.0,), (11.0,))  # 2 to 8
+    assert (found.unheard, found.zero) == ((), ())
     found = find_coarse_ranges(released((3.0, 500.0), (-20.0, 500.0)), WIDE, 10.0)
-    assert found.ranges == Ranges((-32.0,), (4.0,))
-    assert found.unclear == ()
+    assert found.ranges == Ranges((-50.0,), (22.0,))  # -32 to 4
+    domain = Ranges((2.5,), (7.5,))
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0), domain=domain), domain, 10.0)
+    assert found.ranges == domain
 
 
-def test_coarse_range_reaches_to_zero_unless_it_is_clearly_far() -> None:
-    # The three octaves below hold less than 2.5 * 10 * sqrt(3) = 43.3 rows: 5% of 866.
-    assert find_coarse_ranges(released((1500.0, 860.0)), WIDE, 10.0).ranges == Ranges((-(2.0**-20),), (2048.0,))
-    assert find_coarse_ranges(released((1500.0, 870.0)), WIDE, 10.0).ranges == Ranges((1024.0,), (2048.0,))
-    assert find_coarse_ranges(released((-1500.0, 860.0)), WIDE, 10.0).ranges == Ranges((-2048.0,), (2.0**-20,))
-    assert find_coarse_ranges(released((-1500.0, 870.0)), WIDE, 10.0).ranges == Ranges((-2048.0,), (-1024.0,))
+@pytest.mark.parametrize(("mirrored", "lower"), [(290.0, 1.0), (310.0, -8.0)])
+def test_a_side_that_is_not_heard_counts_where_it_mirrors_the_other(mirrored: float, lower: float) -> None:
+    """Less than 400 are not heard by themselves, but 310 are 0.31 of 1000."""
+    noise = 400.0 / noise_threshold(1, 1.0)
+    for sign in (1.0, -1.0):
+        found = find_coarse_ranges(released((3.0 * sign, 1000.0), (-3.0 * sign, mirrored)), WIDE, noise)
+        expected = sorted((lower * sign, (8.0 if lower < 0.0 else 5.0) * sign))
+        assert [found.ranges.lower[0], found.ranges.upper[0]] == expected
 
 
-@pytest.mark.parametrize(("count", "edge"), [(490.0, -(2.0**-20)), (510.0, 2.0**-20)])
-def test_next_to_the_bin_around_zero_only_that_one_is_near(count: float, edge: float) -> None:
-    """It holds less than 2.5 * 10 = 25 rows: 5% of 500. What lies beyond zero is no octave on the way to it."""
-    value = 1.5 * 2.0**-20
-    above = find_coarse_ranges(released((value, count)), WIDE, 10.0).ranges
-    below = find_coarse_ranges(released((-value, count)), WIDE, 10.0).ranges
-    assert above == Ranges((edge,), (2.0**-19,))
-    assert below == Ranges((-(2.0**-19),), (-edge,))
+@pytest.mark.parametrize(("count", "heard"), [(72.0, True), (70.0, False)])
+def test_both_sides_stand_out_together(count: float, heard: bool) -> None:
+    """Neither does alone; together their noise is sqrt(2) times as large: 141.4 are needed."""
+    noise = 100.0 / noise_threshold(1, 1.0)
+    found = find_coarse_ranges(released((3.0, count), (-3.0, count)), WIDE, noise)
+    assert found.ranges == (Ranges((-8.0,), (8.0,)) if heard else WIDE)
+    assert found.unheard == (() if heard else (0,))
+
+
+def test_zeros_alone_give_a_range_next_to_zero() -> None:
+    found = find_coarse_ranges(released((0.0, 500.0), (3.0, 20.0)), WIDE, 10.0)
+    assert found.ranges == Ranges((-(2.0**-19),), (2.0**-19,))
+    assert (found.unheard, found.zero) == ((), (0,))
+    found = find_coarse_ranges(released((0.0, 500.0), (3.0, 200.0)), WIDE, 10.0)
+    assert found.ranges.upper[0] == pytest.approx(6.0)  # from zero to 4
+    assert found.zero == ()
+    least = Ranges((-5e-324,), (5e-324,))  # next to zero there is no smaller number
+    assert find_coarse_ranges(released((0.0, 500.0), domain=least), least, 10.0).ranges == least
+
+
+NINE = Ranges((-WIDEST,) * 9, (WIDEST,) * 9)
 
 
 @pytest.mark.parametrize(
-    ("value", "count", "upper"),
-    [(9.0, 36.0, 16.0), (9.0, 34.0, 4.0), (60.0, 36.0, 64.0), (70.0, 36.0, 4.0), (-9.0, 36.0, 4.0)],
+    ("value", "count", "zeros", "bounds"),
+    [
+        # Zeros fit as well, so there are two bins: 3 * 10 * sqrt(2) = 42.4 are needed.
+        (3.0, 43.0, 0.0, (1.0, 5.0)),
+        (3.0, 42.0, 0.0, None),
+        (3.0, 22.0, 21.0, (1.0, 5.0)),
+        (3.0, 21.0, 21.0, None),
+        # Where zeros were heard they say nothing of the rest.
+        (3.0, 31.0, 900.0, (-2.0, 6.0)),
+        (3.0, 29.0, 900.0, (-(2.0**-19), 2.0**-19)),
+        # Values elsewhere are not cut off.
+        (900.0, 45.0, 0.0, None),
+    ],
 )
-def test_a_thin_tail_counts_within_four_octaves(value: float, count: float, upper: float) -> None:
-    found = find_coarse_ranges(released((3.0, 500.0), (-3.0, 500.0), (value, count)), WIDE, 10.0)
-    assert found.ranges.upper == (upper,)
-    assert found.ranges.lower == ((-16.0,) if value < 0.0 else (-4.0,))
+def test_a_column_is_looked_for_where_the_others_are(
+    value: float, count: float, zeros: float, bounds: tuple[float, float] | None
+) -> None:
+    counts = np.repeat(released((3.0, 800.0)), 9, axis=0)
+    counts[8] = released((value, count), (0.0, zeros))
+    found = find_coarse_ranges(counts, NINE, 10.0)
+    assert found.ranges.lower[:8] == (1.0,) * 8
+    assert found.unheard == ((8,) if bounds is None else ())
+    assert (found.ranges.lower[8], found.ranges.upper[8]) == pytest.approx(bounds or (-WIDEST, WIDEST))
 
 
-def test_octaves_of_a_thin_tail_count_together() -> None:
-    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 26.0), (9.0, 26.0)), WIDE, 10.0)  # 52 > 35 sqrt(2)
-    assert found.ranges.upper == (16.0,)
-    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 24.0), (9.0, 24.0)), WIDE, 10.0)
-    assert found.ranges.upper == (4.0,)
+def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
+    """In one octave or two of the four the last column stands out by 1.6 and 2.3 deviations, in all of them by 3.2."""
+    octaves = (1.0, 2.0, 4.0, 8.0)
+    counts = np.repeat(released((0.0, 5000.0), *((value, 500.0) for value in octaves)), 9, axis=0)
+    counts[8] = released(*((value, 16.0) for value in octaves))
+    found = find_coarse_ranges(counts, NINE, 10.0)
+    assert found.unheard == (8,)  # with the bin of zero by 2.9
+    counts[8] = released((0.0, 8.0), *((value, 16.0) for value in octaves))
+    found = find_coarse_ranges(counts, NINE, 10.0)
+    assert (found.ranges.lower[8], found.ranges.upper[8]) == (-6.5, 23.5)  # 1 to 16
 
 
-def test_coarse_range_stays_in_the_domain() -> None:
-    domain = Ranges((1900.0,), (2100.0,))
-    found = find_coarse_ranges(released((1950.0, 900.0), (2090.0, 900.0), domain=domain), domain, 1.0)
-    assert found.ranges == domain
-    found = find_coarse_ranges(released((1950.0, 900.0), domain=domain), domain, 1.0)
-    assert found.ranges == Ranges((1900.0,), (2048.0,))
+def test_noise_outside_of_the_domain_is_not_heard() -> None:
+    domain = Ranges((0.0,), (8.0,))
+    counts = np.zeros((1, N_MAGNITUDES))
+    counts[0, LEVELS - 3] = 900.0
+    assert find_coarse_ranges(counts, domain, 10.0).unheard == (0,)
 
 
-def test_a_column_that_does_not_stand_out_gets_what_all_columns_show() -> None:
-    domain = Ranges((-WIDEST,) * 9, (WIDEST,) * 9)
-    counts = np.repeat(released((3.0, 40.0)), 9, axis=0)
-    counts[8] = released((3.0, 100.0))
-    found = find_coarse_ranges(counts, domain, 10.0)  # 420 together, with noise of 30
-    assert found.unclear == tuple(range(8))
-    assert found.ranges == Ranges((-(2.0**-20),) * 9, (4.0,) * 9)
+def test_columns_that_are_not_alike_share_nothing() -> None:
+    """A range of the largest column for all would drown the others in noise, and one of the others would cut it off."""
+    counts = np.concatenate([released((2.0 ** (3 * column), 40.0)) for column in range(9)])
+    found = find_coarse_ranges(counts, NINE, 10.0)
+    assert found.unheard == tuple(range(9))
+    assert found.ranges == NINE
 
 
 def test_nothing_stands_out_at_all() -> None:
-    """Then the fullest bin is noise: the domain is kept, and one that says nothing of the data is no range at all."""
-    found = find_coarse_ranges(released((3.0, 1.0)), WIDE, 10.0)
-    assert (found.ranges, found.unclear, found.unbounded) == (WIDE, (0,), (0,))
+    """Then the fullest bin is noise, and the domain is kept."""
     narrow = Ranges((-50.0,), (900.0,))
-    found = find_coarse_ranges(released((30.0, 1.0), (1e-3, 9.0), domain=narrow), narrow, 10.0)
-    assert (found.ranges, found.unclear, found.unbounded) == (narrow, (0,), ())
+    for domain in (WIDE, narrow):
+        found = find_coarse_ranges(released((30.0, 1.0), (1e-3, 9.0), domain=domain), domain, 10.0)
+        assert (found.ranges, found.unheard, found.zero) == (domain, (0,), ())
 
 
 def test_noise_alone_is_hardly_ever_taken_for_data() -> None:
     generator = np.random.default_rng(5)
     domain = Ranges((-WIDEST,) * 4, (WIDEST,) * 4)
     clear = sum(
-        len(find_coarse_ranges(generator.normal(0.0, 7.0, (4, N_MAGNITUDES)), domain, 7.0).unclear) < 4
+        len(find_coarse_ranges(generator.normal(0.0, 7.0, (4, N_MAGNITUDES)), domain, 7.0).unheard) < 4
         for _ in range(300)
     )
     assert clear <= 3  # 0.3 expected
 
 
-def test_range_is_widened_by_a_bin_and_cut_at_the_domain() -> None:
-    counts = np.zeros((2, N_BINS))
+def test_range_is_widened_by_a_bin() -> None:
+    counts = np.zeros((1, N_BINS))
     counts[:, 4:9] = 100.0
-    coarse = Ranges((0.0, 0.0), (float(N_BINS), float(N_BINS)))
-    found = find_ranges(counts, coarse, Ranges((-99.0, 3.5), (99.0, 9.25)), 1.0)
-    assert found.ranges == Ranges((3.0, 3.5), (10.0, 9.25))
+    coarse = Ranges((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 1.0) == Ranges((3.0,), (10.0,))
+    assert find_ranges(np.full((1, N_BINS), 50.0), coarse, 1.0) == coarse
+
+
+@pytest.mark.parametrize(("outside", "kept"), [(0.99, False), (1.01, True)])
+def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(outside: float, kept: bool) -> None:
+    """Two bins hold 2000 rows, the 30 others the noise of one, sqrt(30), and rows too thin to be heard."""
+    counts = np.zeros((1, N_BINS))
+    counts[:, 10:12] = 1000.0
+    counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = outside * (MOST_OUTSIDE * 2000.0 - 40.0 * math.sqrt(30.0)) / 30.0
+    coarse = Ranges((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 40.0) == (coarse if kept else Ranges((9.0,), (13.0,)))
 
 
 def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:
     coarse = Ranges((-3.0,), (5.0,))
-    found = find_ranges(np.zeros((1, N_BINS)), coarse, WIDE, 1.0)
-    assert (found.ranges, found.unclear) == (coarse, (0,))
+    assert find_ranges(np.zeros((1, N_BINS)), coarse, 1.0) == coarse
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.25, 1e-9, 1e11, -(2.0**45), 2.0**40])
 def test_a_constant_column_gets_a_positive_width(value: float) -> None:
     points = np.full((5000, 1), value)
     coarse = find_coarse_ranges(magnitude_histogram(points, WIDE), WIDE, 1.0).ranges
-    ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, WIDE, 1.0).ranges
+    ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, 1.0)
     assert -WIDEST <= ranges.lower[0] < ranges.upper[0] <= WIDEST
     assert ranges.lower[0] <= np.clip(value, -WIDEST, WIDEST) <= ranges.upper[0]
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 2.0**46, -(2.0**46)])
-@pytest.mark.parametrize("domain", [(-WIDEST, WIDEST), (0.0, 8.0), (-8.0, 4.0), (5.0, 5.0000001), (-1e-300, 1e-300)])
+@pytest.mark.parametrize(
+    "domain", [(-WIDEST, WIDEST), (0.0, 8.0), (-8.0, 4.0), (5.0, 5.0000001), (-1e-300, 1e-300), (-5e-324, 5e-324)]
+)
 def test_whatever_is_released_gives_a_box_in_the_domain(fill: float, domain: tuple[float, float]) -> None:
     """A hostile server may say that anything was released."""
     limits = Ranges((domain[0],) * 2, (domain[1],) * 2)
@@ -258,7 +318,7 @@ def test_whatever_is_released_gives_a_box_in_the_domain(fill: float, domain: tup
     for scale in (0.0, 1.0, 2.0**46):
         noise = np.rint(generator.normal(0.0, scale, (2, N_MAGNITUDES)))
         coarse = find_coarse_ranges(noise + fill, limits, 1.0).ranges
-        ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, limits, 1.0).ranges
+        ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, 1.0)
         for low, high in (*zip(coarse.lower, coarse.upper, strict=True), *zip(ranges.lower, ranges.upper, strict=True)):
             assert domain[0] <= low < high <= domain[1]
 
@@ -269,7 +329,7 @@ def test_real_ranges_are_found() -> None:
     domain = Ranges((-WIDEST,) * 3, (WIDEST,) * 3)
     noise = generator.normal(0.0, 20.0, (3, N_MAGNITUDES))
     coarse = find_coarse_ranges(magnitude_histogram(points, domain) + noise, domain, 20.0).ranges
-    found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, domain, 20.0).ranges
+    found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, 20.0)
     for low, high, least, most in zip(found.lower, found.upper, points.min(axis=0), points.max(axis=0), strict=True):
         width = most - least
         assert least - 0.25 * width < low <= least + 0.01 * width

@@ -238,7 +238,7 @@ def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
     private = FederatedKMeans(3, bounds="private").plan(600, 2, 3, seeds=2, algorithms=["glloyd"])
     assert private.request.private_count
     assert private.to_dict()["request"]["private_bounds"]
-    with pytest.raises(ConfigurationError, match="n_clusters='auto' was asked of"):
+    with pytest.raises(ConfigurationError, match="n_clusters is 'auto', but"):
         FederatedKMeans("auto").plan(600, 2, 3)
 
 
