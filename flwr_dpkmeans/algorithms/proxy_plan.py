@@ -193,12 +193,17 @@ class ProxyOptions:
     """Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept."""
     rows_per_proxy: float = 3.5
     """In standard deviations of the noise on a count: fewer rows would not be told from none."""
+    few_proxies: float = 2.5
+    least_rows_per_proxy: float = 2.0
+    """Up to so many proxies per cluster may have so few rows: an unsure place to start from is better than none."""
     most_proxies: int = 1000
     least_most_proxies: int = 200
     proxies_per_cluster: int = 8
     """k' is at most ``min(most, max(least_most, per_cluster * k))``."""
     worth_seeding: float = 1.3
-    """With fewer proxies per cluster there is nothing to cluster: their budget goes to the refinements."""
+    """With fewer proxies per cluster, or fewer than two more, there is nothing to cluster: refinements get the rest."""
+    cover_from: int = 8
+    """Proxies per column from which on some of them are spread over all of the box that rows may be in."""
     most_direct_features: int = 8
     """Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough."""
     most_components: int = 12
@@ -326,7 +331,7 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         n_components=n_components,
         refinement_shares=tuple((1.0 - before) * weight / math.fsum(growing) for weight in growing),
         pass_share=options.seeding_share / max(1, n_passes),
-        cover_box=n_components is None and n_proxies >= 2 ** (d + 1),
+        cover_box=n_components is None and n_proxies >= options.cover_from * d,
         widening=float(f"{widening:.12g}"),
         n_looks=options.looks if zooms else 0,
     )
@@ -342,7 +347,9 @@ def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: floa
     k = public.config.n_clusters
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
     n_proxies = int(min(public.n_units / (options.rows_per_proxy * counts_noise), most))
-    if n_proxies >= options.worth_seeding * k:
+    few = int(min(options.few_proxies * k, public.n_units / (options.least_rows_per_proxy * counts_noise)))
+    n_proxies = max(n_proxies, few)
+    if n_proxies >= max(options.worth_seeding * k, k + 2):
         return n_proxies
     if public.config.choose_n_clusters:
         raise PlanError(

@@ -53,6 +53,8 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
 )
 from flwr_dpkmeans.kmeans.proxies import (
+    LEAST_CLUSTER,
+    MIDDLE_OF_BIN,
     N_DISTANCES,
     PRIOR_SPREAD,
     PRIOR_VARIANCE,
@@ -253,6 +255,12 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         binned, binned_own = binned_square(averages[first:], noise[first:], edges[first:], n)
         if square > _MOSTLY_CLIPPED * clip**2 or binned_own < own:
             square, own = binned, binned_own
+        else:
+            # Of rows beyond the clip bound, the mean square knows the bound only.
+            excess = np.maximum(edges[first:] - clip**2 / MIDDLE_OF_BIN, 0.0)
+            beyond, beyond_own = binned_square(averages[first:], noise[first:], excess, n)
+            if beyond > options.heard * beyond_own:
+                square, own = square + beyond, math.hypot(own, beyond_own)
         found = (square - moved**2) / d
         variance, trusted = by_precision(found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4)
         variance = min(max(variance, _LEAST_PART * math.sqrt(trusted)), 1.0)
@@ -405,7 +413,7 @@ def _clustered(setting: Setting, state: State, proxies: Array, weights: Array, n
     """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of noise."""
     config, options = setting.public.config, setting.options
     centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
-    is_sure = setting.public.n_units >= _SURE * options.weak * noise * setting.n_clusters
+    is_sure = setting.public.n_units >= _SURE * max(options.weak * noise, LEAST_CLUSTER) * setting.n_clusters
     for _ in range(0 if config.choose_n_clusters or not is_sure else _WEAK_ROUNDS):
         labels = nearest_centroids(proxies, centers)[0]
         kept = without_weak_clusters(weights, labels, noise, weak=options.weak, false_share=options.false_share)

@@ -31,12 +31,19 @@ SAMPLES_PER_PROXY = 10
 _LEAST_SAMPLES = 2000
 _LLOYD_STEPS = 8
 _CUBE_SHARE = 0.3
+_CELLS_PER_AXIS = 4
 _MOST_DISTANCES = 1 << 28
 _MOST_SAMPLED_VALUES = 1 << 24
 N_DISTANCES = 28
 """Bins of a histogram of squared distances, each half as wide as the next: down to a few steps of the grid."""
+MIDDLE_OF_BIN = math.sqrt(0.5)
+"""Squared distance in the middle of a bin, in that of its edge."""
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
+
+
+LEAST_CLUSTER = 2.0
+"""Rows, or clients, of a cluster: the center of a single one would be that row."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def farthest_heard(scores: FloatArray, threshold: float) -> int:
 
 def binned_square(counts: FloatArray, noise: FloatArray, edges: FloatArray, n: float) -> tuple[float, float]:
     """Mean squared distance of n points, and its standard deviation, from noisy counts by squared distance."""
-    middles = edges * math.sqrt(0.5)
+    middles = edges * MIDDLE_OF_BIN
     square = math.fsum(counts * middles) / n
     return square, math.hypot(math.sqrt(math.fsum(np.square(noise * middles))) / n, BIN_ERROR * square)
 
@@ -210,7 +217,8 @@ def box_samples(
 
     `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover` draws three tenths uniformly from the
     part of the box so far from the centre along every column: what the ellipsoid misses, small clusters in corners
-    above all.
+    above all. Where proxies are too few for four cells on each axis, most of these leave the ellipsoid in one or two
+    columns only.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
@@ -221,8 +229,24 @@ def box_samples(
     if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
         low, high = np.clip(centre - cover, -1.0, 1.0), np.clip(centre + cover, -1.0, 1.0)
-        samples[:n_cover] = generator.uniform(low, high, (n_cover, len(centre)))
+        anywhere = generator.uniform(low, high, (n_cover, len(centre)))
+        samples[:n_cover] = np.where(
+            _columns_left(n_proxies, n_cover, len(centre), generator), anywhere, samples[:n_cover]
+        )
     return samples
+
+
+def _columns_left(
+    n_proxies: int, n_samples: int, n_features: int, generator: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """In which columns (n, d) samples of the box leave the ellipsoid: in all, or in one, and each further by a coin.
+
+    Proxies are too few to cover a box of many dimensions, but rows with one rare value lie along an axis.
+    """
+    if n_proxies >= _CELLS_PER_AXIS**n_features:
+        return np.ones((n_samples, n_features), dtype=np.bool_)
+    n_columns = generator.geometric(0.5, (n_samples, 1))
+    return np.argsort(generator.random((n_samples, n_features)), axis=1) < n_columns
 
 
 def far_samples(centre: FloatArray, extent: float, n_proxies: int, generator: np.random.Generator) -> FloatArray:
@@ -288,7 +312,8 @@ def without_weak_clusters(
 
     A cluster's total below `weak` deviations is doubted. Of n counts of noise alone some n Phi(-z) are as large as z
     deviations; as a cluster's largest is one, clusters are kept by the rule of Benjamini and Hochberg (1995) as long as
-    `false_share` of them are expected to be of noise alone.
+    `false_share` of them are expected to be of noise alone. One of fewer than two rows (or clients) is dropped anyway:
+    its center would be that row.
     """
     totals, largest = np.bincount(labels, weights=weights), np.zeros(int(labels.max()) + 1)
     np.maximum.at(largest, labels, weights)
@@ -297,4 +322,5 @@ def without_weak_clusters(
     expected = [len(weights) * NormalDist().cdf(-largest[cluster] / noise) for cluster in doubted]
     passed = np.flatnonzero(np.array(expected) <= false_share * np.arange(1, len(doubted) + 1))
     dropped = doubted[passed[-1] + 1 :] if passed.size else doubted
-    return np.where(np.isin(labels, dropped), 0.0, weights)
+    alone = np.flatnonzero(totals < LEAST_CLUSTER)
+    return np.where(np.isin(labels, np.concatenate([dropped, alone])), 0.0, weights)

@@ -202,16 +202,20 @@ def test_bounds_of_one_clients_means() -> None:
     assert set(single.values()) == {1.0}
 
 
-@pytest.mark.parametrize(("d", "covers"), [(2, True), (4, True), (6, True), (7, False)])
-def test_the_box_is_covered_where_each_half_axis_gets_a_proxy(d: int, covers: bool) -> None:
-    """200 proxies: at least 2^(d + 1) of them up to d = 6; and only where they live in the whole space."""
-    plan = derive_plan(public_of(d, 3, 10**6), ProxyOptions())
-    assert (plan.n_proxies, plan.cover_box) == (200, covers)
+def test_few_proxies_may_have_few_rows() -> None:
+    """floor(N / 3.5 s), but up to 2.5 k of them floor(N / 2 s); none below 1.3 k, or below k + 2."""
+    s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
+    for k, rows, expected in ((10, 3.5 * 26, 26), (10, 2.0 * 25, 25), (10, 2.0 * 20, 20), (10, 2.0 * 13, 13)):
+        assert derive_plan(public_of(2, k, math.ceil(rows * s)), ProxyOptions()).n_proxies == expected
+    assert derive_plan(public_of(2, 10, math.floor(2.0 * 13 * s) - 1), ProxyOptions()).n_proxies == 0
+    at = [derive_plan(public_of(2, 2, math.ceil(2.0 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
+    assert at == [0, 4]
 
 
-def test_the_box_is_covered_at_exactly_two_to_the_d_plus_one_and_never_from_a_subspace() -> None:
-    at = derive_plan(public_of(7, 32, 10**7), ProxyOptions())
-    assert (at.n_proxies, at.cover_box) == (256, True)
+@pytest.mark.parametrize(("most", "covers"), [(55, False), (56, True)])
+def test_the_box_is_covered_from_eight_proxies_per_column_on_and_never_from_a_subspace(most: int, covers: bool) -> None:
+    at = derive_plan(public_of(7, 3, 10**6), ProxyOptions(least_most_proxies=most, proxies_per_cluster=1))
+    assert (at.n_proxies, at.cover_box) == (most, covers)
     wide = derive_plan(public_of(9, 3, 10**7), ProxyOptions(least_most_proxies=2000, most_proxies=2000))
     assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
 

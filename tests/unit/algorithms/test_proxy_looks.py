@@ -124,6 +124,16 @@ def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), rel=1e-3)
 
 
+@pytest.mark.parametrize(("noise", "heard"), [(1.0, True), (30.0, False)])
+def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: float, heard: bool) -> None:
+    """100 of N rows in the bin of squares up to 2: the mean square knows 0.25 of each, the rest is added to it."""
+    state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
+    counts = shares(2, 100.0) + shares(10)
+    found = after(look(noise), state, np.zeros(2), 0.1 * N, counts).extras
+    beyond = 100.0 / N * (2.0 * math.sqrt(0.5) - 0.25) if heard else 0.0
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(0.1 * 0.25 + beyond), rel=0.01)
+
+
 def test_histograms_of_looks_from_one_place_are_averaged() -> None:
     """Twice 30 rows far away are heard at a noise of 15, once they are not; where the centre moves they are new."""
     far, near = 4, 20

@@ -139,11 +139,28 @@ def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
 
 @pytest.mark.parametrize("cover", [None, 2.0])
 def test_box_samples_stay_in_the_box_and_cover_it_if_asked(cover: float | None) -> None:
-    found = box_samples(np.array([0.9, 0.9]), np.array([0.01, 0.01]), np.eye(2), 10, generator(), cover=cover)
+    found = box_samples(np.array([0.9, 0.9]), np.array([0.01, 0.01]), np.eye(2), 16, generator(), cover=cover)
     assert found.shape == (2000, 2)
     assert np.abs(found).max() <= 1.0
     assert bool((found < 0.0).any(axis=1).mean() > 0.2) is (cover is not None)
     assert int((np.abs(found - 0.9).max(axis=1) < 0.18).sum()) >= 1400
+
+
+def test_where_proxies_are_few_for_the_box_its_samples_leave_the_ellipsoid_in_some_columns() -> None:
+    """Of the covering samples, one column in a half, m in 2^-m of them, all d in what is left; each column alike."""
+    d = 4
+    for proxies, all_columns in ((4**d - 1, 2.0 ** (1 - d)), (4**d, 1.0)):
+        found = np.concatenate(
+            [
+                box_samples(np.zeros(d), np.full(d, 1e-6), np.eye(d), proxies, generator(seed), cover=1.0)
+                for seed in range(20)
+            ]
+        )
+        left = np.abs(found) > 0.002
+        numbers = np.bincount(left.sum(axis=1), minlength=d + 1) / (0.3 * len(found))
+        expected = [0.5, 0.25, 0.125] if proxies < 4**d else [0.0] * 3
+        assert numbers[1:] == pytest.approx([*expected, all_columns], abs=0.03), proxies
+        assert np.ptp(left.mean(axis=0)) < 0.02
 
 
 def test_box_samples_take_the_leading_axes_of_a_wide_table() -> None:
@@ -249,6 +266,12 @@ def test_a_cluster_of_noise_is_dropped_and_a_small_sure_one_is_kept() -> None:
     assert found.tolist() == [500.0, 21.0, 44.0, 0.0]
     found = without_weak_clusters(weights * [1.0, 0.6, 1.0, 1.0], labels, 10.0, weak=4.5, false_share=0.05)
     assert found.tolist() == [500.0, 0.0, 44.0, 0.0]
+
+
+def test_a_cluster_of_a_single_row_is_dropped_however_sure_it_is() -> None:
+    weights, labels = np.array([500.0, 1.9, 1.0, 1.01]), np.array([0, 1, 2, 2], dtype=np.int32)
+    found = without_weak_clusters(weights, labels, 0.01, weak=4.5, false_share=0.05)
+    assert found.tolist() == [500.0, 0.0, 1.0, 1.01]
 
 
 # -- distances ----------------------------------------------------------------------------------------------------
