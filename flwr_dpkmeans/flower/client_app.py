@@ -406,7 +406,7 @@ def load_client(context: Context) -> KMeansClient:
     ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are
     looked at in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a
     label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run says,
-    nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.declared`).
+    nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.tables`).
 
     Raises a ConfigurationError in a deployment without ``data-path``, since the server may not choose which file a node
     reads, and a DataError if the data cannot be used.
