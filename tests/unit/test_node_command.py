@@ -268,6 +268,14 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
     assert "connection:" not in capsys.readouterr().err
 
 
+def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, started: dict[str, object]) -> None:
+    file = write_node(tmp_path)
+    for _ in range(2):
+        with pytest.raises(Started):
+            main(["node", "start", str(file)])
+    assert started
+
+
 def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.fab").write_bytes(packed(app_files()))
     assert main(["node", "hash", str(tmp_path / "a.fab")]) == 0
