@@ -269,11 +269,12 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
 
 
 def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, started: dict[str, object]) -> None:
-    file = write_node(tmp_path)
+    file = write_node(tmp_path, home=str(tmp_path / "new" / "home"))
     for _ in range(2):
         with pytest.raises(Started):
             main(["node", "start", str(file)])
     assert started
+    assert (tmp_path / "new" / "home").is_dir()
 
 
 def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.engines import _require_same_labels
@@ -91,3 +91,11 @@ def test_of_many_wide_clients_twenty_rows_each_are_simulated() -> None:
     options = {"n_clusters": 3, "unit": "client"}
     assert simulated_size(PlanningRequest(100_000, 1000, 500, options)) == SimulatedSize(500, 20, 1)
     assert simulated_size(PlanningRequest(5_000, 1000, 500, options)) == SimulatedSize(500, 10, 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_categories_are_spread_evenly_over_the_box(n: int) -> None:
+    places = np.linspace(-1.0, 1.0, n)
+    assert _codes(places, n).tolist() == list(range(n))
+    assert _codes(places + 0.4 / (n - 1), n).tolist() == list(range(n))
+    assert _codes(np.array([-1.5, 1.5]), n).tolist() == [0, n - 1]

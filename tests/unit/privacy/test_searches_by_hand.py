@@ -46,16 +46,23 @@ def test_a_cost_that_is_flat_far_beyond_its_lowest_point_is_searched_before_it(b
 
 
 def test_the_step_of_a_grid_of_losses_is_that_of_its_reach() -> None:
-    """One release of mu reaches 10 mu + mu^2 / 2 to either side, and so many steps must do for all of it."""
-    for mu in (3.0, 10.0, 28.0, 31.0, 60.0):
-        reach = mu * 10.0 + mu * mu / 2.0
-        points = 2.0 * reach + min(reach, math.log(100.0))
-        variance = mu * mu * min(1.0, math.expm1(mu * mu) / (mu * mu)) if mu < 26 else mu * mu
-        step = max(losses._STEP * math.sqrt(variance), points / losses._MOST_POINTS)
-        assert losses._grid_step({(1.0 / mu, 1.0): 1}, ()) == 2.0 ** math.floor(math.log2(step))
+    """A release of mu reaches 10 mu + mu^2 / 2 to either side, and log(100) further, with 2^16 points for all of it.
+
+    2 (10 mu + mu^2 / 2) + log(100) = 2^16 * 2^7 has the root below, at which the step doubles.
+    """
+    root = math.sqrt(2.0**23 + 100.0 - math.log(100.0)) - 10.0
+    for mu, step in ((root - 0.1, 2.0**6), (root + 0.1, 2.0**7)):
+        assert losses._grid_step({(1.0 / mu, 1.0): 1}, ()) == step
 
 
 def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
     sampled, other = SampledGaussianRelease("rows", 2.0, 0.5), GaussianRelease("sums", 2.0)
     with pytest.raises(LocalMisuseError, match="a sampled round has several releases"):
         dominating_release([[sampled, other]])
+
+
+def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_a_grid() -> None:
+    """Each has two losses: 2^12 = 4096 sums are kept one by one, 8192 are rounded to a grid of half as many steps."""
+    epsilons = [0.1 * 2.0**place for place in range(13)]
+    assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
+    assert len(losses.mixture_of(1.0, epsilons).losses) < 8192

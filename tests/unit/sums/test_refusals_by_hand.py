@@ -15,7 +15,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, pack_boxes, unpack_boxes
 from flwr_dpkmeans.sums import client, draft
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import Packet
@@ -98,3 +98,10 @@ def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() ->
     before, after = sizes[::2], sizes[1::2]
     assert after == [size + 1 for size in before]
     assert {size: before.count(size) for size in before} == {0: 4 * 8, 1: 4 * 9, 4: 4 * 9, 40: 4 * 9}
+
+
+@pytest.mark.parametrize(("change", "share"), [([1, 0], 0.25), ([0, -1], 0.25), ([2, -1], 0.75), ([0, 0], 0.0)])
+def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) -> None:
+    """Of a sum that may move by four steps in L1."""
+    bound = Sensitivity(Norm.L1, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
+    assert _share_of_bound(Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)) == share
