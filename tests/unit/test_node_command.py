@@ -8,6 +8,8 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.apps import app_files, packed
@@ -343,3 +345,9 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
 def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["node", "check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
     assert said(capsys, "file").startswith("wrong")
+
+
+def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
+    options = SimpleNamespace(host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None)
+    with pytest.raises(node_command._NoteError, match="no key: whoever reaches the SuperLink can be a node"):
+        node_command._connection(cast(Any, options))

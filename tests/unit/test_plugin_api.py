@@ -298,3 +298,13 @@ def test_answers_are_taken_in_under_flowers_round_number_zero(monkeypatch: pytes
     make_federation(grid_parts((20, 20, 20))).start(algorithm="glloyd", max_iter=1)
     assert seen
     assert set(seen) == {0}
+
+
+def test_a_client_scales_its_table_once_for_each_plan() -> None:
+    client = KMeansClient(np.arange(12.0).reshape(6, 2))
+    config = parse_config(n_clusters=2, bounds=((0.0,), (16.0,)), n_examples=100)
+    first, second = (draft_plan(config, run_id=run, n_clients=3, seed=1, n_features=2) for run in (1, 2))
+    scaled = client._grid_points(first)
+    assert client._grid_points(first) is scaled
+    assert client._grid_points(second) is not scaled
+    assert scaled[0].tolist() == [-1.0, -0.875]

@@ -7,8 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import assignment, sphere_packing, statistics
 from flwr_dpkmeans.kmeans.proxies import tessellation
+from flwr_dpkmeans.kmeans.update import _check_finite
 from flwr_dpkmeans.kmeans.weighted import usable_weights
 
 NO_GENERATOR = cast(Any, None)
@@ -69,3 +71,10 @@ def test_weights_that_are_too_few_are_filled_up_faintly() -> None:
     assert 0.0 < filled[1] < 1e-3
     assert usable_weights([0.0, -1.0], 1).tolist() == [1.0, 1.0]
     assert usable_weights([], 1).tolist() == []
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_value_that_is_not_finite_is_enough(bad: float) -> None:
+    _check_finite("sums", np.array([1.0, -2.0]))
+    with pytest.raises(DataError, match=f"sums hold {bad}, but every value must be finite"):
+        _check_finite("sums", np.array([1.0, bad]))
