@@ -10,7 +10,7 @@ import pytest
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
-from flwr_dpkmeans.planner.forecast import Forecast
+from flwr_dpkmeans.planner.forecast import Forecast, notes_on
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.writer import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -99,3 +99,17 @@ def test_noise_per_centroid_is_told_in_the_units_of_the_bounds(forecast: Forecas
     assert one.scaled_noise_per_centroid is not None
     assert one.noise_per_centroid == pytest.approx([one.scaled_noise_per_centroid] * len(one.noise_per_centroid))
     assert one.noise_per_centroid
+
+
+@pytest.mark.parametrize(("part", "said"), [(0.05, True), (0.2, False), (None, False)])
+def test_a_note_says_where_the_excess_is_not_of_the_last_noise(
+    forecast: Forecast, part: float | None, said: bool
+) -> None:
+    """Less than a tenth of it is."""
+    (one,) = forecast.algorithms
+    assert one.excess is not None
+    changed = replace(one, excess_of_noise=None if part is None else part * one.excess.mean)
+    notes = notes_on(forecast.request, [changed])
+    assert (
+        any(note.startswith("Most of the excess does not come from the last release's noise") for note in notes) is said
+    )
