@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
 from flwr_dpkmeans.planner.forecast import Forecast, notes_on
+from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.writer import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -113,3 +115,15 @@ def test_a_note_says_where_the_excess_is_not_of_the_last_noise(
     assert (
         any(note.startswith("Most of the excess does not come from the last release's noise") for note in notes) is said
     )
+
+
+def test_a_band_reaches_one_standard_error_to_either_side_of_its_line(forecast: Forecast) -> None:
+    """In percent, and never below a tenth of one."""
+    seen: dict[str, list[float]] = {}
+    axis = SimpleNamespace(
+        fill_between=lambda xs, low, high, **_: seen.update(xs=xs, low=low, high=high),
+        plot=lambda xs, mean, **_: seen.update(mean=mean),
+    )
+    curve = ((2.0, Excess(0.5, 0.125, 0.0, 1.0)), (4.0, Excess(0.25, 0.5, 0.0, 1.0)))
+    present._draw_curve(axis, curve, forecast.algorithms[0], 0)
+    assert seen == {"xs": [2.0, 4.0], "low": [37.5, 0.1], "high": [62.5, 75.0], "mean": [50.0, 25.0]}

@@ -10,6 +10,7 @@ import pytest
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import assignment, sphere_packing, statistics
 from flwr_dpkmeans.kmeans.proxies import tessellation
+from flwr_dpkmeans.kmeans.ranges import as_integers
 from flwr_dpkmeans.kmeans.update import _check_finite
 from flwr_dpkmeans.kmeans.weighted import usable_weights
 
@@ -78,3 +79,8 @@ def test_one_value_that_is_not_finite_is_enough(bad: float) -> None:
     _check_finite("sums", np.array([1.0, -2.0]))
     with pytest.raises(DataError, match=f"sums hold {bad}, but every value must be finite"):
         _check_finite("sums", np.array([1.0, bad]))
+
+
+def test_released_counts_become_grid_steps_of_which_sums_cannot_overflow() -> None:
+    assert as_integers(np.array([0.0, 2.0, -0.5])).tolist() == [0, 2 * 2**16, -(2**15)]
+    assert as_integers(np.array([1e300, -np.inf])).tolist() == [2**46, -(2**46)]

@@ -66,3 +66,13 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     epsilons = [0.1 * 2.0**place for place in range(13)]
     assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
     assert len(losses.mixture_of(1.0, epsilons).losses) < 8192
+
+
+def test_the_slope_of_a_search_is_the_change_per_octave() -> None:
+    """From 3 to -1 over two octaves; without two prices, as if the price were 1 / scale."""
+    bracket = calibration._Bracket()
+    assert bracket._slope() == -math.log(2.0)
+    bracket.add(OCTAVE, 3.0)
+    assert bracket._slope() == -math.log(2.0)
+    bracket.add(3 * OCTAVE, -1.0)
+    assert bracket._slope() == -2.0
