@@ -99,3 +99,15 @@ def test_categories_are_spread_evenly_over_the_box(n: int) -> None:
     assert _codes(places, n).tolist() == list(range(n))
     assert _codes(places + 0.4 / (n - 1), n).tolist() == list(range(n))
     assert _codes(np.array([-1.5, 1.5]), n).tolist() == [0, n - 1]
+
+
+def test_a_start_needs_at_least_one_restart() -> None:
+    given: dict[str, Any] = {"n_clusters": 3, "bounds": BOX, "algorithm": "server_lloyd", "trust": "central"}
+    assert parse_config(**given, n_init=1).task.options.n_init == 1
+    with pytest.raises(ConfigurationError, match="n_init is 0"):
+        parse_config(**given, n_init=0)
+
+
+def test_what_a_state_holds_is_not_printed() -> None:
+    """Lines of a log may show one."""
+    assert repr(State({"means": np.zeros((2, 3))}, (0.5,))) == "State()"

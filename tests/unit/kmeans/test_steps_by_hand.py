@@ -10,7 +10,7 @@ import pytest
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import assignment, sphere_packing, statistics
 from flwr_dpkmeans.kmeans.proxies import tessellation
-from flwr_dpkmeans.kmeans.ranges import as_integers
+from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers, running_sums
 from flwr_dpkmeans.kmeans.update import _check_finite
 from flwr_dpkmeans.kmeans.weighted import usable_weights
 
@@ -84,3 +84,11 @@ def test_one_value_that_is_not_finite_is_enough(bad: float) -> None:
 def test_released_counts_become_grid_steps_of_which_sums_cannot_overflow() -> None:
     assert as_integers(np.array([0.0, 2.0, -0.5])).tolist() == [0, 2 * 2**16, -(2**15)]
     assert as_integers(np.array([1e300, -np.inf])).tolist() == [2**46, -(2**46)]
+
+
+def test_a_range_reaches_to_the_last_bin_of_two_that_stand_out_together_only() -> None:
+    """Bin 2 was found. Bins 5 and 6, and 0 and 1, have 0.8 of the threshold each: two together exceed sqrt(2) of it."""
+    after = as_integers(np.array([0.0, 0.0, 9.0, 0.0, 0.0, 0.8, 0.8, 0.0, 0.0, 0.0]))
+    assert _with_tails(running_sums(after), (2, 2), 1.0) == (2, 6)
+    before = as_integers(np.array([0.8, 0.8, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
+    assert _with_tails(running_sums(before), (2, 2), 1.0) == (0, 2)
