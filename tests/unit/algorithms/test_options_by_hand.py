@@ -101,8 +101,9 @@ def test_categories_are_spread_evenly_over_the_box(n: int) -> None:
     assert _codes(np.array([-1.5, 1.5]), n).tolist() == [0, n - 1]
 
 
-def test_a_start_needs_at_least_one_restart() -> None:
-    given: dict[str, Any] = {"n_clusters": 3, "bounds": BOX, "algorithm": "server_lloyd", "trust": "central"}
+@pytest.mark.parametrize("algorithm", ["server_lloyd", "feddp_kmeans"])
+def test_a_start_needs_at_least_one_restart(algorithm: str) -> None:
+    given: dict[str, Any] = {"n_clusters": 3, "bounds": BOX, "algorithm": algorithm, "trust": "central"}
     assert parse_config(**given, n_init=1).task.options.n_init == 1
     with pytest.raises(ConfigurationError, match="n_init is 0"):
         parse_config(**given, n_init=0)
