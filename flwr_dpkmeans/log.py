@@ -122,9 +122,7 @@ def printable(text: object, longest: int = LONGEST_LINE) -> str:
     'fine?2026 INFO all good?[2J'
     """
     whole = str(text)
-    kept = whole[:longest]
-    if not kept.isprintable():
-        kept = "".join([character if character.isprintable() else "?" for character in kept])
+    kept = "".join([character if character.isprintable() else "?" for character in whole[:longest]])
     return kept if len(whole) <= longest else kept + "..."
 
 

@@ -251,12 +251,17 @@ class Trial:
         """Tests that call the mutated function, nearest first; then whole files of such tests, as time allows."""
         key = f"{mutant.file}:{mutant.function}"
         hits = [row for row in self.calls if key in row[2]]
-        if not hits:  # code that runs at import time, or that is reached another way
+        direct = bool(hits)
+        if not direct:  # code that runs at import time, or that is reached another way
             hits = [row for row in self.calls if any(call.startswith(mutant.file + ":") for call in row[2])]
         hits.sort(key=lambda row: (len(row[2]), row[1]))
         near = hits[:25]
         files = {row[0].split("::")[0] for row in hits}
         known = {row[0] for row in hits}
+        if not direct:  # a test that reads a constant may call nothing: those beside the nearest ones are tried as well
+            beside = {row[0].split("::")[0] for row in near}
+            near += [row for row in self.calls if row[0] not in known and row[0].split("::")[0] in beside]
+            known |= {row[0] for row in near}
         rest = sorted(hits[25:], key=lambda row: row[1])
         rest += sorted(
             (r for r in self.calls if r[0] not in known and r[0].split("::")[0] in files), key=lambda r: r[1]

@@ -90,7 +90,7 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     n_features = len(matrix)
     product: FloatArray = server_points.T @ server_points
     if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
-        return matrix + 0.0, noise
+        return matrix.copy(), noise
     scale = float(np.trace(matrix) / np.trace(product))
     squares = np.square(server_points)
     # Means over all entries, so that nothing depends on the axes.

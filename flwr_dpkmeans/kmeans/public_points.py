@@ -166,10 +166,10 @@ def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:
     values = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     if int((values > 0.0).sum()) >= n_clusters:
         return values
-    mean = float(values.mean()) if len(values) else 0.0
-    if mean == 0.0:
+    total = float(values.sum())
+    if total == 0.0:
         return np.ones_like(values)
-    return np.maximum(values, _FAINT * mean)
+    return np.maximum(values, _FAINT * (total / len(values)))
 
 
 def cost_curve(

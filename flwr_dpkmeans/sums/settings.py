@@ -390,7 +390,7 @@ class Settings(Options):
                     "features or one pair for each."
                 )
         if len(set(names)) != len(names):
-            twice, times = Counter(names).most_common(1)[0]
+            ((twice, times),) = Counter(names).most_common(1)
             raise ConfigurationError(
                 f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
             )

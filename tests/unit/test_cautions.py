@@ -196,6 +196,15 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
     assert clients[0].privacy_ is not None
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust="central", evaluation="private")
+    report_result(strategy, result, tmp_path)
+    said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
+    assert str(result.evaluation) in "\n".join(said)
+
+
 def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import SubFigure
 

@@ -55,6 +55,11 @@ def test_each_finds_clear_clusters_in_the_callers_units(algorithm: str) -> None:
     assert model.privacy_.unit == "record"
 
 
+def test_a_report_says_in_which_norm_each_release_is_bounded() -> None:
+    lines = fitted("max_cover").privacy_.releases
+    assert {(line.noise, line.norm) for line in lines} == {("exponential mechanism", "l1"), ("gaussian", "l2")}
+
+
 @pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
 def test_exact_ones_say_that_they_protect_nobody(algorithm: str) -> None:
     report = fitted(algorithm, noise="secure").privacy_

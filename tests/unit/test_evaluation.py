@@ -105,6 +105,17 @@ def test_a_total_that_says_something_else_than_what_is_known_is_used() -> None:
     assert found(plan, 100.0, 0.0, [[99_999.8], [0.0], [0.0]]).n_units_source == "known"
 
 
+@pytest.mark.parametrize(
+    ("deviations", "source"), [(4.5, "known"), (-4.5, "known"), (5.5, "released"), (-5.5, "released")]
+)
+def test_a_total_five_deviations_away_says_something_else(deviations: float, source: str) -> None:
+    """Three cells of independent noise: the total has sqrt(3) of the noise of one."""
+    plan = plan_of(epsilon=50.0, n_examples=100_000)
+    (block,) = [block for block in plan.rounds[-1].blocks if block.name == CELL_COUNTS]
+    total = 100_000.0 + deviations * math.sqrt(3.0) * plan.released_std(plan.rounds[-1], block)
+    assert found(plan, 100.0, 0.0, [[total], [0.0], [0.0]]).n_units_source == source
+
+
 def test_the_divisor_is_the_total_where_nothing_is_known() -> None:
     plan = plan_of(algorithm="sphere_packing", n_examples=None)
     result = found(plan, 10.0, 0.0, [[40.0], [-2.0], [12.0]])

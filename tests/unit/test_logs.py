@@ -309,6 +309,7 @@ def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> N
     now = [100.0]
     progress = Progress(clock=lambda: now[0])
     now[0] += 6.0
+    assert progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"  # at least one is counted as done
     progress.count()
     assert progress.describe(None) == "1 round trips done, 6 s so far"
     now[0] += 8.0

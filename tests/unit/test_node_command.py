@@ -8,6 +8,8 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.apps import app_files, packed
@@ -268,6 +270,15 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
     assert "connection:" not in capsys.readouterr().err
 
 
+def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, started: dict[str, object]) -> None:
+    file = write_node(tmp_path, home=str(tmp_path / "new" / "home"))
+    for _ in range(2):
+        with pytest.raises(Started):
+            main(["node", "start", str(file)])
+    assert started
+    assert (tmp_path / "new" / "home").is_dir()
+
+
 def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.fab").write_bytes(packed(app_files()))
     assert main(["node", "hash", str(tmp_path / "a.fab")]) == 0
@@ -334,3 +345,9 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
 def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["node", "check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
     assert said(capsys, "file").startswith("wrong")
+
+
+def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
+    options = SimpleNamespace(host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None)
+    with pytest.raises(node_command._NoteError, match="no key: whoever reaches the SuperLink can be a node"):
+        node_command._connection(cast(Any, options))

@@ -24,6 +24,8 @@ def test_a_known_run_takes_t_plus_two_round_trips(n_rounds: int, caplog: pytest.
         announce(known)
     seconds = (n_rounds + 2) * SECONDS_PER_ROUND_TRIP
     assert f"about {seconds:.0f} s, {n_rounds + 2} round trips" in caplog.text
+    details = {"round_trips": n_rounds + 2, "seconds": seconds, "is_final": True}
+    assert [vars(record)["details"] for record in caplog.records] == [details]
 
 
 def test_rounds_that_follow_from_a_count_are_left_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
+from support.protocol_federation import grid_parts, make_federation
 
 from flwr_dpkmeans import (
     Auto,
@@ -282,3 +283,28 @@ def test_client_never_says_how_many_rows_it_has() -> None:
     config = parse_config(n_clusters=2, bounds=((-1,), (1,)))
     plan = dump_plan(draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2))
     assert client.fit([], {"task": "statistic", "plan": plan, "round": 0})[1:] == (0, {})
+
+
+def test_answers_are_taken_in_under_flowers_round_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of this protocol are numbered by its plan, not by how often clients were asked."""
+    seen: list[int] = []
+    original = PrivateKMeans.aggregate_train
+
+    def watching(self: PrivateKMeans, server_round: int, replies: Any) -> Any:
+        seen.append(server_round)
+        return original(self, server_round, replies)
+
+    monkeypatch.setattr(PrivateKMeans, "aggregate_train", watching)
+    make_federation(grid_parts((20, 20, 20))).start(algorithm="glloyd", max_iter=1)
+    assert seen
+    assert set(seen) == {0}
+
+
+def test_a_client_scales_its_table_once_for_each_plan() -> None:
+    client = KMeansClient(np.arange(12.0).reshape(6, 2))
+    config = parse_config(n_clusters=2, bounds=((0.0,), (16.0,)), n_examples=100)
+    first, second = (draft_plan(config, run_id=run, n_clients=3, seed=1, n_features=2) for run in (1, 2))
+    scaled = client._grid_points(first)
+    assert client._grid_points(first) is scaled
+    assert client._grid_points(second) is not scaled
+    assert scaled[0].tolist() == [-1.0, -0.875]

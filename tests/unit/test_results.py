@@ -9,6 +9,7 @@ import math
 import struct
 import warnings
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,22 +54,32 @@ def result_of(k: int = 4, d: int = 2, *, report: PrivacyReport | None = None, **
 
 
 # Kinds of layout, report and numbers, several in one picture: drawing takes most of these tests' time.
-RESULTS = {
-    "digits": result_of(10, 64, image_shape=(8, 8)),
-    "two rows of images, laplace": result_of(9, 6, image_shape=(2, 3), report=report_of(9, 6, algorithm="sulloyd")),
-    "two features": result_of(4, 2, feature_names=("length", "width")),
-    "one feature, negative counts": result_of(3, 1, feature_names=("length",), counts=np.array([-5.0, -1.0, 0.0])),
-    "one feature without a name, nothing moved": result_of(3, 1, movements=(0.0, 0.0, 0.0)),
-    "one cluster in five dimensions": result_of(1, 5),
-    "one cluster as a blank image": result_of(1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)),
-    "not private": result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
-    "retried": result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
-    "fastlloyd": result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
-    "counted": result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
-    "forty features": result_of(6, 40),
-    "coinciding centroids": result_of(3, 5, centroids=np.zeros((3, 5))),
-    "large and small": result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
+RESULTS: dict[str, Callable[[], RunResult]] = {
+    "digits": lambda: result_of(10, 64, image_shape=(8, 8)),
+    "two rows of images, laplace": lambda: result_of(
+        9, 6, image_shape=(2, 3), report=report_of(9, 6, algorithm="sulloyd")
+    ),
+    "two features": lambda: result_of(4, 2, feature_names=("length", "width")),
+    "one feature, negative counts": lambda: result_of(
+        3, 1, feature_names=("length",), counts=np.array([-5.0, -1.0, 0.0])
+    ),
+    "one feature without a name, nothing moved": lambda: result_of(3, 1, movements=(0.0, 0.0, 0.0)),
+    "one cluster in five dimensions": lambda: result_of(1, 5),
+    "one cluster as a blank image": lambda: result_of(1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)),
+    "not private": lambda: result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
+    "retried": lambda: result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
+    "fastlloyd": lambda: result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
+    "counted": lambda: result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
+    "forty features": lambda: result_of(6, 40),
+    "coinciding centroids": lambda: result_of(3, 5, centroids=np.zeros((3, 5))),
+    "large and small": lambda: result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
 }
+
+
+@functools.cache
+def result_named(name: str) -> RunResult:
+    """Made when a test asks, as every process that runs tests imports this file."""
+    return (RESULTS | CROWDED)[name]()
 
 
 def png_size(content: bytes) -> tuple[int, int]:
@@ -103,7 +114,7 @@ class Drawn:
 def drawn(name: str) -> Drawn:
     """Every picture is drawn once: drawing takes most of these tests' time."""
     # A crowded one in its own size: labels of a small one may not touch each other.
-    return looked_at(RESULTS[name], dpi=40) if name in RESULTS else looked_at(CROWDED[name], dpi=picture._DPI)
+    return looked_at(result_named(name), dpi=40 if name in RESULTS else picture._DPI)
 
 
 def looked_at(result: RunResult, dpi: int) -> Drawn:
@@ -138,7 +149,7 @@ def looked_at(result: RunResult, dpi: int) -> Drawn:
 def test_picture_of_every_kind_of_run(name: str) -> None:
     words = drawn(name).words
     assert not {"none", "None", "nan", "inf"} & {word.strip().lower() for text in words for word in text.split()}
-    report = RESULTS[name].report
+    report = result_named(name).report
     titles = [text for text in words if report.algorithm in text]
     assert titles
     assert any("NOT PRIVATE" in title for title in titles) is not report.is_private
@@ -169,10 +180,10 @@ def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
     return replace(report, releases=(*first, *report.releases))
 
 
-CROWDED = {
-    "private bounds": result_of(4, 2, report=with_private_bounds(report_of(4, 2))),
-    "k = 20, d = 60": result_of(20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))),
-    "many rounds, many of them twice": result_of(
+CROWDED: dict[str, Callable[[], RunResult]] = {
+    "private bounds": lambda: result_of(4, 2, report=with_private_bounds(report_of(4, 2))),
+    "k = 20, d = 60": lambda: result_of(20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))),
+    "many rounds, many of them twice": lambda: result_of(
         100, 3, report=report_of(3, 2, [(i, j) for i in range(1, 121) for j in (2 * i, 2 * i + 1)], max_iter=120)
     ),
 }
@@ -210,7 +221,7 @@ def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(picture, "_DPI", 40)
     if name != "counted":  # which no other test draws
         monkeypatch.setattr(picture, "draw_summary", lambda _: drawn(name).content)
-    result = RESULTS[name]
+    result = result_named(name)
     paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
     assert [path.name for path in paths] == NAMES
     assert all(path.is_absolute() for path in paths)
@@ -230,7 +241,7 @@ def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeyp
 
 
 def test_metrics_follow_from_the_report() -> None:
-    report = RESULTS["retried"].report
+    report = result_named("retried").report
     metrics = metrics_of(report)
     assert [entry["round"] for entry in metrics["rounds"]] == [1, 2, 3]
     assert metrics["epsilon"] == report.epsilon
@@ -239,18 +250,18 @@ def test_metrics_follow_from_the_report() -> None:
     assert "noisy_counts" not in metrics
     assert not any("movement" in entry for entry in metrics["rounds"])
     assert metrics["rounds"][0]["noise_relative_sums"] == report.releases[0].noise_scale
-    counted = metrics_of(RESULTS["counted"].report, None, (0.5, 0.25, 0.125))
+    counted = metrics_of(result_named("counted").report, None, (0.5, 0.25, 0.125))
     # The count, three looks, covariance and proxies move nothing.
     assert [entry.get("movement") for entry in counted["rounds"]] == [None] * 6 + [0.5, 0.25, 0.125]
     assert (counted["n_iterations"], counted["n_rounds"]) == (3, 8)
     assert metrics["n_rounds"] == 3
     assert "n_iterations" not in metrics
-    assert metrics_of(RESULTS["not private"].report)["epsilon"] is None
-    json.dumps(metrics_of(RESULTS["not private"].report), allow_nan=False)
+    assert metrics_of(result_named("not private").report)["epsilon"] is None
+    json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
-    report = RESULTS["digits"].report
+    report = result_named("digits").report
     paths = write_report(tmp_path, report)
     assert [path.name for path in paths] == ["privacy_report.json", "metrics.json"]
     assert len(list(tmp_path.iterdir())) == 2
@@ -317,7 +328,7 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     folder = tmp_path / "file" / "run-1"
     with pytest.raises(LocalMisuseError) as caught:
-        write_folder(folder, result_files(RESULTS["two features"]))
+        write_folder(folder, result_files(result_named("two features")))
     assert str(caught.value) == (
         f"the folder {folder} cannot be written (Not a directory): choose another output folder."
     )
@@ -328,7 +339,7 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
-    folder, report = tmp_path / "run-1" / "client-2", RESULTS["digits"].report
+    folder, report = tmp_path / "run-1" / "client-2", result_named("digits").report
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1" / "client-2-2").write_text("a file")
     places = [write_folder(folder, {"a.json": content})[0].parent.name for content in (b"1", b"2")]
@@ -369,12 +380,12 @@ def test_a_release_without_noise_is_no_missing_bar() -> None:
 
 def test_the_picture_says_which_run_it_belongs_to() -> None:
     provenance = Provenance.of(77, "client 2", b"p" * 32)
-    result = replace(RESULTS["digits"], report=replace(RESULTS["digits"].report, provenance=provenance))
+    result = replace(result_named("digits"), report=replace(result_named("digits").report, provenance=provenance))
     assert str(provenance) in looked_at(result, dpi=40).words
 
 
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
-    report = RESULTS["not private"].report
+    report = result_named("not private").report
     assert math.isinf(report.epsilon)
     for path in write_report(tmp_path, report):
         assert "Infinity" not in path.read_text()

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.threads import one_thread
+from flwr_dpkmeans.threads import _set, one_thread
 from simulations.baselines import central
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
@@ -154,3 +155,16 @@ def test_a_limit_is_cheap() -> None:
             with one_thread():
                 pass
     assert len(looks) <= 1
+
+
+@pytest.mark.parametrize(("obeys", "has_local", "told"), [(1, 0, []), (3, 0, []), (1, 1, []), (3, 1, [1])])
+def test_a_library_that_does_not_obey_is_told_in_its_own_way_if_it_has_one(
+    obeys: int, has_local: int, told: list[int]
+) -> None:
+    seen: list[int] = []
+    own = {"openblas_set_num_threads_local": seen.append} if has_local else {}
+    library = SimpleNamespace(
+        dynlib=SimpleNamespace(**own), set_num_threads=lambda number: None, get_num_threads=lambda: obeys
+    )
+    _set(cast(Any, library), 1)
+    assert seen == told

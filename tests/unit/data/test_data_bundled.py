@@ -39,6 +39,16 @@ def test_digits_are_images_of_counts_up_to_16() -> None:
     assert BUNDLED["iris"].image_shape is None
 
 
+@pytest.mark.parametrize(
+    ("name", "lower", "upper"),
+    [("iris", 4, 25), ("wine", 66, 2302), ("breast_cancer", 180, 10098.1), ("digits", 0, 1024)],
+)
+def test_bounds_stay_what_earlier_runs_were_scaled_with(name: str, lower: float, upper: float) -> None:
+    """Sums over the features: another bound is another result for equal seeds."""
+    bounds = BUNDLED[name].bounds
+    assert (sum(bounds.lower), sum(bounds.upper)) == (pytest.approx(lower), pytest.approx(upper))
+
+
 def test_descriptions_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         BUNDLED["other"] = BUNDLED["iris"]  # type: ignore[index]

@@ -194,3 +194,11 @@ def test_sizes_are_read_from_text() -> None:
     assert parse_sizes(3) == (3,)
     with pytest.raises(ConfigurationError, match=r"the sizes of the parts are '1,-2', but they must be integers"):
         parse_sizes("1,-2")
+
+
+def test_alpha_is_one_half_unless_it_is_given() -> None:
+    labels = np.arange(1000) % 7
+    given, usual = (
+        split(1000, 3, seed=3, kind="dirichlet", column_values=labels, **alpha) for alpha in ({"alpha": 0.5}, {})
+    )
+    assert [part.tolist() for part in usual] == [part.tolist() for part in given]

@@ -7,6 +7,7 @@ where only public things are drawn; each list is also read off the source.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import os
 import random
@@ -106,18 +107,21 @@ def calls(path: Path) -> Iterator[tuple[Place, str]]:
     yield from within(ast.parse(path.read_text()), "")
 
 
-ALL_CALLS = [call for place in PLACES for path in sorted(place.rglob("*.py")) for call in calls(path)]
+@functools.cache
+def all_calls() -> list[tuple[Place, str]]:
+    """Of all modules; read when a test asks, as every process that runs tests imports this file."""
+    return [call for place in PLACES for path in sorted(place.rglob("*.py")) for call in calls(path)]
 
 
 def test_generators_with_a_seed_are_used_in_the_listed_places_only() -> None:
-    found = {place for place, call in ALL_CALLS if "np.random." in call or call == "random_state"}
+    found = {place for place, call in all_calls() if "np.random." in call or call == "random_state"}
     # Other calls go on drawing from a generator that was made in one of them.
     assert found - {place for place in found if place[0] == "estimator.py"} == set(PUBLIC) | set(NOT_PRIVATE)
 
 
 def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
     found: dict[Place, set[str]] = {}
-    for place, call in ALL_CALLS:
+    for place, call in all_calls():
         if call.startswith(("os.urandom", "secrets.")):
             found.setdefault(place, set()).add(call)
     assert found == ENTROPY
@@ -135,7 +139,7 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
                 assert not (node.module == "numpy" and "random" in names), path
                 assert not (node.module == "os" and "urandom" in names), path
     assert not [
-        call for _, call in ALL_CALLS if call.endswith((".generate_key", "PrivateKey.generate", "SystemRandom"))
+        call for _, call in all_calls() if call.endswith((".generate_key", "PrivateKey.generate", "SystemRandom"))
     ]
 
 

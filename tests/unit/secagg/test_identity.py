@@ -81,6 +81,14 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
         ALICE.save(tmp_path / "key")
     assert list(tmp_path.iterdir()) == []
 
+    def taken_away(_: int) -> None:
+        (tmp_path / "key").unlink()
+        no_space(_)
+
+    monkeypatch.setattr(os, "fsync", taken_away)
+    with pytest.raises(ConfigurationError, match="No space left on device"):
+        ALICE.save(tmp_path / "key")
+
 
 def pem(key: Any, encryption: Any = None) -> bytes:
     content: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption())

@@ -121,11 +121,11 @@ def window(place: int, half: int, size: int) -> list[int]:
 
 def readable_arcs(size: int, degree: int, threshold: int, colluding: set[int]) -> list[tuple[int, int]]:
     """Arcs all of whose honest members have a threshold of neighbours in the arc or colluding, and that are closed."""
-    half, arcs = degree // 2, []
+    arcs, windows = [], [window(place, degree // 2, size) for place in range(size)]
     for start, length in itertools.product(range(size), range(1, size - degree)):
         arc = {(start + step) % size for step in range(length)}
         helping = arc | colluding
-        if all(sum(peer in helping for peer in window(place, half, size)) >= threshold for place in arc - colluding):
+        if all(len(helping.intersection(windows[place])) >= threshold for place in arc - colluding):
             arcs.append((start, length))
     return arcs
 

@@ -13,8 +13,8 @@ from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import party
-from flwr_dpkmeans.secagg.keys import Ring, derive_key, digest, stream
-from flwr_dpkmeans.secagg.messages import SumReply
+from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, derive_key, digest, stream
+from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -51,6 +51,11 @@ def refused(federation: Federation, node: int, reply: SumReply, sentence: str) -
     with pytest.raises(ProtocolError, match=sentence):
         federation.server.receive(node, reply)
     assert snapshot(federation.server) == before
+
+
+def test_nothing_is_taken_before_a_round_is_open() -> None:
+    """Not even an empty vector for no round, which has the numbers that a session begins with."""
+    refused(Federation(NODES), 3, SumReply(NO_ROUND, 0, MaskedVector(ring())), "is complete")
 
 
 @pytest.mark.parametrize("min_cohort", [5, 100])

@@ -10,7 +10,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.statement import build_report, why_not_private
 from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
@@ -48,3 +48,16 @@ def test_entries_of_clipped_sums_and_counts_are_bounded_by_one_row() -> None:
     blocks = {block.name: block for planned in plan.rounds for block in planned.blocks}
     assert blocks["counts"].entry_bound == 1.0
     assert blocks["clipped_sums"].entry_bound == blocks["clipped_sums"].sensitivity.bound
+
+
+def test_seeded_coins_protect_nobody_either() -> None:
+    coins = "So do the clients' coins: whoever knows the seed knows who takes part."
+    all_take_part = {
+        "algorithm": "proxy_lloyd",
+        "unit": "client",
+        "noise": "seeded",
+        "n_examples": 1000,
+        "trust": "central",
+    }
+    assert coins not in why_not_private(plan_of(**all_take_part))
+    assert coins in why_not_private(plan_of(**all_take_part, client_sampling_rate=0.5))

@@ -1,0 +1,107 @@
+"""What is refused just beyond a limit, and taken at it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from support.recovery_federation import RecoveryFederation
+
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.secagg.messages import MAX_BOXES, pack_boxes, unpack_boxes
+from flwr_dpkmeans.sums import client, draft
+from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.task import Task
+from flwr_dpkmeans.sums.wire import Packet
+
+BOX = ((-1.0,), (1.0,))
+
+
+@pytest.mark.parametrize("wait", [0.001, 0.5, 1, 7200.0])
+def test_any_positive_wait_is_read(wait: float) -> None:
+    assert Packet({"wait": wait}).wait == wait
+
+
+def test_as_many_boxes_are_read_as_there_are_clients_in_the_longest_roster() -> None:
+    assert MAX_BOXES == 100_000
+    boxes = dict.fromkeys(range(100_001), b"")
+    with pytest.raises(ProtocolError, match="or more than 100000"):
+        unpack_boxes(pack_boxes(boxes))
+    del boxes[0]
+    assert len(unpack_boxes(pack_boxes(boxes))) == 100_000
+
+
+def test_a_release_before_the_final_plan_is_refused() -> None:
+    preliminary = cast(Any, SimpleNamespace(clusters=None))
+    with pytest.raises(ProtocolError, match="a release came before the plan was final"):
+        client._advance(preliminary, cast(Any, None))
+
+
+def test_signatures_are_asked_for_only_after_survivors_were_told_of() -> None:
+    """Before that there is nothing that neighbours could have signed."""
+    federation = RecoveryFederation.make(6)
+    for state in federation.states.values():
+        state.require_confirmed({}, {})
+
+
+def test_a_table_may_have_the_columns_that_its_owner_listed_and_no_others() -> None:
+    policy = ClientPolicy(allowed_columns=("age", "weight"))
+    policy.check_columns(("weight",))
+    policy.check_columns(("weight", "age"))
+    with pytest.raises(RefusalError, match="allows 2 columns, and its table of 2 names has 1 besides them"):
+        policy.check_columns(("age", "height"))
+    with pytest.raises(RefusalError, match="allows 2 columns, and its table of 0 names"):
+        policy.check_columns(())
+    ClientPolicy().check_columns(())
+
+
+def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
+    given = {"bounds": BOX, "n_examples": 10**6, "evaluation": "private", "n_classes": 1000}
+    assert parse_config(n_clusters=100, **given).settings.n_classes == 1000
+    with pytest.raises(ConfigurationError, match="101 clusters and 1000 classes make a table of 101000 cells"):
+        parse_config(n_clusters=101, **given)
+
+
+def test_a_private_count_is_the_number_of_rows_unless_a_task_needs_more() -> None:
+    task = cast(Any, SimpleNamespace(least_rows=3, name="a task"))
+    assert Task.counted_examples(task, 3.4) == 3
+    assert Task.counted_examples(task, 1234.6) == 1235
+    with pytest.raises(PlanError, match="the private count found about 1 rows, but 3 are needed"):
+        Task.counted_examples(task, -5.0)
+
+
+def test_one_pair_of_bounds_leaves_the_width_open_and_two_pairs_do_not() -> None:
+    """A preliminary plan is priced for the narrowest and for a wide table, where nothing tells how wide it will be."""
+    for bounds, widths in ((BOX, {1, draft._WIDE}), (((-1.0, 0.0), (1.0, 2.0)), {2})):
+        config = parse_config(n_clusters=3, bounds=bounds, n_examples=None, algorithm="glloyd", max_iter=2)
+        plan = draft.draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=None)
+        assert {final.n_features for final in draft._continuations(plan)} == widths
+
+
+def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() -> None:
+    """For each size four tables; to each come one of its own rows (if it has any) and two of each of four kinds."""
+    sizes: list[int] = []
+
+    def rows(points: Array) -> list[Array]:
+        sizes.append(len(points))
+        return [np.array([float(len(points))])]
+
+    one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row")
+    block = Block("rows", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
+    assert check_sensitivity([block], rows, 2, n_tables=1) == {"rows": 1.0}
+    before, after = sizes[::2], sizes[1::2]
+    assert after == [size + 1 for size in before]
+    assert {size: before.count(size) for size in before} == {0: 4 * 8, 1: 4 * 9, 4: 4 * 9, 40: 4 * 9}
+
+
+@pytest.mark.parametrize(("change", "share"), [([1, 0], 0.25), ([0, -1], 0.25), ([2, -1], 0.75), ([0, 0], 0.0)])
+def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) -> None:
+    """Of a sum that may move by four steps in L1."""
+    bound = Sensitivity(Norm.L1, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
+    assert _share_of_bound(Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)) == share
