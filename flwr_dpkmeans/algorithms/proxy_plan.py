@@ -347,8 +347,8 @@ def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: floa
     k = public.config.n_clusters
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
     n_proxies = int(min(public.n_units / (options.rows_per_proxy * counts_noise), most))
-    few = int(min(options.few_proxies * k, public.n_units / (options.least_rows_per_proxy * counts_noise)))
-    n_proxies = max(n_proxies, few)
+    few = min(options.few_proxies * k, most, public.n_units / (options.least_rows_per_proxy * counts_noise))
+    n_proxies = max(n_proxies, int(few))
     if n_proxies >= max(options.worth_seeding * k, k + 2):
         return n_proxies
     if public.config.choose_n_clusters:

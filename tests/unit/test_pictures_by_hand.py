@@ -24,7 +24,8 @@ def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
     config = parse_config(n_clusters=len(points), bounds=((-1.0,), (1.0,)), n_examples=10_000, max_iter=2, epsilon=1.5)
     plan = draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=points.shape[1])
     report = build_report(plan, [(index, 0) for index in range(plan.first_round, plan.last_round + 1)])
-    return RunResult(points, np.asarray(counts, dtype=np.float64), (0.5,) * 2, replace(report, warnings=()), **values)
+    counted, quiet = np.asarray(counts, dtype=np.float64), replace(report, warnings=())
+    return RunResult(points, counted, (0.5,) * 2, quiet, **({"scaled": points, "bounds": plan.bounds} | values))
 
 
 def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -118,7 +118,9 @@ def test_largest_number_of_proxies(k: int, most: int) -> None:
 
 
 def test_proxies_are_skipped_where_there_are_hardly_more_than_clusters() -> None:
-    n_proxies = n_proxies_of(plan_of(2, 4, 1000))
+    n_proxies = n_proxies_of(plan_of(2, 60, 1000))
+    # As many as have two deviations of rows each, fewer than 2.5 * 60; with few clusters each has 3.5.
+    assert n_proxies == pytest.approx(n_proxies_of(plan_of(2, 4, 1000)) * 3.5 / 2.0, abs=2)
     last = math.floor(n_proxies / 1.3)
     assert n_proxies_of(plan_of(2, last, 1000)) == n_proxies
     skipped = plan_of(2, last + 1, 1000)
