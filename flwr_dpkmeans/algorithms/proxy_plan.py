@@ -172,7 +172,7 @@ class ProxyOptions:
     """For the mean squared length, one number that the first radii hang on."""
     looks: int = 3
     least_zoom: float = 5.0
-    """Looks at where the data lie, and how far in the first one must be able to see to have any (`zoom_of`)."""
+    """Looks at where the data lie, and how far in the first one must be able to see to have any (`derive_plan`)."""
     distances_share: float = 0.25
     """For a look's histogram of distances, beside the two others: where rows end, and their spread where those clip."""
     heard: float = 3.0

@@ -40,8 +40,6 @@ MIDDLE_OF_BIN = math.sqrt(0.5)
 """Squared distance in the middle of a bin, in that of its edge."""
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
-
-
 LEAST_CLUSTER = 2.0
 """Rows, or clients, of a cluster: the center of a single one would be that row."""
 
@@ -228,11 +226,9 @@ def box_samples(
     samples = np.clip(centre + along @ axes.T, -1.0, 1.0)
     if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
-        low, high = np.clip(centre - cover, -1.0, 1.0), np.clip(centre + cover, -1.0, 1.0)
-        anywhere = generator.uniform(low, high, (n_cover, len(centre)))
-        samples[:n_cover] = np.where(
-            _columns_left(n_proxies, n_cover, len(centre), generator), anywhere, samples[:n_cover]
-        )
+        anywhere = _in_cubes(centre, np.full((n_cover, 1), cover), generator)
+        left = _columns_left(n_proxies, n_cover, len(centre), generator)
+        samples[:n_cover] = np.where(left, anywhere, samples[:n_cover])
     return samples
 
 
@@ -252,6 +248,11 @@ def _columns_left(
 def far_samples(centre: FloatArray, extent: float, n_proxies: int, generator: np.random.Generator) -> FloatArray:
     """Draw points from cubes around the centre, cut to the box: of half width `extent` to 2, each octave alike."""
     halves = extent * (2.0 / extent) ** generator.random((_n_samples(n_proxies, len(centre)), 1))
+    return _in_cubes(centre, halves, generator)
+
+
+def _in_cubes(centre: FloatArray, halves: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Draw a point (d,) from each cube of the half widths (n, 1) around the centre, cut to the box."""
     low, high = np.clip(centre - halves, -1.0, 1.0), np.clip(centre + halves, -1.0, 1.0)
     return np.asarray(generator.uniform(low, high), dtype=np.float64)
 
