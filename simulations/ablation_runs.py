@@ -88,7 +88,6 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         ),
         "not widened": Variant("radii do not grow where noise is next to nothing", ProxyOptions(most_widening=1.0)),
         "T = 2": Variant("two refinements", ProxyOptions(refinements=2)),
-        "no growth": Variant("equal shares for all refinements", ProxyOptions(growth=0.0)),
         "one pass": Variant("one pass over proxies", ProxyOptions(subspace_passes=1), wide_only=True),
         "4 axes": Variant("proxies live on at most 4 axes", ProxyOptions(most_components=4), wide_only=True),
         "30 axes": Variant("proxies live on at most 30 axes", ProxyOptions(most_components=30), wide_only=True),

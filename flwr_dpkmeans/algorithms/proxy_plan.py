@@ -189,12 +189,10 @@ class ProxyOptions:
     """Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end."""
     residual_share: float = 0.03
     """Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius."""
-    growth: float = 0.2
-    """Refinement t gets a share proportional to e^(growth t): a later one starts nearer to its goal and is kept."""
     rows_per_proxy: float = 3.5
     """In standard deviations of the noise on a count: fewer rows would not be told from none."""
     few_proxies: float = 2.5
-    least_rows_per_proxy: float = 2.0
+    least_rows_per_proxy: float = 2.5
     """Up to so many proxies per cluster may have so few rows: an unsure place to start from is better than none."""
     most_proxies: int = 1000
     least_most_proxies: int = 200
@@ -225,8 +223,6 @@ class ProxyOptions:
     """In sides of a proxy's cell, spread * k'^(-1/r)."""
     cluster_clip: float = 0.8
     """In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha."""
-    residual_width: float = 1.3
-    """Next radius in root mean squares of the last residuals."""
     residual_prior_variance: float = 0.06
     """How far the mean square may be from what the radius was chosen for, in squared radii."""
     pass_shrinking: float = 0.8
@@ -277,6 +273,7 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
         location_share=options.server_location_share,
         seeding_share=options.server_seeding_share,
         subspace_passes=options.server_passes,
+        few_proxies=0.0,
     )
 
 
@@ -322,14 +319,13 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     n_refinements = public.options.max_iter
     if n_refinements is None:
         n_refinements = min(options.refinements, options.most_rounds - options.looks - 1 - n_passes)
-    growing = [math.exp(options.growth * t) for t in range(n_refinements)]
     zoom = public.n_units * math.sqrt(look_share(options) * options.location_share / d) / sigma
     zooms = public.server is None and zoom >= options.least_zoom
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
         n_components=n_components,
-        refinement_shares=tuple((1.0 - before) * weight / math.fsum(growing) for weight in growing),
+        refinement_shares=((1.0 - before) / max(1, n_refinements),) * n_refinements,
         pass_share=options.seeding_share / max(1, n_passes),
         cover_box=n_components is None and n_proxies >= options.cover_from * d,
         widening=float(f"{widening:.12g}"),

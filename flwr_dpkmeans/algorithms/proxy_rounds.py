@@ -44,7 +44,14 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     look_share,
     options_for,
 )
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
+from flwr_dpkmeans.kmeans.lloyd import (
+    clip_rows,
+    nearest_centroids,
+    round_to_grid,
+    sum_by_label,
+    sum_over_blocks,
+    truncate,
+)
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -72,6 +79,7 @@ from flwr_dpkmeans.kmeans.proxies import (
     proxy_weights,
     samples_around,
     shrunk_centre,
+    signal_share,
     squared_edges,
     tessellation,
     without_weak_clusters,
@@ -333,7 +341,44 @@ def _first_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
         # Rows too few to be heard at their distance may still be heard at their place.
         far = far_samples(centre, extent, plan.n_proxies, generator)
         proxies = np.concatenate([proxies, tessellation(far, n_far, generator)])
+    proxies = _at_known_points(proxies, state)
     return state.changed(**{PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
+
+
+def _at_known_points(proxies: Array, state: State) -> Array:
+    """Move each proxy to the mean of the server's points that it is nearest to, where there are any."""
+    if SERVER_POINTS not in state.arrays:
+        return proxies
+    known = in_proxy_space(state[SERVER_POINTS], state)
+    labels = nearest_centroids(known, proxies)[0]
+    counts = np.bincount(labels, minlength=len(proxies))[:, None]
+    means = sum_by_label(known, labels, len(proxies)) / np.maximum(counts, 1)
+    return np.where(counts > 0, round_to_grid(means), proxies)
+
+
+def _with_known_points(
+    setting: Setting, state: State, moved: Array, weights: Array, counts: Array, noise: float
+) -> tuple[Array, Array]:
+    """Points to cluster and their weights: the server's own in the place of proxies that have some.
+
+    A proxy's noisy count is averaged by precision with the number of rows that the server's points stand for, which is
+    worth as much as it agrees with all counts; its points share it, and move as the proxy does.
+    """
+    if SERVER_POINTS not in state.arrays:
+        return moved, weights
+    proxies = state_extra(state, PROXIES)
+    known = in_proxy_space(state[SERVER_POINTS], state)
+    labels = nearest_centroids(known, proxies)[0]
+    n_known = np.bincount(labels, minlength=len(proxies))
+    has_known, heard = n_known > 0, setting.options.heard
+    expected = n_known[has_known] * (setting.public.n_units / len(known))
+    more = counts[has_known] - expected
+    trusted = signal_share(math.fsum(np.square(more)) / len(more), noise)
+    each = np.zeros(len(proxies))
+    each[has_known] = round_to_grid(np.maximum(expected + trusted * more, 0.0) / n_known[has_known])
+    elsewhere = far_weights(counts[~has_known], noise, alone=heard, together=heard)
+    points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
+    return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
 
 def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
@@ -383,12 +428,13 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
             far = released["proxy_counts"][beyond]
             weights[beyond] = far_weights(far, counts_noise, alone=options.far_heard, together=options.heard)
+        moved, weights = _with_known_points(setting, state, moved, weights, released["proxy_counts"], counts_noise)
         if index == setting.plan.n_passes:
             return _clustered(setting, state, moved, weights, counts_noise)
-        counted = np.where(weights > counts_noise, weights, 0.0)
+        counted = weights if SERVER_POINTS in state.arrays else np.where(weights > counts_noise, weights, 0.0)
         generator = setting.generator(state, index)
         samples = samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
-        redrawn = tessellation(_inside(samples, state), n_proxies, generator)
+        redrawn = _at_known_points(tessellation(_inside(samples, state), n_proxies, generator), state)
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
@@ -414,7 +460,9 @@ def _clustered(setting: Setting, state: State, proxies: Array, weights: Array, n
     config, options = setting.public.config, setting.options
     centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
     is_sure = setting.public.n_units >= _SURE * max(options.weak * noise, LEAST_CLUSTER) * setting.n_clusters
-    for _ in range(0 if config.choose_n_clusters or not is_sure else _WEAK_ROUNDS):
+    # Beside the server's points only proxies that were heard have weights.
+    doubts = is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays
+    for _ in range(_WEAK_ROUNDS if doubts else 0):
         labels = nearest_centroids(proxies, centers)[0]
         kept = without_weak_clusters(weights, labels, noise, weak=options.weak, false_share=options.false_share)
         if np.array_equal(kept, weights):
@@ -490,7 +538,7 @@ def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: A
         radius,
         square / n,
         noise / n,
-        width=options.residual_width * setting.plan.widening,
+        width=setting.plan.widening,
         prior_variance=options.residual_prior_variance,
         floor=_SMALLEST_SHRINKING,
     )

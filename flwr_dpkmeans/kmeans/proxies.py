@@ -61,11 +61,11 @@ class Ellipsoid:
 
 def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
     """Pull a noisy mean (d,) toward the middle of the box, by how much of its length noise explains; on the grid."""
-    factor = _signal_share(float(np.square(noisy_mean).mean()), noise)
+    factor = signal_share(float(np.square(noisy_mean).mean()), noise)
     return round_to_grid(np.clip(noisy_mean * factor, -_FARTHEST_CENTRE, _FARTHEST_CENTRE))
 
 
-def _signal_share(square: float, noise: float) -> float:
+def signal_share(square: float, noise: float) -> float:
     """Part of a mean square that `noise`, a standard deviation, does not explain; 0 if it explains all."""
     signal = max(0.0, square - noise**2)
     return signal / (signal + noise**2) if signal > 0.0 else 0.0
@@ -138,7 +138,7 @@ def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
-    factor = _signal_share(float(diagonal.var()), noise)
+    factor = signal_share(float(diagonal.var()), noise)
     own = np.clip(variance + (diagonal - diagonal.mean()) * factor, _LEAST_AXIS * variance, _MOST_VARIANCE)
     eigenvalues, eigenvectors = eigenpairs(matrix - np.diag(diagonal))
     edge = noise * math.sqrt(n_features / 2.0)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, MOST_CLUSTERS, PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
@@ -89,7 +88,7 @@ def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise 
         counts = [block for block in planned.blocks if block.shape == (k,)]
         if sums and counts:
             in_radii = sums[0].name == "residual_sums"
-            unit = ProxyOptions().residual_width * spread * math.sqrt(plan.n_features or 1) if in_radii else 1.0
+            unit = spread * math.sqrt(plan.n_features or 1) if in_radii else 1.0
             return CentroidNoise(
                 plan.released_std(planned, sums[0]) * unit,
                 plan.released_std(planned, counts[0]),

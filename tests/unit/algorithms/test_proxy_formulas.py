@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     EXTENT,
@@ -135,6 +135,105 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
     assert after.extras[PROXY_RADIUS].item() == pytest.approx(0.8 * 0.4, abs=1.0 / GRID)
 
 
+# -- the server's own points ------------------------------------------------------------------------------------------
+
+
+KNOWN = np.array([[-0.5, 0.0], [-0.25, 0.0], [0.5, 0.25]])
+PROXIES_AT = np.array([[-0.5, 0.25], [0.5, 0.5], [0.5, -0.75]])
+
+
+def server_pass(n_passes: int, *, clustered: list[tuple[Floats, Floats]], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A quiet pass beside three points of the server's; what would be clustered is kept instead."""
+    step, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=n_passes, radius=0.5)
+
+    def keep(setting: Setting, state: State, points: Floats, weights: Floats, noise: float) -> State:
+        del setting, noise
+        clustered.append((points, weights))
+        return state
+
+    monkeypatch.setattr(proxy_rounds, "_clustered", keep)
+    return step, state.changed(**{SERVER_POINTS: KNOWN}), setting
+
+
+def test_proxies_move_to_the_means_of_the_points_that_are_nearest_to_them() -> None:
+    _, state, _ = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
+    assert proxy_rounds._at_known_points(PROXIES_AT, state).tolist() == PROXIES_AT.tolist()
+    moved = proxy_rounds._at_known_points(PROXIES_AT, state.changed(**{SERVER_POINTS: KNOWN}))
+    assert moved.tolist() == [[-0.375, 0.0], [0.5, 0.25], [0.5, -0.75]]
+
+
+def test_points_share_the_rows_of_their_proxy_and_move_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise is next to nothing, so counts are believed; a proxy without points counts for itself."""
+    clustered: list[tuple[Floats, Floats]] = []
+    step, state, _ = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
+    # In radii of 0.5: the rows of the first proxy lie 0.2 to its right.
+    sums = np.array([[0.4 * 4000.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    step.advance(state, released(step, sums, np.array([4000.0, 5000.0, 1000.0])))
+    ((points, weights),) = clustered
+    expected = [[-0.3, 0.0], [-0.05, 0.0], [0.5, 0.25], [0.5, -0.75]]
+    assert points == pytest.approx(np.array(expected), abs=1e-4)
+    assert weights == pytest.approx([2000.0, 2000.0, 5000.0, 1000.0], abs=1e-2)
+
+
+@pytest.mark.parametrize(("more", "trusted"), [(0.0, 0.0), (0.5, 0.0), (2.0, 0.75)])
+def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
+    more: float, trusted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10,000 rows the three points stand for 3,333 each. Counts that differ by two deviations say three quarters.
+
+    What lies where the server has no points is weighed from three deviations on.
+    """
+    clustered: list[tuple[Floats, Floats]] = []
+    _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
+    noise, each = 100.0, 10_000 / 3
+    counts = np.array([2 * each + more * noise, each - more * noise, 2.9 * noise])
+    weights = np.full(3, -1.0)
+    points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, weights, counts, noise)
+    assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
+    shift = trusted * more * noise
+    assert found == pytest.approx([each + shift / 2, each + shift / 2, each - shift, 0.0], abs=1e-4)
+    heard = proxy_rounds._with_known_points(
+        setting, state, PROXIES_AT, weights, counts + np.array([0.0, 0.0, 0.2 * noise]), noise
+    )[1]
+    assert heard[-1] == pytest.approx(3.1 * noise)
+    far_less = proxy_rounds._with_known_points(
+        setting, state, PROXIES_AT, weights, counts - np.array([1e5, 0.0, 0.0]), noise
+    )[1]
+    assert far_less[:2].tolist() == [0.0, 0.0]
+
+
+def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, state, _ = server_pass(2, clustered=[], monkeypatch=monkeypatch)
+    asked: list[tuple[Floats, Floats]] = []
+
+    def samples_around(moved: Floats, weights: Floats, *_: object) -> Floats:
+        asked.append((moved, weights))
+        return np.concatenate([moved, moved])
+
+    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    after = step.advance(state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0])))
+    ((points, weights),) = asked
+    assert len(points) == 4
+    assert weights == pytest.approx([3000.0, 3000.0, 3000.0, 1000.0], abs=1e-2)
+    assert SERVER_POINTS in after.arrays
+
+
+def test_beside_the_servers_points_no_cluster_is_dropped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
+    asked: list[float] = []
+
+    def without(weights: Floats, labels: object, noise: float, **_: object) -> Floats:
+        del labels
+        asked.append(noise)
+        return weights
+
+    monkeypatch.setattr(proxy_rounds, "without_weak_clusters", without)
+    proxy_rounds._clustered(setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3), 1.0)
+    assert asked == []
+    proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3), 1.0)
+    assert asked == [1.0]
+
+
 # -- public numbers -----------------------------------------------------------------------------------------------
 
 
@@ -154,8 +253,8 @@ def test_shares_for_server_points_need_points(n_points: int, changed: bool) -> N
     """A server that gave clip bounds only has no points that say where to look."""
     public = public_of(2, 3, 1000, server=replace(SERVER, n_points=n_points))
     found = options_for(public, ProxyOptions())
-    assert (found.location_share, found.seeding_share, found.subspace_passes) == (
-        (0.03, 0.12, 2) if changed else (0.05, 0.35, 3)
+    assert (found.location_share, found.seeding_share, found.subspace_passes, found.few_proxies) == (
+        (0.03, 0.12, 2, 0.0) if changed else (0.05, 0.35, 3, 2.5)
     )
 
 
@@ -203,12 +302,12 @@ def test_bounds_of_one_clients_means() -> None:
 
 
 def test_few_proxies_may_have_few_rows() -> None:
-    """floor(N / 3.5 s), but up to 2.5 k of them floor(N / 2 s); none below 1.3 k, or below k + 2."""
+    """floor(N / 3.5 s), but up to 2.5 k of them floor(N / 2.5 s); none below 1.3 k, or below k + 2."""
     s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
-    for k, rows, expected in ((10, 3.5 * 26, 26), (10, 2.0 * 25, 25), (10, 2.0 * 20, 20), (10, 2.0 * 13, 13)):
+    for k, rows, expected in ((10, 3.5 * 26, 26), (10, 2.5 * 25, 25), (10, 2.5 * 20, 20), (10, 2.5 * 13, 13)):
         assert derive_plan(public_of(2, k, math.ceil(rows * s)), ProxyOptions()).n_proxies == expected
-    assert derive_plan(public_of(2, 10, math.floor(2.0 * 13 * s) - 1), ProxyOptions()).n_proxies == 0
-    at = [derive_plan(public_of(2, 2, math.ceil(2.0 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
+    assert derive_plan(public_of(2, 10, math.floor(2.5 * 13 * s) - 1), ProxyOptions()).n_proxies == 0
+    at = [derive_plan(public_of(2, 2, math.ceil(2.5 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
     assert at == [0, 4]
 
 
