@@ -74,6 +74,8 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         ),
         "no proxies": Variant("the start is spread over the ellipsoid", ProxyOptions(worth_seeding=math.inf)),
         "no looks": Variant("one location round at a fixed clip bound", ProxyOptions(least_zoom=math.inf)),
+        "no few proxies": Variant("no proxies where each has few rows", ProxyOptions(few_proxies=0.0)),
+        "no cover": Variant("proxies over the ellipsoid only", ProxyOptions(cover_from=10**6)),
         "no far proxies": Variant("no proxies beyond the rows that are heard", ProxyOptions(far_share=0.0)),
         "weak clusters": Variant("clusters of proxies are kept, however weak", ProxyOptions(weak=0.0)),
         "no shrinkage": Variant(
