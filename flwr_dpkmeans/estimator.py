@@ -40,6 +40,7 @@ from flwr_dpkmeans.options import (
     task_kind,
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
@@ -367,6 +368,44 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
         return -float(squared_distances.sum())
 
+    @property
+    def model_(self) -> Model:
+        """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
+        check_is_fitted(self)
+        said = tuple([sentence for sentence in self.privacy_.warnings if sentence not in self._local_warnings])
+        return Model(
+            feature_names=tuple(getattr(self, "feature_names_in_", ())),
+            bounds=self.bounds_,
+            scaled=self._scaled_centers,
+            counts=self.cluster_counts_,
+            privacy=replace(self.privacy_, warnings=said),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write `model_` as JSON, whole or not at all; returns its absolute path."""
+        return self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> FederatedKMeans:
+        """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
+
+        Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
+        ``history_``, ``cost_curve_`` and ``evaluation_`` are not in the file. A `DataError` says what is wrong with it.
+        """
+        model, known = Model.load(path), cls._get_param_names()
+        told = ("algorithm", "unit", "trust", "noise")
+        given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
+        fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, bounds=model.bounds, **given)
+        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, model.bounds, model.counts
+        fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
+        fitted.privacy_, fitted._local_warnings = model.privacy, ()
+        _name_columns(fitted, model.feature_names)
+        return fitted
+
+    def profile(self, X: Any) -> Any:
+        """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
+        return self.model_.profile(X)
+
     def _in_box(self, X: ArrayLike) -> Array:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
         check_is_fitted(self)
@@ -450,6 +489,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         # With what the rows say against it: whoever calls this holds all of them.
         local = local_cautions(config, report.delta, box, tables.parts)
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
+        self._local_warnings = local
         self.bounds_: Box = box
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
         self._scaled_centers = state.centroids

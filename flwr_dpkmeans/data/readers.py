@@ -10,7 +10,7 @@ import math
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+_BLOCK_ROWS = 1 << 16
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
 
@@ -192,7 +193,7 @@ def number_of(cell: Any) -> float:
         return float(cell)
     except OverflowError:  # an integer beyond the floating-point range
         return math.inf
-    except ValueError:
+    except (TypeError, ValueError):
         return math.nan
 
 
@@ -362,8 +363,13 @@ def reader_of(
 def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv) -> RawTable:
     """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
     located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
+    return _in_one_sentence(located, partial(reader, located))
+
+
+def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
+    """The outcome of a step of reading; what goes wrong becomes a `DataError`."""
     try:
-        return reader(located)
+        return step()
     except DPKMeansError:
         raise
     except UnicodeDecodeError:
@@ -376,3 +382,64 @@ def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_c
         )
     # Outside of the handlers: the chained error could carry the bytes of a cell.
     raise DataError(problem)
+
+
+# -- block by block ---------------------------------------------------------------------------------------------------
+
+
+def table_blocks(path: str | Path, header: bool | None = None) -> Iterator[Any]:
+    """All columns of a table as data frames of some rows, one after the other; at least one, perhaps without rows.
+
+    A .csv file, whose cells are text as it is written, and a .parquet file are never in memory as a whole. Columns
+    without names have numbers. A `DataError` is as that of `open_table`.
+    """
+    located, _ = reader_of(path, "table", READERS, DataError)
+    blocks = _BLOCKS.get(located.suffix.lower(), _array_block)(located, header)
+    while (frame := _in_one_sentence(located, partial(next, blocks, None))) is not None:
+        yield frame
+
+
+def whole_frame(path: str | Path, header: bool | None = None, names: Sequence[str] = ()) -> Any:
+    """All blocks of a table in one data frame; `names` are for columns that have none."""
+    import pandas as pd
+
+    frame = pd.concat(list(table_blocks(path, header)), ignore_index=True)
+    return frame.set_axis(names, axis=1) if names and not isinstance(frame.columns[0], str) else frame
+
+
+def _csv_blocks(path: Path, header: bool | None) -> Iterator[Any]:
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        first_row, separator = header_of(lines)
+    named = _is_header(first_row) if header is None else header
+    how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "chunksize": _BLOCK_ROWS}
+    how |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "encoding": "utf-8-sig"}
+    with pd.read_csv(path, **how) as chunks:
+        for frame in chunks:
+            if not isinstance(frame.index, pd.RangeIndex):
+                raise ValueError("rows are longer than the first")
+            # Not pandas' own names, which tell equal ones apart.
+            yield frame.set_axis(first_row if named else range(frame.shape[1]), axis=1)
+
+
+def _parquet_blocks(path: Path, header: bool | None) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    del header
+    with pq.ParquetFile(path) as file:
+        yield file.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+        for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
+            yield batch.to_pandas(ignore_metadata=True)
+
+
+def _array_block(path: Path, header: bool | None) -> Iterator[Any]:
+    import pandas as pd
+
+    del header
+    yield pd.DataFrame(dict(enumerate(column.values for column in READERS[path.suffix.lower()](path).columns)))
+
+
+_BLOCKS: Mapping[str, Callable[[Path, bool | None], Iterator[Any]]] = MappingProxyType(
+    {".csv": _csv_blocks, ".parquet": _parquet_blocks}
+)

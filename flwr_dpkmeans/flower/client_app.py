@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
+from flwr_dpkmeans.data.readers import whole_frame
 from flwr_dpkmeans.data.tables import Schema, Table, load_declared, parse_header
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -415,10 +416,11 @@ def load_client(context: Context) -> KMeansClient:
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))
-    described = None if node.get("data-path") else BUNDLED.get(source)
+    described, whole = None if node.get("data-path") else BUNDLED.get(source), None
     if node.get("data-path"):
         schema = Schema.of(node.get("columns", ""), node.get("label-column", ""), node.get("header"))
         table = load_declared(str(node["data-path"]), schema)
+        whole = partial(whole_frame, str(node["data-path"]), schema.header, schema.columns)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
@@ -434,6 +436,7 @@ def load_client(context: Context) -> KMeansClient:
         image_shape=None if described is None else described.image_shape,
         feature_names=table.names,
         labels=None if table.labels is None else partial(np.asarray, table.labels),
+        table=whole,
     )
 
 

@@ -1,0 +1,210 @@
+"""A model that one can carry: one file with what labels take, what was guaranteed and where it comes from, and its use.
+
+``flwr-dpkmeans predict MODEL TABLE -o labels.csv`` applies it to a file of any length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator, FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from flwr_dpkmeans.data.points import Bounds, require_names
+from flwr_dpkmeans.data.readers import locate_file, table_blocks
+from flwr_dpkmeans.data.tables import numbers_of
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
+from flwr_dpkmeans.results.profile import as_frame, profile
+from flwr_dpkmeans.results.writer import write_whole
+
+MODEL_FILE = "model.json"
+_AGREES = 1e-9
+"""Part of the widest bounds by which a file's two forms of its centroids may differ."""
+_PLAIN: TypeAdapter[Any] = TypeAdapter(list[FiniteFloat] | list[list[FiniteFloat]])
+_REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
+
+
+def _report_of(said: Any) -> PrivacyReport:
+    """The report in a file, each of its fields of its own type."""
+    try:
+        report = PrivacyReport.from_dict(said)
+        json.dumps(report.to_dict(), allow_nan=False)
+        if _REPORT.validate_python(asdict(report)) == report:
+            return report
+    except (KeyError, TypeError, AttributeError, ValueError):
+        pass
+    raise ValueError("it is no privacy report of this version")
+
+
+_Numbers = Annotated[
+    NDArray[np.float64],
+    PlainValidator(lambda said: np.array(_PLAIN.validate_python(said, strict=True))),
+    PlainSerializer(np.ndarray.tolist),
+]
+_Report = Annotated[PrivacyReport, BeforeValidator(_report_of), PlainSerializer(PrivacyReport.to_dict)]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model:
+    """A clustering as it is applied; nothing in it but what the run released, so it may go where that may go.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from flwr_dpkmeans import FederatedKMeans
+    >>> rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct").fit([rows, rows])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = Model.load(km.save(Path(folder) / "model.json"))
+    >>> bool((model.predict(rows) == km.predict(rows)).all()), model.centroids.shape
+    (True, (2, 2))
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+    version: Literal[1] = 1
+    feature_names: tuple[str, ...] = ()
+    """Of the columns, in their order; empty: columns are taken by position."""
+    bounds: tuple[tuple[FiniteFloat, ...], tuple[FiniteFloat, ...]]
+    """Lower and upper, in the units of the data: rows are clipped to them."""
+    centroids: _Numbers = field(default_factory=lambda: np.zeros(0), repr=False)
+    """(n_clusters, n_features), in the units of the data; left out: from those in the fitted space."""
+    scaled: _Numbers = field(repr=False)
+    """(n_clusters, n_features), in the fitted space, where the bounds are -1 and 1 and a row belongs to the nearest."""
+    counts: _Numbers = field(repr=False)
+    """(n_clusters,), with noise."""
+    counts_deviation: FiniteFloat | None = None
+    """Standard deviation of the noise in each count; None where the report does not tell it."""
+    privacy: _Report = field(repr=False)
+    """What the run guaranteed, with its provenance."""
+
+    def __post_init__(self) -> None:
+        k, d = self.scaled.shape if self.scaled.ndim == 2 else (0, 0)
+        if k == 0 or self.counts.shape != (k,):
+            raise DataError("centroids and counts are not those of one clustering")
+        box = Bounds(*self.bounds).for_features(d)
+        centroids, near = box.unscale(self.scaled), _AGREES * float(np.ptp(self.bounds))
+        if self.centroids.size and not np.allclose(self.centroids, centroids, rtol=0.0, atol=near):
+            raise DataError("centroids and scaled are not the same points, so the file was edited")
+        own: dict[str, Any] = {"bounds": (box.lower, box.upper), "feature_names": require_names(self.feature_names, d)}
+        own |= {"centroids": centroids, "counts_deviation": counts_deviation(self.privacy)}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them; a `DataError` if a row has none."""
+        labels = self.assign(X)["label"]
+        if labels.isna().any():
+            raise DataError(
+                f"{labels.isna().sum()} rows have a cell that is missing or no finite number, but a label takes all "
+                "of them: fill in the cells, or use assign, which gives such rows no label."
+            )
+        return labels.to_numpy(dtype=np.int64)  # type: ignore[no-any-return]
+
+    def assign(self, X: Any) -> Any:
+        """Where rows of an array, (n_rows, n_features), or of a frame belong; a frame's columns are found by name.
+
+        Returns a pandas.DataFrame with ``label``, ``distance`` (to that centroid) and ``margin`` (how much farther the
+        next one is; infinite if there is none), both in the fitted space; none of them where a row has a cell that is
+        missing or no finite number. A `DataError` names a column that is missing.
+        """
+        import pandas as pd
+
+        points = numbers_of(X, self.feature_names, self.scaled.shape[1])
+        labels, distances, margins = found = np.full((3, len(points)), np.nan)
+        (whole,) = np.nonzero(np.isfinite(points).all(axis=1))
+        for block in row_blocks(len(whole), sum(self.scaled.shape)):
+            rows = whole[block]
+            inside = round_to_grid(Bounds(*self.bounds).scale(points[rows]))
+            nearest, squares = nearest_centroids(inside, self.scaled)
+            # Exact on the grid, as the nearest one's.
+            others = np.square(inside).sum(axis=1)[:, None] + np.square(self.scaled).sum(axis=1)
+            others -= 2.0 * (inside @ self.scaled.T)
+            others[np.arange(len(rows)), nearest] = np.inf
+            labels[rows], distances[rows] = nearest, np.sqrt(squares)
+            margins[rows] = np.maximum(np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0)
+        return pd.DataFrame(dict(zip(("label", "distance", "margin"), found, strict=True))).astype({"label": "Int64"})
+
+    def profile(self, table: Any) -> Any:
+        """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`): exact, for their owner only."""
+        frame = as_frame(table)
+        return profile(frame, self.assign(frame)["label"].to_numpy(np.int64, na_value=-1), len(self.scaled))
+
+    def to_json(self) -> bytes:
+        """The file's content; each number is read again as the same float64."""
+        return json.dumps(_MODEL.dump_python(self), indent=1, allow_nan=False).encode() + b"\n"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file, whole or not at all; returns its absolute path."""
+        return write_whole(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read a file that `save` or a run wrote; a `DataError` of one sentence says what is wrong with another."""
+        located = locate_file(path, "model", DataError)
+        try:
+            return _MODEL.validate_json(located.read_bytes(), strict=True)
+        except OSError as error:
+            problem = type(error).__name__
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+            problem = printable(f"{where}: {said}".removeprefix(": "), 200).rstrip(".")
+        raise DataError(
+            f"the model {str(located)!r} cannot be read ({problem}): copy the file again, or use the version of "
+            "flwr-dpkmeans that wrote it."
+        )
+
+
+_MODEL: TypeAdapter[Model] = TypeAdapter(Model)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """Write label, distance and margin of each row of a table: whole or not at all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flwr_dpkmeans predict",
+        description="Label the rows of a table by a model; columns are found by name, in any order and among others.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="model.json of a run, or what FederatedKMeans.save wrote")
+    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file")
+    parser.add_argument("-o", "--output", required=True, help="the .csv file to write; one that is there is replaced")
+    options = parser.parse_args(arguments)
+    model, output = Model.load(options.model), Path(options.output)
+    if output.resolve() in {Path(path).resolve() for path in (options.model, options.table)}:
+        raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
+    # A model that has names finds them in the first row of a .csv file; else that is guessed.
+    blocks, seen = table_blocks(options.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
+    # The first block is looked at before anything is written: its columns are those of all.
+    first = next(blocks)
+    model.assign(first[:0])
+    place = write_whole(output, _lines(model, chain([first], blocks), seen))
+    print(
+        f"{place}: {seen[0]} rows in their order; distance, and margin to the next centre, are in the fitted space, "
+        "where each column's bounds are -1 and 1."
+    )
+    if seen[1]:
+        print(f"{seen[1]} rows have no label: one of their cells is missing or no finite number.")
+    return 0
+
+
+def _lines(model: Model, blocks: Iterator[Any], seen: NDArray[np.int64]) -> Iterator[bytes]:
+    """The output in pieces; `seen` counts rows, and those without a label."""
+    yield b"label,distance,margin\n"
+    for block in blocks:
+        found = model.assign(block)
+        seen += len(found), found["label"].isna().sum()
+        yield found.to_csv(index=False, header=False).encode()
+    if 0 < seen[0] == seen[1]:
+        raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
