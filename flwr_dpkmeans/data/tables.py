@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table, read_csv
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, open_table, plain_number, read_csv
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _BLOCK = 4096
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,14 +283,5 @@ def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[i
     for line in lines:
         cells = cells_of(line, separator)
         whole = len(cells) == width
-        rows.append([_number(cells[place]) if whole else math.nan for place in places])
+        rows.append([plain_number(cells[place]) if whole else math.nan for place in places])
     return np.array(rows)
-
-
-def _number(cell: str) -> float:
-    """The number or truth value in a cell; NaN if it is none.
-
-    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
-    """
-    plain = cell.strip()  # float alone keeps the ASCII separators
-    return _TRUTH.get(plain.lower(), number_of(plain))
