@@ -41,6 +41,17 @@ class DataError(LocalMisuseError):
     """The data on this machine cannot be used as they are."""
 
 
+class ColumnError(DataError):
+    """A table lacks a column of the schema; `position`, counted from 1, may be told to who may not see its names."""
+
+    def __init__(self, sentence: str, position: int, n_columns: int) -> None:
+        super().__init__(sentence)
+        self.public = (
+            f"this client's table has not, or not once, column {position + 1} of the schema's {n_columns} (its own log "
+            "has the name): correct the table there, or the schema everywhere, then start a new run."
+        )
+
+
 class PlanError(LocalMisuseError):
     """The parameters are valid one by one, but no sound plan follows from them."""
 

@@ -11,7 +11,8 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +44,17 @@ class RawColumn:
     n_unparsable: int = 0
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
 
+    @classmethod
+    def of_cells(cls, name: str, cells: Sequence[Any]) -> RawColumn:
+        """A column of Python objects, of which each is read by itself."""
+        return cls(name, None, text=lambda: [_text_of(cell) for cell in cells])
+
+    def numbers(self) -> NDArray[np.float64]:
+        """Its numbers, those that are written as text too; NaN where a cell is none."""
+        if self.values is not None:
+            return self.values
+        return np.array([math.nan if cell is None else plain_number(cell) for cell in self.text()], dtype=float)
+
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
@@ -53,10 +65,14 @@ class RawTable:
     named: bool
     beside: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"the table {str(self.path)!r}" if self.path.name else "the table"
+
     @property
     def n_rows(self) -> int:
-        """Rows, which only a column of numbers tells."""
-        return next((len(column.values) for column in self.columns if column.values is not None), 0)
+        """Rows; a column of numbers tells them sooner than text."""
+        numbers = next((column.values for column in self.columns if column.values is not None), None)
+        return len(numbers) if numbers is not None else len(self.columns[0].text()) if self.columns else 0
 
     def place_of(self, what: str, name: str) -> int | None:
         """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
@@ -193,8 +209,58 @@ def number_of(cell: Any) -> float:
         return float(cell)
     except OverflowError:  # an integer beyond the floating-point range
         return math.inf
-    except (TypeError, ValueError):
+    except ValueError:
         return math.nan
+
+
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def plain_number(cell: str) -> float:
+    """The number or truth value in a cell as it is written; NaN if it is none.
+
+    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
+    """
+    plain = cell.strip()  # float alone keeps the ASCII separators
+    return _TRUTH.get(plain.lower(), number_of(plain))
+
+
+def _text_of(cell: Any) -> str | None:
+    """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
+    if cell is None or cell != cell:
+        return None
+    if isinstance(cell, bool | np.bool_):
+        return str(cell).lower()
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    return cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+
+
+def frame_table(frame: Any) -> RawTable:
+    """The columns of a data frame (pandas, polars, pyarrow, or anything with the interchange), or of a mapping."""
+    import pandas as pd
+
+    if isinstance(frame, Mapping):
+        columns = [RawColumn.of_cells(str(name), list(cells)) for name, cells in frame.items()]
+        return RawTable(Path(), tuple(columns), named=True)
+    if not isinstance(frame, pd.DataFrame):
+        if not hasattr(frame, "to_pandas") and not hasattr(frame, "__dataframe__"):
+            raise DataError(
+                f"the table is of type {type(frame).__name__}, but a schema tells columns by name: give a data frame, "
+                "or a mapping of names to columns."
+            )
+        frame = frame.to_pandas() if hasattr(frame, "to_pandas") else pd.api.interchange.from_dataframe(frame)
+    columns = [_frame_column(str(name), frame.iloc[:, place]) for place, name in enumerate(frame.columns)]
+    return RawTable(Path(), tuple(columns), named=True)
+
+
+def _frame_column(name: str, series: Any) -> RawColumn:
+    """Numbers as they are, all else cell by cell."""
+    objects = series.astype(object).where(series.notna(), None)
+    column = RawColumn.of_cells(name, objects.tolist())
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
+        return replace(column, values=series.to_numpy(dtype=np.float64))
+    return column
 
 
 def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:

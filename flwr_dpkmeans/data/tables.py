@@ -18,19 +18,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.points import as_array, frame_columns, require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table, read_csv
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.data.points import require_names
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, open_table, plain_number, read_csv
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _BLOCK = 4096
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,41 +283,5 @@ def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[i
     for line in lines:
         cells = cells_of(line, separator)
         whole = len(cells) == width
-        rows.append([_number(cells[place]) if whole else math.nan for place in places])
+        rows.append([plain_number(cells[place]) if whole else math.nan for place in places])
     return np.array(rows)
-
-
-def _number(cell: Any) -> float:
-    """The number or truth value in a cell; NaN if it is none.
-
-    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
-    """
-    if not isinstance(cell, str):
-        return number_of(cell)
-    plain = cell.strip()  # float alone keeps the ASCII separators
-    return _TRUTH.get(plain.lower(), number_of(plain))
-
-
-# -- for a model ------------------------------------------------------------------------------------------------------
-
-
-def numbers_of(table: Any, names: Sequence[str], n_features: int) -> NDArray[np.float64]:
-    """A model's columns as numbers, (n_rows, n_features), NaN where a node would read none.
-
-    They are found by name where table and model have names; else a table has just these columns. A `DataError` names
-    one that is not there, or twice.
-    """
-    own = frame_columns(table)
-    rows, by_name = table if own else as_array(table), bool(own and names)
-    for name in names if by_name else ():
-        if own.count(name) != 1:
-            problem = f"{own.count(name)} columns" if name in own else "no column"
-            raise DataError(f"the table has {problem} {name!r}, but the model needs one: {nearest(name, own)}")
-    if not by_name and rows.shape[1:] != (n_features,):
-        raise DataError(
-            f"the table has shape {tuple(rows.shape)}, but the model has {n_features} columns, and one of the two no "
-            "names: give just these columns in the same order."
-        )
-    places = map(own.index, names) if by_name else range(n_features)
-    columns = (np.asarray(rows.iloc[:, place] if hasattr(rows, "iloc") else rows[:, place]) for place in places)
-    return np.stack([c if c.dtype.kind in "biuf" else np.array(list(map(_number, c))) for c in columns], axis=1)

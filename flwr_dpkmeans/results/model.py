@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from flwr_dpkmeans.data.points import Bounds, require_names
-from flwr_dpkmeans.data.readers import locate_file, table_blocks
-from flwr_dpkmeans.data.tables import numbers_of
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
+from flwr_dpkmeans.data.readers import frame_table, locate_file, table_blocks
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import DataError, nearest
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -46,11 +46,21 @@ def _report_of(said: Any) -> PrivacyReport:
     raise ValueError("it is no privacy report of this version")
 
 
+def _schema_of(said: Any) -> Schema | None:
+    """The schema in a file, if there is one."""
+    try:
+        return None if said is None else Schema.from_dict(said)
+    except (KeyError, TypeError, AttributeError, OverflowError):
+        pass
+    raise ValueError("it is no schema of this version")
+
+
 _Numbers = Annotated[
     NDArray[np.float64],
     PlainValidator(lambda said: np.array(_PLAIN.validate_python(said, strict=True))),
     PlainSerializer(np.ndarray.tolist),
 ]
+_Schema = Annotated[Schema | None, PlainValidator(_schema_of), PlainSerializer(lambda own: own and own.to_dict())]
 _Report = Annotated[PrivacyReport, BeforeValidator(_report_of), PlainSerializer(PrivacyReport.to_dict)]
 
 
@@ -74,6 +84,8 @@ class Model:
     version: Literal[1] = 1
     feature_names: tuple[str, ...] = ()
     """Of the columns, in their order; empty: columns are taken by position."""
+    schema: _Schema = None
+    """What tables are read by; None: their cells are numbers."""
     bounds: tuple[tuple[FiniteFloat, ...], tuple[FiniteFloat, ...]]
     """Lower and upper, in the units of the data: rows are clipped to them."""
     centroids: _Numbers = field(default_factory=lambda: np.zeros(0), repr=False)
@@ -91,6 +103,8 @@ class Model:
         k, d = self.scaled.shape if self.scaled.ndim == 2 else (0, 0)
         if k == 0 or self.counts.shape != (k,):
             raise DataError("centroids and counts are not those of one clustering")
+        if self.schema is not None and self.schema.feature_names != self.feature_names:
+            raise DataError("feature_names are not those of the schema")
         box = Bounds(*self.bounds).for_features(d)
         centroids, near = box.unscale(self.scaled), _AGREES * float(np.ptp(self.bounds))
         if self.centroids.size and not np.allclose(self.centroids, centroids, rtol=0.0, atol=near):
@@ -119,7 +133,7 @@ class Model:
         """
         import pandas as pd
 
-        points = numbers_of(X, self.feature_names, self.scaled.shape[1])
+        points = self._points(X)
         labels, distances, margins = found = np.full((3, len(points)), np.nan)
         (whole,) = np.nonzero(np.isfinite(points).all(axis=1))
         for block in row_blocks(len(whole), sum(self.scaled.shape)):
@@ -133,6 +147,30 @@ class Model:
             labels[rows], distances[rows] = nearest, np.sqrt(squares)
             margins[rows] = np.maximum(np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0)
         return pd.DataFrame(dict(zip(("label", "distance", "margin"), found, strict=True))).astype({"label": "Int64"})
+
+    def _points(self, X: Any) -> NDArray[np.float64]:
+        """The model's columns as numbers, (n_rows, n_features), NaN in a row that a node would leave out."""
+        import pandas as pd
+
+        if self.schema is not None:
+            encoded = self.schema.encode(X)
+            points = np.full((encoded.n_rows, len(self.feature_names)), np.nan)
+            points[encoded.rows] = encoded.points
+            return points
+        own, d = frame_columns(X), self.scaled.shape[1]
+        for name in self.feature_names if own else ():
+            if own.count(name) != 1:
+                problem = f"{own.count(name)} columns" if name in own else "no column"
+                raise DataError(f"the table has {problem} {name!r}, but the model needs one: {nearest(name, own)}")
+        cells = as_array(X[list(self.feature_names)] if own and self.feature_names else X)
+        if cells.shape[1:] != (d,):
+            raise DataError(
+                f"the table has shape {cells.shape}, but the model has {d} columns, and one of the two no names: give "
+                "just these columns in the same order."
+            )
+        if cells.dtype.kind in "biuf":
+            return cells.astype(np.float64)
+        return np.stack([column.numbers() for column in frame_table(pd.DataFrame(cells)).columns], axis=1)
 
     def profile(self, table: Any) -> Any:
         """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`): exact, for their owner only."""
