@@ -373,13 +373,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
         check_is_fitted(self)
         said = tuple([sentence for sentence in self.privacy_.warnings if sentence not in self._local_warnings])
-        return Model(
-            feature_names=tuple(getattr(self, "feature_names_in_", ())),
-            bounds=self.bounds_,
-            scaled=self._scaled_centers,
-            counts=self.cluster_counts_,
-            privacy=replace(self.privacy_, warnings=said),
-        )
+        report, names = replace(self.privacy_, warnings=said), tuple(getattr(self, "feature_names_in_", ()))
+        arrays = self._scaled_centers, self.cluster_counts_
+        return Model.of(*arrays, Bounds(*self.bounds_), report, feature_names=names)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""

@@ -460,7 +460,9 @@ def table_blocks(path: str | Path, header: bool | None = None) -> Iterator[Any]:
     without names have numbers. A `DataError` is as that of `open_table`.
     """
     located, _ = reader_of(path, "table", READERS, DataError)
-    blocks = _BLOCKS.get(located.suffix.lower(), _array_block)(located, header)
+    kinds: dict[str, Callable[[Path], Iterator[Any]]] = {".parquet": _parquet_blocks}
+    kinds[".csv"] = partial(_csv_blocks, header=header)
+    blocks = kinds.get(located.suffix.lower(), _array_block)(located)
     while (frame := _in_one_sentence(located, partial(next, blocks, None))) is not None:
         yield frame
 
@@ -489,23 +491,16 @@ def _csv_blocks(path: Path, header: bool | None) -> Iterator[Any]:
             yield frame.set_axis(first_row if named else range(frame.shape[1]), axis=1)
 
 
-def _parquet_blocks(path: Path, header: bool | None) -> Iterator[Any]:
+def _parquet_blocks(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    del header
     with pq.ParquetFile(path) as file:
         yield file.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
         for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
             yield batch.to_pandas(ignore_metadata=True)
 
 
-def _array_block(path: Path, header: bool | None) -> Iterator[Any]:
+def _array_block(path: Path) -> Iterator[Any]:
     import pandas as pd
 
-    del header
     yield pd.DataFrame(dict(enumerate(column.values for column in READERS[path.suffix.lower()](path).columns)))
-
-
-_BLOCKS: Mapping[str, Callable[[Path, bool | None], Iterator[Any]]] = MappingProxyType(
-    {".csv": _csv_blocks, ".parquet": _parquet_blocks}
-)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.points import frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -298,8 +298,7 @@ def write_result(
     released, report = report, replace(report, warnings=report.warnings + local_warnings)
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
-    scaled, counts = state.centroids, state.counts
-    model = Model(feature_names=names, bounds=plan.bounds, scaled=scaled, counts=counts, privacy=released)
+    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), released, feature_names=names)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,

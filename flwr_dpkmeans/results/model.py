@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import frame_table, locate_file, table_blocks
@@ -27,6 +27,8 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 
+Array = NDArray[np.float64]
+
 MODEL_FILE = "model.json"
 _AGREES = 1e-9
 """Part of the widest bounds by which a file's two forms of its centroids may differ."""
@@ -34,34 +36,35 @@ _PLAIN: TypeAdapter[Any] = TypeAdapter(list[FiniteFloat] | list[list[FiniteFloat
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
 
-def _report_of(said: Any) -> PrivacyReport:
-    """The report in a file, each of its fields of its own type."""
-    try:
-        report = PrivacyReport.from_dict(said)
-        json.dumps(report.to_dict(), allow_nan=False)
-        if _REPORT.validate_python(asdict(report)) == report:
-            return report
-    except (KeyError, TypeError, AttributeError, ValueError):
-        pass
-    raise ValueError("it is no privacy report of this version")
+def _report_of(said: dict[str, Any]) -> PrivacyReport:
+    """The report in a file; a ValueError unless each field is of its own type, and what is read is what was written."""
+    report = PrivacyReport.from_dict(said)
+    json.dumps(report.to_dict(), allow_nan=False)
+    if _REPORT.validate_python(asdict(report)) != report:
+        raise ValueError("a field is of another type")
+    return report
 
 
-def _schema_of(said: Any) -> Schema | None:
-    """The schema in a file, if there is one."""
-    try:
-        return None if said is None else Schema.from_dict(said)
-    except (KeyError, TypeError, AttributeError, OverflowError):
-        pass
-    raise ValueError("it is no schema of this version")
+def _read_by(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Build a part of a model from plain values, which may be anything."""
+
+    def read(said: Any) -> Any:
+        try:
+            return build(said)
+        except (KeyError, TypeError, AttributeError, OverflowError, ValidationError):
+            pass
+        raise ValueError("it is not what this version writes")
+
+    return read
 
 
 _Numbers = Annotated[
-    NDArray[np.float64],
-    PlainValidator(lambda said: np.array(_PLAIN.validate_python(said, strict=True))),
+    Array,
+    PlainValidator(_read_by(lambda said: np.array(_PLAIN.validate_python(said, strict=True)))),
     PlainSerializer(np.ndarray.tolist),
 ]
-_Schema = Annotated[Schema | None, PlainValidator(_schema_of), PlainSerializer(lambda own: own and own.to_dict())]
-_Report = Annotated[PrivacyReport, BeforeValidator(_report_of), PlainSerializer(PrivacyReport.to_dict)]
+_Schema = Annotated[Schema, PlainValidator(_read_by(Schema.from_dict)), PlainSerializer(Schema.to_dict)]
+_Report = Annotated[PrivacyReport, PlainValidator(_read_by(_report_of)), PlainSerializer(PrivacyReport.to_dict)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,38 +84,50 @@ class Model:
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-    version: Literal[1] = 1
-    feature_names: tuple[str, ...] = ()
+    version: Literal[1]
+    feature_names: tuple[str, ...]
     """Of the columns, in their order; empty: columns are taken by position."""
-    schema: _Schema = None
+    schema: _Schema | None
     """What tables are read by; None: their cells are numbers."""
     bounds: tuple[tuple[FiniteFloat, ...], tuple[FiniteFloat, ...]]
-    """Lower and upper, in the units of the data: rows are clipped to them."""
-    centroids: _Numbers = field(default_factory=lambda: np.zeros(0), repr=False)
-    """(n_clusters, n_features), in the units of the data; left out: from those in the fitted space."""
+    """Lower and upper of each column, in the units of the data: rows are clipped to them."""
+    centroids: _Numbers = field(repr=False)
+    """(n_clusters, n_features), in the units of the data."""
     scaled: _Numbers = field(repr=False)
-    """(n_clusters, n_features), in the fitted space, where the bounds are -1 and 1 and a row belongs to the nearest."""
+    """The same in the fitted space, where the bounds are -1 and 1 and a row belongs to the nearest."""
     counts: _Numbers = field(repr=False)
     """(n_clusters,), with noise."""
-    counts_deviation: FiniteFloat | None = None
+    counts_deviation: FiniteFloat | None
     """Standard deviation of the noise in each count; None where the report does not tell it."""
     privacy: _Report = field(repr=False)
     """What the run guaranteed, with its provenance."""
 
+    @classmethod
+    def of(cls, scaled: Array, counts: Array, bounds: Bounds, privacy: PrivacyReport, **columns: Any) -> Model:
+        """The model of a run; `columns` are ``feature_names`` and ``schema``, where there are any."""
+        box = bounds.for_features(scaled.shape[1])
+        return cls(
+            version=1,
+            **{"feature_names": (), "schema": None, **columns},
+            bounds=(box.lower, box.upper),
+            centroids=box.unscale(scaled),
+            scaled=scaled,
+            counts=counts,
+            counts_deviation=counts_deviation(privacy),
+            privacy=privacy,
+        )
+
     def __post_init__(self) -> None:
-        k, d = self.scaled.shape if self.scaled.ndim == 2 else (0, 0)
-        if k == 0 or self.counts.shape != (k,):
-            raise DataError("centroids and counts are not those of one clustering")
+        box, d = Bounds(*self.bounds), len(self.bounds[0])
+        if self.scaled.shape[1:] != (d,) or self.counts.shape != self.scaled.shape[:1]:
+            raise DataError("bounds, centroids and counts are not those of one clustering")
+        require_names(self.feature_names, d)
         if self.schema is not None and self.schema.feature_names != self.feature_names:
             raise DataError("feature_names are not those of the schema")
-        box = Bounds(*self.bounds).for_features(d)
-        centroids, near = box.unscale(self.scaled), _AGREES * float(np.ptp(self.bounds))
-        if self.centroids.size and not np.allclose(self.centroids, centroids, rtol=0.0, atol=near):
-            raise DataError("centroids and scaled are not the same points, so the file was edited")
-        own: dict[str, Any] = {"bounds": (box.lower, box.upper), "feature_names": require_names(self.feature_names, d)}
-        own |= {"centroids": centroids, "counts_deviation": counts_deviation(self.privacy)}
-        for name, value in own.items():
-            object.__setattr__(self, name, value)
+        near = _AGREES * float(np.ptp(self.bounds))
+        same = np.allclose(self.centroids, box.unscale(self.scaled), rtol=0.0, atol=near)
+        if not same or self.counts_deviation != counts_deviation(self.privacy):
+            raise DataError("its numbers contradict each other, so it was edited")
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Labels, (n_rows,), as `FederatedKMeans.predict` gives them; a `DataError` if a row has none."""
