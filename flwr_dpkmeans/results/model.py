@@ -97,7 +97,7 @@ class Model:
     """The same in the fitted space, where the bounds are -1 and 1 and a row belongs to the nearest."""
     counts: _Numbers = field(repr=False)
     """(n_clusters,), with noise."""
-    counts_deviation: FiniteFloat | None
+    counts_deviation: float | None
     """Standard deviation of the noise in each count; None where the report does not tell it."""
     privacy: _Report = field(repr=False)
     """What the run guaranteed, with its provenance."""
