@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,8 @@ class Column(_Stated):
     def read(self, cells: RawColumn) -> NDArray[np.float64]:
         """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
         if self.kind is Kind.CATEGORY:
-            texts, numbers = np.array(cells.text(), dtype=object), cells.numbers()
-            which = [(texts if isinstance(one, str) else numbers) == one for one in self.values]
+            texts = np.array(cells.text(), dtype=object)
+            which = [texts == one if isinstance(one, str) else cells.numbers() == one for one in self.values]
             one_hot = np.stack(which, axis=1).astype(np.float64)
             one_hot[one_hot.max(axis=1) == 0.0] = math.nan
             return one_hot
@@ -323,10 +324,10 @@ class Schema(_Stated):
         if lacking:
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
-            level = _logger.info if n_kept else _logger.error
-            level("%s: of %d rows, cells are missing in %s; %d rows left out", raw, raw.n_rows, counts, left_out)
+            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
+            say_once(logging.INFO if n_kept else logging.ERROR, said)
         if clipped:
-            _logger.warning("%s: more than 1%% of the cells lie outside the bounds of %s", raw, ", ".join(clipped))
+            say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.
@@ -348,6 +349,12 @@ class Schema(_Stated):
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
         return shown
+
+
+@lru_cache(maxsize=64)
+def say_once(level: int, sentence: str) -> None:
+    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
+    _logger.log(level, "%s", sentence)
 
 
 def schema_of(value: Any) -> Schema | None:

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -33,11 +33,9 @@ from flwr_dpkmeans.data.readers import (
     plain_number,
     read_csv,
 )
-from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.log import placed_logger
 
-_logger = placed_logger("flwr_dpkmeans.data")
 _BLOCK = 4096
 
 
@@ -110,16 +108,10 @@ def load_table(
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
-        _say_once(logging.WARNING, "%s: left out %s, which hold no numbers.", raw.path, ", ".join(map(repr, text)))
+        say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
     numeric = [column for column in kept if column.values is not None]
     names = tuple(column.name for column in numeric) if raw.named else ()
     return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
-
-
-@lru_cache(maxsize=64)
-def _say_once(level: int, sentence: str, path: Path, names: str) -> None:
-    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
-    _logger.log(level, sentence, path, names)
 
 
 def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
@@ -212,10 +204,10 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     if not kept.all():
         bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
         # On the node only; how many rows is for the owner to count.
-        level, sentence = logging.WARNING, "%s: left out rows with cells that are no finite number, in %s."
+        level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
         if not kept.any():
-            level, sentence = logging.ERROR, "%s: NO row has a finite number in each of the columns; look at %s."
-        _say_once(level, sentence, raw.path, ", ".join(map(repr, bad)))
+            level, sentence = logging.ERROR, "NO row has a finite number in each of the columns; look at"
+        say_once(level, f"{raw.path}: {sentence} {', '.join(map(repr, bad))}.")
     names = tuple(column.name for column in wanted) if raw.named else ()
     return Table(points, names, labels=raw.labels(layout.label_column)).part(np.flatnonzero(kept))
 
