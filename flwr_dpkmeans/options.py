@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
@@ -37,6 +38,7 @@ _DOMAIN = (
 _FOLLOWING = {
     "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
+    "schema_digest": "give bounds='schema.toml'",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
@@ -167,7 +169,7 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "evaluation":
             values[name] = given or "none"
         elif name not in values:
-            values[name] = given
+            values[name] = (schema_of(given) or given) if name == "bounds" else given
     return values
 
 
@@ -299,6 +301,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
+    values |= {"schema_digest": stated.digest} if isinstance(stated, Schema) else {}
     n_clusters = values.pop("n_clusters", None)
     if n_clusters is not None:
         values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))

@@ -11,9 +11,9 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ class RawColumn:
     @classmethod
     def of_cells(cls, name: str, cells: Sequence[Any]) -> RawColumn:
         """A column of Python objects, of which each is read by itself."""
-        return cls(name, None, text=lambda: [_text_of(cell) for cell in cells])
+        return cls(name, None, text=cache(lambda: [_text_of(cell) for cell in cells]))
 
     def numbers(self) -> NDArray[np.float64]:
         """Its numbers, those that are written as text too; NaN where a cell is none."""
@@ -101,9 +101,9 @@ class RawTable:
         if place is None:
             return self._values_beside(name)
         column = self.columns[place]
-        values: NDArray[np.generic]
-        if column.values is not None and not column.n_unparsable:
-            values, n_missing = column.values, int((~np.isfinite(column.values)).sum())
+        values: NDArray[np.generic] = column.numbers()
+        if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
+            n_missing = int((~np.isfinite(values)).sum())
         else:
             cells = column.text()
             values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
@@ -233,7 +233,7 @@ def _text_of(cell: Any) -> str | None:
         return str(cell).lower()
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    return cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+    return cell.isoformat() if isinstance(cell, date) else str(cell).strip() or None
 
 
 def frame_table(frame: Any) -> RawTable:
@@ -241,8 +241,7 @@ def frame_table(frame: Any) -> RawTable:
     import pandas as pd
 
     if isinstance(frame, Mapping):
-        columns = [RawColumn.of_cells(str(name), list(cells)) for name, cells in frame.items()]
-        return RawTable(Path(), tuple(columns), named=True)
+        frame = pd.DataFrame(dict(frame))
     if not isinstance(frame, pd.DataFrame):
         if not hasattr(frame, "to_pandas") and not hasattr(frame, "__dataframe__"):
             raise DataError(
@@ -256,11 +255,15 @@ def frame_table(frame: Any) -> RawTable:
 
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
-    objects = series.astype(object).where(series.notna(), None)
-    column = RawColumn.of_cells(name, objects.tolist())
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
-        return replace(column, values=series.to_numpy(dtype=np.float64))
-    return column
+    is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
+    text = cache(lambda: list(map(_text_of, series.astype(object).where(series.notna(), None))))
+    return RawColumn(name, series.to_numpy(dtype=np.float64) if is_number else None, text=text)
+
+
+def cell_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> RawTable:
+    """A table of rows of Python objects, of which each is read by itself."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return RawTable(path, tuple(map(RawColumn.of_cells, names, columns)), named=True)
 
 
 def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:
@@ -400,7 +403,7 @@ def _read_parquet(path: Path) -> RawTable:
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     columns = (
-        RawColumn(name, _parquet_values(cells), text=partial(_parquet_text, cells, name, path))
+        RawColumn(name, _parquet_values(cells), text=cache(partial(_parquet_text, cells, name, path)))
         for name, cells in zip(table.column_names, table.columns, strict=True)
         if not name.startswith("__index_level_")  # the index of a pandas frame
     )
@@ -426,8 +429,50 @@ def reader_of(
     return located, readers[located.suffix.lower()]
 
 
-def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv) -> RawTable:
+def _read_folder(path: Path) -> RawTable:
+    """All Parquet files of a folder, in the order of their names: one table, of one set of columns."""
+    tables = [open_table(file) for file in sorted(path.glob("*.parquet"))]
+    names = [[column.name for column in table.columns] for table in tables]
+    if any(sorted(own) != sorted(names[0]) for own in names):
+        raise DataError(f"the .parquet files in {str(path)!r} have not all the same columns: make them so.")
+    parts = [[table.columns[own.index(name)] for table, own in zip(tables, names, strict=True)] for name in names[0]]
+    return RawTable(path, tuple(map(_joined, parts)), named=True)
+
+
+def _joined(parts: Sequence[RawColumn]) -> RawColumn:
+    """One column after the other: numbers where all are."""
+    values = [part.values for part in parts if part.values is not None]
+    whole = np.concatenate(values) if len(values) == len(parts) else None
+    return RawColumn(parts[0].name, whole, text=cache(lambda: [cell for part in parts for cell in part.text()]))
+
+
+def _read_query(url: str, query: str) -> RawTable:
+    """What a database answers (SQLAlchemy); the URL, which may hold a password, is in no sentence."""
+    problem = "'query' does not say what to ask it for: add it"
+    if query:
+        try:
+            import sqlalchemy
+
+            engine = sqlalchemy.create_engine(url)
+            with engine.connect() as connection:
+                found = connection.execute(sqlalchemy.text(query))
+                names, rows = list(found.keys()), found.fetchall()
+            engine.dispose()
+            return cell_table(Path("database"), names, rows)
+        except ImportError:
+            problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
+        except Exception as error:  # of any driver; its text may quote cells
+            problem = f"it fails with {type(error).__name__}: try URL and query on this machine"
+    raise DataError(f"the table is a database, but {problem}.")
+
+
+def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv, query: str = "") -> RawTable:
     """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
+    if "://" in str(path):
+        return _read_query(str(path), query)
+    folder = Path(path).expanduser()
+    if folder.is_dir() and any(folder.glob("*.parquet")):
+        return _read_folder(folder.absolute())
     located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
     return _in_one_sentence(located, partial(reader, located))
 
@@ -453,25 +498,32 @@ def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
 # -- block by block ---------------------------------------------------------------------------------------------------
 
 
-def table_blocks(path: str | Path, header: bool | None = None) -> Iterator[Any]:
+def table_blocks(path: str | Path, header: bool | None = None, query: str = "") -> Iterator[Any]:
     """All columns of a table as data frames of some rows, one after the other; at least one, perhaps without rows.
 
-    A .csv file, whose cells are text as it is written, and a .parquet file are never in memory as a whole. Columns
+    .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. Columns
     without names have numbers. A `DataError` is as that of `open_table`.
     """
-    located, _ = reader_of(path, "table", READERS, DataError)
-    kinds: dict[str, Callable[[Path], Iterator[Any]]] = {".parquet": _parquet_blocks}
-    kinds[".csv"] = partial(_csv_blocks, header=header)
-    blocks = kinds.get(located.suffix.lower(), _array_block)(located)
+    located = Path(path).expanduser()
+    files = sorted(located.glob("*.parquet")) if located.is_dir() else []
+    for file in files:
+        yield from table_blocks(file)
+    if files:
+        return
+    if located.suffix.lower() not in (".csv", ".parquet") or "://" in str(path):
+        yield _frame_of(open_table(path, query=query))
+        return
+    located = locate_file(path, "table", DataError)
+    blocks = _parquet_blocks(located) if located.suffix.lower() == ".parquet" else _csv_blocks(located, header)
     while (frame := _in_one_sentence(located, partial(next, blocks, None))) is not None:
         yield frame
 
 
-def whole_frame(path: str | Path, header: bool | None = None, names: Sequence[str] = ()) -> Any:
+def whole_frame(path: str | Path, header: bool | None = None, names: Sequence[str] = (), query: str = "") -> Any:
     """All blocks of a table in one data frame; `names` are for columns that have none."""
     import pandas as pd
 
-    frame = pd.concat(list(table_blocks(path, header)), ignore_index=True)
+    frame = pd.concat(list(table_blocks(path, header, query)), ignore_index=True)
     return frame.set_axis(names, axis=1) if names and not isinstance(frame.columns[0], str) else frame
 
 
@@ -500,7 +552,10 @@ def _parquet_blocks(path: Path) -> Iterator[Any]:
             yield batch.to_pandas(ignore_metadata=True)
 
 
-def _array_block(path: Path) -> Iterator[Any]:
+def _frame_of(raw: RawTable) -> Any:
+    """A table that is read as a whole, as a data frame."""
     import pandas as pd
 
-    yield pd.DataFrame(dict(enumerate(column.values for column in READERS[path.suffix.lower()](path).columns)))
+    cells = (column.text() if column.values is None else column.values for column in raw.columns)
+    frame = pd.DataFrame(dict(enumerate(cells)))
+    return frame.set_axis([column.name for column in raw.columns], axis=1) if raw.named else frame

@@ -9,33 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from flwr_dpkmeans.data.points import Bounds, check_ranges
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table
-from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError, finding, nearest
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
 _DAY = timedelta(days=1)
-_SHORT_RANGE = 31.0
 _MOST_CLIPPED = 0.01
-_LARGEST_WEIGHT_RATIO = 1e6
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
-_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Kind(StrEnum):
@@ -63,85 +62,64 @@ class Scale(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column that is clustered; a ConfigurationError names it and what is wrong.
+class _Stated(BaseModel):
+    """What a file or a caller states; what is wrong with it is a ConfigurationError of one sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **stated: Any) -> None:
+        try:
+            super().__init__(**stated)
+        except ValidationError as error:
+            what = f"the schema's column {stated['name']!r}: " if "name" in stated else ""
+            raise ConfigurationError(what + finding(error, type(self).model_fields)) from None
+
+
+class Column(_Stated):
+    """One column that is clustered.
 
     Examples
     --------
-    >>> Column("origin", "category", values=("EWR", "JFK"), missing="centre").features
+    >>> Column(name="origin", kind="category", values=["EWR", "JFK"], missing="centre").features
     ('origin=EWR', 'origin=JFK')
     """
 
     name: str
-    kind: Kind | str
-    """number, flag, category, date."""
-    bounds: tuple[Any, Any] | None = None
+    kind: Kind
+    bounds: tuple[float, float] | tuple[str, str] | None = None
     """Public range of a number, or of a date as ISO 8601 text; values outside are clipped."""
-    values: tuple[str | float, ...] = ()
+    values: tuple[str | int | float, ...] = ()
     """Public values of a category: text is compared with the cell as it is written, numbers as numbers."""
-    missing: Missing | str = Missing.DROP
-    """drop: the row is left out; fill: with a public value; centre: without pull, in the middle of the bounds."""
-    fill: Any = None
+    missing: Missing = Missing.DROP
+    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
+    fill: str | float | None = None
     """The value, in the column's own units."""
-    weight: float = 1.0
+    weight: float = Field(1.0, ge=1e-3, le=1e3)
     """The column's scale in a distance beside the others'."""
 
-    def __post_init__(self) -> None:
-        kind, missing = self._choice("kind", Kind), self._choice("missing", Missing)
-        ranged = kind in (Kind.NUMBER, Kind.DATE)
-        for key, needed, given in (
-            ("bounds", ranged, self.bounds is not None),
-            ("values", kind is Kind.CATEGORY, bool(self.values)),
-            ("fill", missing is Missing.FILL, self.fill is not None),
+    @field_validator("bounds", "fill", mode="before")
+    @classmethod
+    def _as_text(cls, said: Any) -> Any:
+        """TOML has dates of its own."""
+        parts = [one.isoformat() if isinstance(one, date) else one for one in said] if _is_listed(said) else said
+        return parts.isoformat() if isinstance(parts, date) else parts
+
+    @model_validator(mode="after")
+    def _fits(self) -> Column:
+        ranged = self.kind in (Kind.NUMBER, Kind.DATE)
+        for key, needed, why in (
+            ("bounds", ranged, f"it is a {self.kind}"),
+            ("values", self.kind is Kind.CATEGORY, f"it is a {self.kind}"),
+            ("fill", self.missing is Missing.FILL, f"missing is '{self.missing}'"),
         ):
-            if needed != given:
-                has, mend = ("no", "add it") if needed else ("a", "leave it out")
-                why = f"missing is {missing.value!r}" if key == "fill" else f"it is a {kind.value}"
-                raise self._wrong(f"has {has} {key!r}, but {why}: {mend}")
-        if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not 0 < self.weight < math.inf:
-            raise self._wrong(f"has weight {self.weight!r}, but it must be a positive number: give 1.0")
-        if isinstance(self.bounds, str) or (self.bounds is not None and len(self.bounds) != 2):
-            raise self._wrong(f"has bounds {self.bounds!r}, but they are a lower and an upper one: give [0, 100]")
-        if not all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in self.values):
-            raise self._wrong("has values that are neither text nor numbers: write them in quotes")
-        if self.bounds is not None:
-            low, high = map(self._public, self.bounds)
-            check_ranges((low,), (high,), (self.name,))
-            object.__setattr__(self, "bounds", tuple(map(self._shown, (low, high))))
-        object.__setattr__(self, "values", tuple(one.strip() if isinstance(one, str) else one for one in self.values))
-        object.__setattr__(self, "weight", float(self.weight))
-        if missing is Missing.FILL:
-            filled = self.read(RawColumn.of_cells(self.name, [self.fill]))
-            if np.isnan(filled).any() or (ranged and self._public(self.fill) != filled[0, 0]):
-                raise self._wrong(f"is filled with {self.fill!r}, which it may not hold: give one of its values")
-
-    def _choice(self, key: str, kinds: type[_Choice]) -> _Choice:
-        """Turn a word into one of an enum's."""
-        word = getattr(self, key)
-        if word not in list(kinds):
-            raise self._wrong(f"has {key} {word!r}, which is not known: {nearest(word, kinds)[:-1]}")
-        object.__setattr__(self, key, kinds(word))
-        return kinds(word)
-
-    def _wrong(self, problem: str) -> ConfigurationError:
-        """An error about this column."""
-        return ConfigurationError(f"the schema's column {self.name!r} {problem}.")
-
-    def _public(self, value: Any) -> float:
-        """A bound or filling as a number."""
-        if self.kind is Kind.DATE:
-            number = days_of(value.isoformat() if isinstance(value, date) else str(value))
-        else:
-            number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if math.isnan(number):
-            wanted = "an ISO date such as '2013-01-31'" if self.kind is Kind.DATE else "a number"
-            raise self._wrong(f"has the bound or filling {value!r}, but it must be {wanted}")
-        return number
-
-    def _shown(self, value: float) -> Any:
-        """A number in the column's own units, as it is written down."""
-        return date_of(value) if self.kind is Kind.DATE else value
+            if needed != (getattr(self, key) not in (None, ())):
+                raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+        if not (math.isfinite(_width(self)) and _width(self) > 0.0):
+            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
+        filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
+        if not all(self.range[0] <= value <= self.range[1] for value in filled):
+            raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
+        return self
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -151,18 +129,22 @@ class Column:
     @cached_property
     def range(self) -> tuple[float, float]:
         """What the numbers in these columns lie between."""
-        return (0.0, 1.0) if self.bounds is None else (self._public(self.bounds[0]), self._public(self.bounds[1]))
+        if self.bounds is None:
+            return 0.0, 1.0
+        low, high = self.read(RawColumn.of_cells(self.name, self.bounds))[:, 0].tolist()
+        return low, high
 
-    @property
-    def middle(self) -> float:
-        """A cell without pull: as far from the one end as from the other, or from each of the values."""
+    def stand_in(self) -> float | NDArray[np.float64]:
+        """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
+        if self.missing is Missing.FILL:
+            return self.read(RawColumn.of_cells(self.name, [self.fill]))
         return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
 
     def read(self, cells: RawColumn) -> NDArray[np.float64]:
         """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
         if self.kind is Kind.CATEGORY:
-            texts, numbers = np.array(cells.text(), dtype=object), cells.numbers()
-            which = [(texts if isinstance(one, str) else numbers) == one for one in self.values]
+            texts = np.array(cells.text(), dtype=object)
+            which = [texts == one if isinstance(one, str) else cells.numbers() == one for one in self.values]
             one_hot = np.stack(which, axis=1).astype(np.float64)
             one_hot[one_hot.max(axis=1) == 0.0] = math.nan
             return one_hot
@@ -173,16 +155,6 @@ class Column:
         if self.kind is Kind.FLAG:
             values = np.where((values == 0.0) | (values == 1.0), values, math.nan)
         return values[:, None]
-
-    def to_dict(self) -> dict[str, Any]:
-        """What a file says of it: only what differs from the defaults."""
-        said: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
-        said |= {"kind": str(self.kind), "missing": str(self.missing)}
-        said |= {"bounds": self.bounds and list(self.bounds), "values": list(self.values)}
-        if isinstance(self.fill, date):
-            said["fill"] = self.fill.isoformat()
-        plain: dict[str, Any] = {"bounds": None, "values": [], "missing": "drop", "fill": None, "weight": 1.0}
-        return {key: value for key, value in said.items() if key not in plain or value != plain[key]}
 
 
 @dataclass(frozen=True)
@@ -197,20 +169,19 @@ class Encoded:
     rows: NDArray[np.int64] = field(repr=False)
     n_rows: int
 
-    def spread(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One label for each row of the table, (n_rows,); -1 where the row was left out."""
-        whole = np.full(self.n_rows, -1, dtype=np.int64)
-        whole[self.rows] = labels
+    def spread(self, values: NDArray[Any], lacking: float = -1) -> NDArray[Any]:
+        """One value, such as a label, for each row of the table, (n_rows, ...); `lacking` where a row was left out."""
+        whole = np.full((self.n_rows, *values.shape[1:]), lacking, dtype=values.dtype)
+        whole[self.rows] = values
         return whole
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(_Stated):
     """The columns that are clustered, in an order of their own, and what one unit of distance is.
 
     Parameters
     ----------
-    columns : sequence of Column
+    columns : sequence of Column, or mapping of names to what is said of them
         Other columns of a table are left out.
     scale : str
         ``"bounds"``: each column's full range is as long as its weight; ``"none"``: columns keep their units;
@@ -219,11 +190,12 @@ class Schema:
     Raises
     ------
     ConfigurationError
-        If two columns would have one name, or none is there.
+        One sentence, with the column's name.
 
     Examples
     --------
-    >>> schema = Schema((Column("age", "number", (0, 100)), Column("ward", "category", values=("A", "B"), weight=0.5)))
+    >>> ward = {"kind": "category", "values": ["A", "B"], "weight": 0.5}
+    >>> schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}, "ward": ward})
     >>> encoded = schema.encode({"ward": ["B", "A", "C"], "name": ["x", "y", "z"], "age": [50, 120, 1]})
     >>> encoded.points.tolist(), encoded.rows.tolist()
     ([[50.0, 0.0, 1.0], [100.0, 1.0, 0.0]], [0, 1])
@@ -233,70 +205,45 @@ class Schema:
     {'age': [40.0], 'ward': [{'A': 0.25, 'B': 1.0}]}
     """
 
-    columns: tuple[Column, ...]
-    scale: Scale | str = Scale.BOUNDS
+    columns: tuple[Column, ...] = Field(min_length=1)
+    scale: Scale = Scale.BOUNDS
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
-        if self.scale not in list(Scale):
-            raise ConfigurationError(f"scale is {self.scale!r}, which is not known: {nearest(self.scale, Scale)}")
-        object.__setattr__(self, "scale", Scale(self.scale))
-        if not self.columns:
-            raise ConfigurationError("the schema has no columns, but at least 1 is clustered: add it.")
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _named(cls, said: Any) -> Any:
+        """A file names columns by their tables."""
+        tables = said.items() if isinstance(said, Mapping) else ()
+        return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
+
+    @model_validator(mode="after")
+    def _tell_apart(self) -> Schema:
         for names in ([column.name for column in self.columns], list(self.feature_names)):
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                raise ConfigurationError(f"the schema has {twice!r} twice, but columns are told by name: rename one.")
-        weights = [column.weight for column in self.columns]
-        if max(weights) > _LARGEST_WEIGHT_RATIO * min(weights):
-            raise ConfigurationError(
-                f"the schema's weights go from {min(weights):g} to {max(weights):g}, of which the smallest says "
-                "nothing beside the largest: leave such columns out."
-            )
-
-    # -- a file -------------------------------------------------------------------------------------------------------
+            if len(set(names)) < len(names):
+                raise ValueError(f"the names {names} are not all different, but columns are told by them: rename some")
+        return self
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
             return cls.from_dict(tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig")))
-        except OSError as error:
-            raise ConfigurationError(
-                f"the schema {path} cannot be read ({error.strerror}): correct the path."
-            ) from error
-        except ValueError as error:  # TOML, UTF-8, and what a schema may not say
+        except (OSError, ValueError) as error:
             raise ConfigurationError(f"the schema {path}: {error}") from error
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Schema:
         """Build it from what a file, or `to_dict`, says."""
-        _require_keys("the schema", said, ("scale", "columns"))
-        columns = said.get("columns", {})
-        if not isinstance(columns, Mapping) or not all(isinstance(one, Mapping) for one in columns.values()):
-            raise ConfigurationError("the schema's columns are no tables: write age = { kind = 'number', ... }.")
-        keys = [one.name for one in fields(Column)][1:]
-        built = []
-        for name, one in columns.items():
-            _require_keys(f"the schema's column {name!r}", one, keys)
-            if "kind" not in one:
-                raise ConfigurationError(f"the schema's column {name!r} has no kind: give {', '.join(Kind)}.")
-            plain: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in one.items()
-            }
-            built.append(Column(name, **plain))
-        return cls(tuple(built), said.get("scale", Scale.BOUNDS))
+        return cls(**said)
 
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML."""
-        return {"scale": str(self.scale), "columns": {column.name: column.to_dict() for column in self.columns}}
+        said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
+        return {"scale": self.scale.value, "columns": {one.pop("name"): one for one in said}}
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what it says, in hexadecimal."""
         return hashlib.sha256(json.dumps(["flwr-dpkmeans schema", self.to_dict()]).encode()).hexdigest()
-
-    # -- points -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -349,8 +296,7 @@ class Schema:
             if column.missing is Missing.DROP:
                 kept &= ~gaps
             elif gaps.any():
-                fill = RawColumn.of_cells(column.name, [column.fill])
-                block[gaps] = column.middle if column.missing is Missing.CENTRE else column.read(fill)
+                block[gaps] = column.stand_in()
             lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
             blocks.append(np.clip(block, low, high))
         rows = np.flatnonzero(kept)
@@ -378,12 +324,10 @@ class Schema:
         if lacking:
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
-            level = _logger.info if n_kept else _logger.error
-            level("%s: of %d rows, cells are missing in %s; %d rows left out", raw, raw.n_rows, counts, left_out)
+            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
+            say_once(logging.INFO if n_kept else logging.ERROR, said)
         if clipped:
-            _logger.warning("%s: more than 1%% of the cells lie outside the bounds of %s", raw, ", ".join(clipped))
-
-    # -- for people ---------------------------------------------------------------------------------------------------
+            say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.
@@ -399,12 +343,18 @@ class Schema:
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                minutes = _width(column) < _SHORT_RANGE
-                shown[column.name] = [date_of(one, minutes=minutes) for one in own[:, 0].tolist()]
+                days = np.rint(own[:, 0]).clip(-700_000, 2_900_000).tolist()
+                shown[column.name] = [(_EPOCH + one * _DAY).date().isoformat() for one in days]
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
         return shown
+
+
+@lru_cache(maxsize=64)
+def say_once(level: int, sentence: str) -> None:
+    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
+    _logger.log(level, "%s", sentence)
 
 
 def schema_of(value: Any) -> Schema | None:
@@ -420,12 +370,6 @@ def schema_of(value: Any) -> Schema | None:
     return Schema.load(value) if "columns" in said else None
 
 
-def agreement(digest: str, names: Sequence[str], bounds: tuple[Sequence[float], Sequence[float]]) -> str:
-    """What all sides of a run must have alike: a schema's digest, with the names and bounds that follow from it."""
-    lower, upper = map(list, bounds)
-    return hashlib.sha256(json.dumps([digest, list(names), lower, upper]).encode()).hexdigest() if digest else ""
-
-
 def days_of(text: str) -> float:
     """Days since 1970 of an ISO 8601 date, or date and time (UTC where it says a zone); NaN if it is none."""
     try:
@@ -436,24 +380,10 @@ def days_of(text: str) -> float:
     return (when - _EPOCH) / _DAY
 
 
-def date_of(days: float, *, minutes: bool | None = None) -> str:
-    """ISO 8601 text of days since 1970, to the day or to the minute; None: as exact as it is."""
-    try:
-        when = _EPOCH + timedelta(days=days)
-    except OverflowError:
-        return f"{days:+.0f} days from 1970"
-    if minutes is None:
-        return when.isoformat() if when.time() != _EPOCH.time() else when.date().isoformat()
-    return when.isoformat(timespec="minutes") if minutes else (when + _DAY / 2).date().isoformat()
+def _is_listed(value: object) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _width(column: Column) -> float:
     """Of a column's range."""
     return column.range[1] - column.range[0]
-
-
-def _require_keys(what: str, said: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse a key that there is not."""
-    for key in said:
-        if key not in known:
-            raise ConfigurationError(f"{what} has {key!r}, which is not known: {nearest(key, known)}")

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -88,15 +89,20 @@ class Federated:
 
 
 def play_inprocess(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    schema: Schema | None = None,
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
-    them. The result is that of one of the clients: under ``oblivious`` the server has none.
+    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units, encoded by `schema` if there is one;
+    `labels` (n_i,) are for what looks at them. The result is that of one of the clients: under ``oblivious`` the server
+    has none.
     """
     clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i], schema=schema)
         for i, part in enumerate(parts)
     ]
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
@@ -116,7 +122,11 @@ def play_inprocess(
 
 
 def play_directly(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    schema: Schema | None = None,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -124,6 +134,7 @@ def play_directly(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
+    del schema  # nobody else's table is there to differ
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
@@ -182,9 +193,11 @@ class Tables:
     """Of the columns, where all tables have some."""
     one_order: bool
     """Whether all had them in this order."""
+    encoded: tuple[Encoded, ...] = ()
+    """What a schema made of each, where there is one."""
 
     @classmethod
-    def of(cls, X: Any, argument: str = "X") -> Tables:
+    def of(cls, X: Any, argument: str = "X", schema: Schema | None = None) -> Tables:
         """Check what a caller gives: a DataError names the table, or what is wrong with their list."""
         given = listed_tables(X, argument)
         if len(given) < 2:
@@ -192,6 +205,9 @@ class Tables:
                 f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
                 "more clients."
             )
+        if schema is not None:
+            encoded = tuple(_of_party(argument, index, schema.encode, table) for index, table in enumerate(given))
+            return cls([one.points for one in encoded], schema.feature_names, True, encoded)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -208,8 +224,8 @@ class Tables:
 
     @property
     def total(self) -> int:
-        """Rows of all parties together."""
-        return sum(len(part) for part in self.parts)
+        """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
+        return sum(one.n_rows for one in self.encoded) or sum(len(part) for part in self.parts)
 
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""
@@ -226,7 +242,7 @@ class Tables:
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = stated is not None and not bounds_feature_names(stated)
+        by_position = stated is not None and not self.encoded and not bounds_feature_names(stated)
         if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
             raise ConfigurationError(
                 f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
@@ -240,8 +256,10 @@ class Tables:
             raise DataError(
                 f"y must have one array of labels for each of the {len(self.parts)} clients: pass a list of arrays."
             )
-        pairs = zip(given, self.parts, strict=True)
-        return [_of_party("y", i, validate_labels, own, len(part), n_classes) for i, (own, part) in enumerate(pairs)]
+        n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
+        pairs = zip(given, n_rows, strict=True)
+        classes = [_of_party("y", i, validate_labels, own, n, n_classes) for i, (own, n) in enumerate(pairs)]
+        return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
@@ -327,7 +345,8 @@ def federate(
     (array([3.]), True)
     """
     require_engine(engine)
-    tables = Tables.of(parts, "parts")
+    schema = schema_of(bounds)
+    tables = Tables.of(parts, "parts", schema)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
         what = "no bounds were given" if bounds is None else "bounds are 'private'"
         raise ConfigurationError(
@@ -335,14 +354,14 @@ def federate(
             "(0, 100), or a bounds file."
         )
     rows = tables.total if n_examples is None else n_examples
-    run, _ = tables.run({**_options_of(task), **options, "bounds": bounds, "n_examples": rows})
+    run, _ = tables.run({**_options_of(task), **options, "bounds": schema or bounds, "n_examples": rows})
     n_classes = run.task.n_classes(run.settings)
     if (labels is None) != (n_classes == 0):
         told = "none were given" if labels is None else "labels were given"
         wants = "looks at labels" if n_classes else "looks at no labels"
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     classes = None if labels is None else tables.labels(labels, n_classes)
-    found = ENGINES[engine](run, tables.parts, None, classes)
+    found = ENGINES[engine](run, tables.parts, None, classes, schema)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found

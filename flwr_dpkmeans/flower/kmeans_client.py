@@ -17,13 +17,14 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
 from flwr_dpkmeans.results.profile import PROFILE_FILE, as_frame
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of
+from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import local_cautions
@@ -62,6 +63,9 @@ class KMeansClient(NumPyClient):
         Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering. A function
         without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
         rows whose label is no class from 0 to the plan's last one are counted as rows without a class.
+    schema : Schema, optional
+        What the rows were encoded by: `X` is then ``schema.encode(table).points``, and only a plan of this schema is
+        answered.
     table : callable, optional
         A function without arguments that returns a data frame of all columns, for the local profile alone; what is
         wrong with it is said in this client's log only. Left out: `X`.
@@ -102,8 +106,10 @@ class KMeansClient(NumPyClient):
         image_shape: tuple[int, ...] | None = None,
         feature_names: Sequence[str] | None = None,
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
+        schema: Schema | None = None,
         table: Callable[[], Any] | None = None,
     ) -> None:
+        self.schema = schema
         self._points = validate_points(X)
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
@@ -113,7 +119,8 @@ class KMeansClient(NumPyClient):
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
         self._feature_names = require_names(
-            frame_columns(X) if feature_names is None else feature_names, self._points.shape[1]
+            (schema.feature_names if schema else frame_columns(X)) if feature_names is None else feature_names,
+            self._points.shape[1],
         )
         self._scaled: tuple[Plan, Array] | None = None
         self.cluster_centers_: Array | None = None
@@ -144,7 +151,7 @@ class KMeansClient(NumPyClient):
         -------
         tuple
             The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
-            ``feature_names`` (JSON) and ``has_labels``, where there are any. That is schema: nothing depends on a
+            ``feature_names`` (JSON), ``has_labels`` and ``schema``, where there are any. Nothing of it depends on a
             value.
         """
         task = _task(config)
@@ -168,6 +175,9 @@ class KMeansClient(NumPyClient):
             schema["feature_names"] = json.dumps(self._feature_names)
         if self._labels is not None:
             schema["has_labels"] = True
+        if self.schema is not None:
+            box = self.schema.bounds
+            schema["schema"] = schema_agreement(self.schema.digest, self.schema.feature_names, (box.lower, box.upper))
         return schema
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
@@ -189,7 +199,7 @@ class KMeansClient(NumPyClient):
             self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
             folder, evaluation, shape = self._output_dir, self.evaluation_, self._image_shape
-            local = self.local_warnings_, self._profile
+            local = self.local_warnings_, self._profile, self.schema
             for path in write_result(folder, plan, state, report, names, evaluation, shape, *local):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
@@ -288,6 +298,7 @@ def write_result(
     image_shape: tuple[int, ...] | None = None,
     local_warnings: tuple[str, ...] = (),
     profile: Callable[[Model], bytes | None] | None = None,
+    schema: Schema | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths.
 
@@ -298,7 +309,8 @@ def write_result(
     released, report = report, replace(report, warnings=report.warnings + local_warnings)
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
-    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), released, feature_names=names)
+    columns = {"feature_names": names, "schema": schema}
+    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), released, **columns)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,

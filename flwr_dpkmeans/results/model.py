@@ -130,14 +130,17 @@ class Model:
             raise DataError("its numbers contradict each other, so it was edited")
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them; a `DataError` if a row has none."""
+        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.
+
+        Without a schema, a row with a cell that is no finite number is a `DataError`.
+        """
         labels = self.assign(X)["label"]
-        if labels.isna().any():
+        if self.schema is None and labels.isna().any():
             raise DataError(
                 f"{labels.isna().sum()} rows have a cell that is missing or no finite number, but a label takes all "
                 "of them: fill in the cells, or use assign, which gives such rows no label."
             )
-        return labels.to_numpy(dtype=np.int64)  # type: ignore[no-any-return]
+        return labels.to_numpy(np.int64, na_value=-1)  # type: ignore[no-any-return]
 
     def assign(self, X: Any) -> Any:
         """Where rows of an array, (n_rows, n_features), or of a frame belong; a frame's columns are found by name.
@@ -169,9 +172,7 @@ class Model:
 
         if self.schema is not None:
             encoded = self.schema.encode(X)
-            points = np.full((encoded.n_rows, len(self.feature_names)), np.nan)
-            points[encoded.rows] = encoded.points
-            return points
+            return encoded.spread(encoded.points, np.nan)
         own, d = frame_columns(X), self.scaled.shape[1]
         for name in self.feature_names if own else ():
             if own.count(name) != 1:

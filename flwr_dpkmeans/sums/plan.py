@@ -462,12 +462,25 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
         )
 
 
-def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
+def schema_agreement(digest: str, names: Sequence[str], bounds: Box) -> str:
+    """What all sides of a run must have alike: a schema's digest, with the names and bounds that follow from it."""
+    return hashlib.sha256(json.dumps([digest, *names, *bounds]).encode()).hexdigest() if digest else ""
+
+
+def require_columns(plan: Plan, names: tuple[str, ...], schema: str = "") -> str:
     """Hold a table's column names against the plan's, and return their digest in the agreed order.
 
-    A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
+    `schema` is what the table's owner agrees to (`schema_agreement`): its digest, with the names and
+    bounds that follow. A refusal tells numbers only: names are the node's own, and in a file that lacks its header they
+    are a row.
     """
-    planned = plan.settings.feature_names
+    planned, own = plan.settings.feature_names, plan.settings
+    if schema != schema_agreement(own.schema_digest, planned, own.bounds):
+        said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
+        raise RefusalError(
+            f"the plan {said}, but this client's table {'follows another one' if schema else 'has none'}: use the same "
+            "schema file on every node, and as bounds of the run."
+        )
     if planned and not names and not plan.settings.allow_unnamed:
         raise RefusalError(
             f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "

@@ -296,6 +296,7 @@ class Settings(Options):
     )
     count_share: float = real(0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes")
     feature_names: tuple[str, ...] = ()
+    schema_digest: str = ""
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
