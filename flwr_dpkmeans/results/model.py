@@ -20,7 +20,7 @@ from pydantic import FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, 
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError, nearest
+from flwr_dpkmeans.errors import DataError, finding, nearest
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -210,9 +210,7 @@ class Model:
         except OSError as error:
             problem = type(error).__name__
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-            problem = printable(f"{where}: {said}".removeprefix(": "), 200).rstrip(".")
+            problem = printable(finding(error, cls.__dataclass_fields__), 300).removesuffix(".")
         raise DataError(
             f"the model {str(located)!r} cannot be read ({problem}): copy the file again, or use the version of "
             "flwr-dpkmeans that wrote it."

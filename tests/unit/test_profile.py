@@ -26,6 +26,10 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import profile
 
 SECRET, TOLD = "Xylophagidae", 7331.25
+SCHEMA = """[columns]
+bmi = { kind = "number", bounds = [10, 50], weight = 0.5 }
+age = { kind = "number", bounds = [0, 100] }
+"""
 POLICY = "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
 
 
@@ -91,7 +95,10 @@ def caught() -> Iterator[list[str]]:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: list[str]) -> None:
+@pytest.mark.parametrize("by_schema", [False, True])
+def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: list[str], by_schema: bool) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    bounds: Any = str(tmp_path / "schema.toml") if by_schema else ((0, 10), (100, 50))
     (tmp_path / "policy.toml").write_text(POLICY)
     nodes, tables = [], [people(0), people(1)[["age", "bmi"]]]
     for index, table in enumerate(tables):
@@ -100,10 +107,12 @@ def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: li
         paths = {"data-path": f"rows{index}.csv", "output": f"out{index}", "ledger": f"ledger{index}"}
         own = {key: str(tmp_path / name) for key, name in {**paths, "policy": "policy.toml"}.items()}
         own |= {"columns": "age,bmi", "header": "no" if index else "yes"}
+        if by_schema:
+            own |= {"schema": bounds, "columns": own["columns"] if index else ""}
         nodes.append(Node(client_app(load_client), {**own, "verbose": True}))
     grid = Watched(nodes)
     with grid.running():
-        assert FastLloyd(2, bounds=((0, 10), (100, 50)), n_examples=600, max_iter=2).start(grid).confirmed
+        assert FastLloyd(2, bounds=bounds, n_examples=600, max_iter=2).start(grid).confirmed
     (folder,) = (tmp_path / "out0").glob("run-*/client-*")
     found = pd.read_csv(folder / "profile.csv").set_index(["cluster", "column"])
     assert found.loc[("all", "note"), ["rows", "commonest"]].tolist() == [290, f"{SECRET} (100.0%)"]
