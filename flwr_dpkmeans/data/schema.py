@@ -326,7 +326,7 @@ class Schema(_Stated):
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
             said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
-            say_once(logging.INFO if n_kept else logging.ERROR, said)
+            say_once(logging.ERROR if raw.n_rows in lacking.values() else logging.INFO, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 

@@ -148,15 +148,15 @@ def test_a_missing_column_is_a_position_for_the_operator_and_a_name_on_the_node(
     assert not FileLedger(folder / "ledger0").entries()
 
 
-def test_an_empty_or_misspelt_column_costs_its_rows_and_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for column, other in (("age", ""), ("since", "31.01.2020")):
-        rows_of(0).assign(**{column: other}).to_csv(folder / "rows0.csv", index=False)
-        with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
-            found = run(folder, {"ledger": str(folder / column), "output": str(folder / "output0" / column)})
-        assert f"'{column}' 300" in caplog.text
-        assert "300 rows left out" in caplog.text
-        caplog.clear()
-        assert found.shape == (2, 4)
+@pytest.mark.parametrize(("column", "cell", "kept"), [("age", "", 0), ("since", "31.01.20", 0), ("ward", "a", 295)])
+def test_an_empty_or_misspelt_column_ends_nothing_and_is_an_error_in_the_nodes_log(
+    folder: Path, caplog: pytest.LogCaptureFixture, column: str, cell: str, kept: int
+) -> None:
+    rows_of(0).assign(**{column: cell}).to_csv(folder / "rows0.csv", index=False)
+    with caplog.at_level(logging.ERROR, logger="flwr_dpkmeans"):
+        assert run(folder).shape == (2, 4)
+    assert f"'{column}' 300" in caplog.text
+    assert f"{N_ROWS - kept} rows left out" in caplog.text
 
 
 def test_a_plan_with_the_digest_of_a_schema_and_other_bounds_is_refused(folder: Path) -> None:
