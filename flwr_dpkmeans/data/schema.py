@@ -253,7 +253,8 @@ class Schema(_Stated):
     @cached_property
     def bounds(self) -> Bounds:
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
-        return self._widened([_ONE_HOT_UNIT if column.values else _width(column) for column in self.columns])
+        plain = self.scale is Scale.NONE
+        return self._widened([_ONE_HOT_UNIT if one.values else 1.0 if plain else _width(one) for one in self.columns])
 
     def _widened(self, units: Sequence[float]) -> Bounds:
         """Bounds around each column's middle in which lengths, in units of their own times weight, have one scale."""
@@ -325,7 +326,7 @@ class Schema(_Stated):
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
             said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
-            say_once(logging.INFO if n_kept else logging.ERROR, said)
+            say_once(logging.ERROR if raw.n_rows in lacking.values() else logging.INFO, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
@@ -343,7 +344,7 @@ class Schema(_Stated):
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                days = np.rint(own[:, 0]).clip(-700_000, 2_900_000).tolist()
+                days = np.floor(own[:, 0]).clip(-700_000, 2_900_000).tolist()
                 shown[column.name] = [(_EPOCH + one * _DAY).date().isoformat() for one in days]
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]

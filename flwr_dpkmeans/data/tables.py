@@ -300,7 +300,11 @@ def _read_text(path: Path, layout: Layout, used: Collection[str]) -> RawTable:
         places, gaps = [place for place, name in enumerate(names) if name in used], [""] * len(names)
         cells = (cells_of(line.rstrip("\r\n"), separator) for line in lines)
         whole = (one if len(one) == len(names) else gaps for one in cells)
-        return cell_table(path, [names[place] for place in places], [[one[place] for place in places] for one in whole])
+        table = cell_table(
+            path, [names[place] for place in places], [[one[place] for place in places] for one in whole]
+        )
+    others = (RawColumn(name, None) for name in names if name not in used)
+    return replace(table, columns=(*table.columns, *others))
 
 
 def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:

@@ -78,6 +78,7 @@ from flwr_dpkmeans.sums.plan import (
     require_agreed_columns,
     require_columns,
     require_labels,
+    require_schema,
     require_width,
     takes_part,
 )
@@ -285,9 +286,10 @@ class Client:
         # A ledger that has releases of this run shows a replay, or that the memory of them was lost.
         guard.require_new_run()
         n_features, names, has_labels, schema = self._statistic.describe()
+        require_schema(plan, schema)
         require_width(plan, n_features)
         require_labels(plan, has_labels=has_labels)
-        columns = require_columns(plan, names, schema)
+        columns = require_columns(plan, names)
         guard.require_names(plan, names)
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, max(plan.min_cohort, guard.min_cohort), agreed)

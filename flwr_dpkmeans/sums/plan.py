@@ -467,20 +467,23 @@ def schema_agreement(digest: str, names: Sequence[str], bounds: Box) -> str:
     return hashlib.sha256(json.dumps([digest, *names, *bounds]).encode()).hexdigest() if digest else ""
 
 
-def require_columns(plan: Plan, names: tuple[str, ...], schema: str = "") -> str:
-    """Hold a table's column names against the plan's, and return their digest in the agreed order.
-
-    `schema` is what the table's owner agrees to (`schema_agreement`): its digest, with the names and
-    bounds that follow. A refusal tells numbers only: names are the node's own, and in a file that lacks its header they
-    are a row.
-    """
-    planned, own = plan.settings.feature_names, plan.settings
-    if schema != schema_agreement(own.schema_digest, planned, own.bounds):
+def require_schema(plan: Plan, schema: str) -> None:
+    """Refuse a plan of another schema than this client's own, or one whose names or bounds do not follow from it."""
+    own = plan.settings
+    if schema != schema_agreement(own.schema_digest, own.feature_names, own.bounds):
         said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
         raise RefusalError(
             f"the plan {said}, but this client's table {'follows another one' if schema else 'has none'}: use the same "
             "schema file on every node, and as bounds of the run."
         )
+
+
+def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
+    """Hold a table's column names against the plan's, and return their digest in the agreed order.
+
+    A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
+    """
+    planned = plan.settings.feature_names
     if planned and not names and not plan.settings.allow_unnamed:
         raise RefusalError(
             f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "
