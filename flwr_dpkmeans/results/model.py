@@ -174,19 +174,16 @@ class Model:
             encoded = self.schema.encode(X)
             return encoded.spread(encoded.points, np.nan)
         own, d = frame_columns(X), self.scaled.shape[1]
-        for name in self.feature_names if own else ():
-            if own.count(name) != 1:
-                problem = f"{own.count(name)} columns" if name in own else "no column"
-                raise DataError(f"the table has {problem} {name!r}, but the model needs one: {nearest(name, own)}")
-        cells = as_array(X[list(self.feature_names)] if own and self.feature_names else X)
-        if cells.shape[1:] != (d,):
-            raise DataError(
-                f"the table has shape {cells.shape}, but the model has {d} columns, and one of the two no names: give "
-                "just these columns in the same order."
-            )
-        if cells.dtype.kind in "biuf":
-            return cells.astype(np.float64)
-        return np.stack([column.numbers() for column in frame_table(pd.DataFrame(cells)).columns], axis=1)
+        columns = frame_table(X if own else pd.DataFrame(as_array(X))).columns
+        if own and self.feature_names:
+            for name in self.feature_names:
+                if (n := own.count(name)) != 1:
+                    hint = "rename the others." if n else nearest(name, own)
+                    raise DataError(f"the table has {n or 'no'} columns {name!r}, but the model needs one: {hint}")
+            columns = tuple(columns[own.index(name)] for name in self.feature_names)
+        if len(columns) != d:
+            raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
+        return np.stack([column.numbers() for column in columns], axis=1)
 
     def profile(self, table: Any) -> Any:
         """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`): exact, for their owner only."""

@@ -1,4 +1,4 @@
-"""The four files of a run: centroids, privacy report, metrics and picture."""
+"""Files of a run, whole or not at all: centroids, privacy report, metrics and picture; the model is beside them."""
 
 from __future__ import annotations
 
