@@ -519,11 +519,14 @@ def table_blocks(path: str | Path, header: bool | None = None, query: str = "") 
         yield frame
 
 
-def whole_frame(path: str | Path, header: bool | None = None, names: Sequence[str] = (), query: str = "") -> Any:
-    """All blocks of a table in one data frame; `names` are for columns that have none."""
+def whole_frame(
+    path: str | Path, header: bool | None = None, names: Sequence[str] = (), query: str = "", rows: Any = None
+) -> Any:
+    """All blocks of a table in one data frame, or some `rows`; `names` are for columns that have none."""
     import pandas as pd
 
     frame = pd.concat(list(table_blocks(path, header, query)), ignore_index=True)
+    frame = frame if rows is None else frame.iloc[rows]
     return frame.set_axis(names, axis=1) if names and not isinstance(frame.columns[0], str) else frame
 
 

@@ -53,6 +53,8 @@ class Table:
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
     schema: Schema | None = None
     """What the points were encoded by."""
+    rows: NDArray[np.int64] | None = field(default=None, repr=False)
+    """(n,): which of the source's rows these are; None: all of them."""
 
     @classmethod
     def of(
@@ -60,12 +62,13 @@ class Table:
     ) -> Table:
         """The rows that a schema keeps, with what stands beside each row of the table, (n_rows,)."""
         values, labels = (None if beside is None else beside[encoded.rows] for beside in (values, labels))
-        return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema)
+        return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema, encoded.rows)
 
     def part(self, rows: NDArray[np.int64]) -> Table:
         """Some of the rows, as a table of their own."""
         labels = None if self.labels is None else self.labels[rows]
-        return replace(self, points=self.points[rows], partition_values=None, labels=labels)
+        places = rows if self.rows is None else self.rows[rows]
+        return replace(self, points=self.points[rows], partition_values=None, labels=labels, rows=places)
 
 
 def load_table(

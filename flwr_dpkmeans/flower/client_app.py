@@ -434,6 +434,8 @@ def load_client(context: Context) -> KMeansClient:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
         table = _own_part(source, run, node)
+        if described is None:
+            whole = partial(whole_frame, source, parse_header(run.get("header", AUTO)), rows=table.rows)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "

@@ -216,8 +216,11 @@ class KMeansClient(NumPyClient):
     def _profile(self, model: Model) -> bytes | None:
         """The file of this client's own rows by cluster; whatever is wrong with the table decides nothing else."""
         try:
-            own = as_frame(self._points, self._feature_names) if self._table is None else self._table()
-            return str(model.profile(own).to_csv(index=False)).encode()
+            if self._table is None:
+                found = replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
+            else:
+                found = model.profile(self._table())
+            return str(found.to_csv(index=False)).encode()
         except Exception as error:
             logger.warning("no local profile was written: %s", where_raised(error))
             return None

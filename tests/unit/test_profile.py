@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -155,3 +157,38 @@ def test_a_table_that_cannot_be_profiled_changes_nothing_else(tmp_path: Path, ca
     assert SECRET not in "".join(caught) + grid.sent.decode(errors="replace")
     model = json.loads((tmp_path / "0" / "model.json").read_text())
     assert model["centroids"] == np.load(tmp_path / "0" / "centroids.npz")["centroids"].tolist()
+
+
+@pytest.mark.parametrize("by_schema", [False, True])
+def test_a_simulated_client_profiles_its_own_rows_of_the_file(
+    tmp_path: Path, by_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    frame = people(3)
+    frame["note"] = [f"row {place}" for place in range(len(frame))]
+    if by_schema:
+        frame.loc[::3, "bmi"] = None  # left out
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    run: dict[str, Any] = {"data": str(tmp_path / "rows.csv"), "columns": "auto" if by_schema else "bmi,age"}
+    run |= {"bounds": str(tmp_path / "schema.toml")} if by_schema else {}
+    seen: list[str] = []
+    for part in range(3):
+        client = load_client(Context(1, 2, {"partition-id": part, "num-partitions": 3}, RecordDict(), run))
+        assert client._table is not None
+        own = client._table()
+        points = pd.DataFrame(client._points, columns=list(client._feature_names))["bmi"]
+        assert own["bmi"].astype(float).clip(10, 50).tolist() == points.clip(10, 50).tolist()
+        seen += own["note"].tolist()
+    assert sorted(seen) == sorted(frame.dropna()["note"])
+
+
+def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    schema = Schema.load(tmp_path / "schema.toml")
+    encoded = [schema.encode(people(seed)) for seed in range(2)]
+    km = FederatedKMeans(2, bounds=schema, engine="direct").fit(encoded)
+    client = KMeansClient(encoded[0].points, schema=schema)
+    found = pd.read_csv(io.BytesIO(client._profile(km.model_) or b""))
+    assert found["column"].tolist() == ["bmi", "age"] * 3
+    assert found["rows"].tolist()[::2] == [300, *np.bincount(km.predict(encoded[0]), minlength=2)]
