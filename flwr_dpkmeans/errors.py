@@ -105,6 +105,8 @@ def nearest(value: object, valid: Iterable[str]) -> str:
 def finding(error: ValidationError, known: Iterable[str]) -> str:
     """The first of pydantic's findings as a sentence; `known` are the fields that there are."""
     first = error.errors()[0]
+    if isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
+        return str(cause)
     key, said = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
     if first["type"] == "extra_forbidden":
         return f"the key {key!r} is not known: {nearest(key, [one.replace('_', '-') for one in known])}"

@@ -229,8 +229,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, *fit_in_one_place(config, tables.parts))
         else:
-            schema = schema_of(self.bounds)
-            found = ENGINES[self.engine](config, tables.parts, server_points, labels, schema)
+            found = ENGINES[self.engine](config, tables.parts, server_points, labels)
             self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
         _warn(self.privacy_)
         return self
@@ -257,7 +256,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
         tables = Tables.of(X, schema=schema_of(self.bounds))
         config, server_points = self._config(given, tables)
-        found = ENGINES[self.engine](config, tables.parts, server_points, None, schema_of(self.bounds))
+        found = ENGINES[self.engine](config, tables.parts, server_points)
         _warn(found.privacy)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         return ClusterChoice(len(found.state.centroids), in_squared_units(curve, config), found.privacy)

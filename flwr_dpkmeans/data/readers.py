@@ -382,24 +382,28 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     import pyarrow as pa
 
     try:
-        return [None if cell is None else str(cell) for cell in column.cast(pa.string()).to_pylist()]
+        cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+        return [None if cell is None else cell.decode(errors="replace").strip() or None for cell in cells]
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
     raise DataError(
-        f"the partition column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
+        f"the column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split, or encoded, "
         "by these only: write the column as text."
     )
 
 
 def _read_parquet(path: Path) -> RawTable:
+    """Read a file, or all files of a folder in the order of their names, which have the same columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
-        with pq.ParquetFile(path) as file:
-            table = file.read()
+        tables = [pq.ParquetFile(file).read() for file in sorted(path.glob("*.parquet")) or [path]]
+        if len({frozenset(table.column_names) for table in tables}) > 1:
+            raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
+        table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     columns = (
@@ -429,23 +433,6 @@ def reader_of(
     return located, readers[located.suffix.lower()]
 
 
-def _read_folder(path: Path) -> RawTable:
-    """All Parquet files of a folder, in the order of their names: one table, of one set of columns."""
-    tables = [open_table(file) for file in sorted(path.glob("*.parquet"))]
-    names = [[column.name for column in table.columns] for table in tables]
-    if any(sorted(own) != sorted(names[0]) for own in names):
-        raise DataError(f"the .parquet files in {str(path)!r} have not all the same columns: make them so.")
-    parts = [[table.columns[own.index(name)] for table, own in zip(tables, names, strict=True)] for name in names[0]]
-    return RawTable(path, tuple(map(_joined, parts)), named=True)
-
-
-def _joined(parts: Sequence[RawColumn]) -> RawColumn:
-    """One column after the other: numbers where all are."""
-    values = [part.values for part in parts if part.values is not None]
-    whole = np.concatenate(values) if len(values) == len(parts) else None
-    return RawColumn(parts[0].name, whole, text=cache(lambda: [cell for part in parts for cell in part.text()]))
-
-
 def _read_query(url: str, query: str) -> RawTable:
     """What a database answers (SQLAlchemy); the URL, which may hold a password, is in no sentence."""
     problem = "'query' does not say what to ask it for: add it"
@@ -470,10 +457,10 @@ def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_c
     """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
     if "://" in str(path):
         return _read_query(str(path), query)
-    folder = Path(path).expanduser()
-    if folder.is_dir() and any(folder.glob("*.parquet")):
-        return _read_folder(folder.absolute())
-    located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
+    located = Path(path).expanduser().absolute()
+    reader: Callable[[Path], RawTable] = _read_parquet
+    if not (located.is_dir() and any(located.glob("*.parquet"))):
+        located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
     return _in_one_sentence(located, partial(reader, located))
 
 
@@ -504,17 +491,13 @@ def table_blocks(path: str | Path, header: bool | None = None, query: str = "") 
     .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. Columns
     without names have numbers. A `DataError` is as that of `open_table`.
     """
-    located = Path(path).expanduser()
-    files = sorted(located.glob("*.parquet")) if located.is_dir() else []
-    for file in files:
-        yield from table_blocks(file)
-    if files:
-        return
-    if located.suffix.lower() not in (".csv", ".parquet") or "://" in str(path):
+    located = Path(path).expanduser().absolute()
+    in_folder, suffix = any(located.glob("*.parquet")), located.suffix.lower()
+    if "://" in str(path) or not (in_folder or suffix in (".csv", ".parquet")):
         yield _frame_of(open_table(path, query=query))
         return
-    located = locate_file(path, "table", DataError)
-    blocks = _parquet_blocks(located) if located.suffix.lower() == ".parquet" else _csv_blocks(located, header)
+    located = located if in_folder else locate_file(path, "table", DataError)
+    blocks = _csv_blocks(located, header) if suffix == ".csv" else _parquet_blocks(located)
     while (frame := _in_one_sentence(located, partial(next, blocks, None))) is not None:
         yield frame
 
@@ -549,10 +532,11 @@ def _csv_blocks(path: Path, header: bool | None) -> Iterator[Any]:
 def _parquet_blocks(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        yield file.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
-        for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
-            yield batch.to_pandas(ignore_metadata=True)
+    for place in sorted(path.glob("*.parquet")) or [path]:
+        with pq.ParquetFile(place) as file:
+            yield file.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+            for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
+                yield batch.to_pandas(ignore_metadata=True)
 
 
 def _frame_of(raw: RawTable) -> Any:

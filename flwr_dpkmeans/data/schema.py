@@ -31,7 +31,6 @@ from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
-_DAY = timedelta(days=1)
 _MOST_CLIPPED = 0.01
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
@@ -101,8 +100,11 @@ class Column(_Stated):
     @classmethod
     def _as_text(cls, said: Any) -> Any:
         """TOML has dates of its own."""
-        parts = [one.isoformat() if isinstance(one, date) else one for one in said] if _is_listed(said) else said
-        return parts.isoformat() if isinstance(parts, date) else parts
+        if isinstance(said, list | tuple):
+            if len(said) != 2:
+                raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
+            return [one.isoformat() if isinstance(one, date) else one for one in said]
+        return said.isoformat() if isinstance(said, date) else said
 
     @model_validator(mode="after")
     def _fits(self) -> Column:
@@ -345,7 +347,7 @@ class Schema(_Stated):
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
                 days = np.floor(own[:, 0]).clip(-700_000, 2_900_000).tolist()
-                shown[column.name] = [(_EPOCH + one * _DAY).date().isoformat() for one in days]
+                shown[column.name] = [(_EPOCH + timedelta(one)).date().isoformat() for one in days]
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
@@ -374,15 +376,27 @@ def schema_of(value: Any) -> Schema | None:
 def days_of(text: str) -> float:
     """Days since 1970 of an ISO 8601 date, or date and time (UTC where it says a zone); NaN if it is none."""
     try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
+        when = datetime.fromisoformat(text)
+        return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
+    except (ValueError, OverflowError):
         return math.nan
-    when = when if when.tzinfo is None else when.astimezone(UTC).replace(tzinfo=None)
-    return (when - _EPOCH) / _DAY
 
 
-def _is_listed(value: object) -> bool:
-    return isinstance(value, list | tuple)
+def draft(table: RawTable) -> str:
+    """A schema's file with the names and kinds of a table's columns, whose bounds and values are open."""
+    lines = [
+        "# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.",
+        '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete other columns.',
+        "[columns]",
+    ]
+    for column in table.columns:
+        cells = {cell.lower() for cell in column.text() if cell is not None}
+        dated = bool(cells) and not any(math.isnan(days_of(cell)) for cell in cells)
+        kind = Kind.NUMBER if column.values is not None else Kind.DATE if dated else Kind.CATEGORY
+        kind = Kind.FLAG if cells and cells <= {"true", "false"} else kind
+        rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
+        lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}')
+    return "\n".join(lines) + "\n"
 
 
 def _width(column: Column) -> float:

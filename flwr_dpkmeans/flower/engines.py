@@ -38,7 +38,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
@@ -89,22 +89,20 @@ class Federated:
 
 
 def play_inprocess(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-    schema: Schema | None = None,
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units, encoded by `schema` if there is one;
-    `labels` (n_i,) are for what looks at them. The result is that of one of the clients: under ``oblivious`` the server
-    has none.
+    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
+    them. The result is that of one of the clients: under ``oblivious`` the server has none.
     """
     clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i], schema=schema)
+        KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i])
         for i, part in enumerate(parts)
     ]
+    own = config.settings
+    for client in clients:  # all parts were encoded by one schema, if any
+        client.agreement = schema_agreement(own.schema_digest, own.feature_names, own.bounds)
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config,
@@ -122,11 +120,7 @@ def play_inprocess(
 
 
 def play_directly(
-    config: Run,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-    schema: Schema | None = None,
+    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -134,7 +128,6 @@ def play_directly(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    del schema  # nobody else's table is there to differ
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
@@ -361,7 +354,7 @@ def federate(
         wants = "looks at labels" if n_classes else "looks at no labels"
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     classes = None if labels is None else tables.labels(labels, n_classes)
-    found = ENGINES[engine](run, tables.parts, None, classes, schema)
+    found = ENGINES[engine](run, tables.parts, None, classes)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found

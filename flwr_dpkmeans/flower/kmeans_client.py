@@ -109,7 +109,10 @@ class KMeansClient(NumPyClient):
         schema: Schema | None = None,
         table: Callable[[], Any] | None = None,
     ) -> None:
-        self.schema = schema
+        self.schema, self.agreement = schema, ""
+        if schema is not None:
+            box = (schema.bounds.lower, schema.bounds.upper)
+            self.agreement = schema_agreement(schema.digest, schema.feature_names, box)
         self._points = validate_points(X)
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
@@ -175,9 +178,8 @@ class KMeansClient(NumPyClient):
             schema["feature_names"] = json.dumps(self._feature_names)
         if self._labels is not None:
             schema["has_labels"] = True
-        if self.schema is not None:
-            box = self.schema.bounds
-            schema["schema"] = schema_agreement(self.schema.digest, self.schema.feature_names, (box.lower, box.upper))
+        if self.agreement:
+            schema["schema"] = self.agreement
         return schema
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sqlite3
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
@@ -238,6 +241,31 @@ def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, s
         Schema.load(tmp_path / "schema.toml")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
+    table: Path, schema: Schema, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        CSV.replace("soon", "2013-01-01")
+        .replace(",0,", ",false,")
+        .replace(",1,LGA", ",,LGA")
+        .split("1,UA,2013-01-03,1\n")
+    )
+    table.write_text(text[0])
+    assert main(["schema", "draft", str(table)]) == 0
+    drafted = table.with_suffix(".toml")
+    said = tomllib.loads(drafted.read_text())["columns"]
+    kinds = {"delay": "number", "origin": "category", "late": "flag", "when": "date", "month": "number"}
+    assert {name: column.pop("kind") for name, column in said.items()} == kinds | {"carrier": "category"}
+    assert all(not value for column in said.values() for value in column.values())
+    assert not {"SFO", "900", "2013-01-05"} & set(re.split(r"\W+", drafted.read_text()))
+    with pytest.raises(ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"):
+        Schema.load(drafted)
+    before = drafted.read_bytes()
+    assert main(["schema", "draft", str(table)]) == 1
+    assert "exists and is left alone" in capsys.readouterr().err
+    assert drafted.read_bytes() == before
 
 
 def test_how_many_rows_have_gaps_is_said_here(schema: Schema, table: Path, caplog: pytest.LogCaptureFixture) -> None:
