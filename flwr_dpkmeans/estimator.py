@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -379,17 +379,15 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def model_(self) -> Model:
         """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
         check_is_fitted(self)
-        said = tuple([sentence for sentence in self.privacy_.warnings if sentence not in self._local_warnings])
-        report, names = replace(self.privacy_, warnings=said), tuple(getattr(self, "feature_names_in_", ()))
-        columns = {"schema": self.schema_, "feature_names": self.schema_.feature_names if self.schema_ else names}
-        return Model.of(self._scaled_centers, self.cluster_counts_, Bounds(*self.bounds_), report, **columns)
+        columns = {"schema": self.schema_, "feature_names": tuple(getattr(self, "feature_names_in_", ()))}
+        return Model.of(self._scaled_centers, self.cluster_counts_, Bounds(*self.bounds_), self.privacy_, **columns)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
         return self.model_.save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> FederatedKMeans:
+    def load(cls, path: str | Path) -> Self:
         """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
 
         Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
@@ -402,7 +400,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
         fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, model.bounds, model.counts
         fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
-        fitted.privacy_, fitted._local_warnings, fitted.schema_ = model.privacy, (), model.schema
+        fitted.privacy_, fitted.schema_ = model.privacy, model.schema
         _name_columns(fitted, model.feature_names)
         return fitted
 
@@ -500,7 +498,6 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         # With what the rows say against it: whoever calls this holds all of them.
         local = local_cautions(config, report.delta, box, tables.parts)
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
-        self._local_warnings = local
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.

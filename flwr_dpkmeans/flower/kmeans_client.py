@@ -197,12 +197,13 @@ class KMeansClient(NumPyClient):
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
+        report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
             self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
             folder, evaluation, shape = self._output_dir, self.evaluation_, self._image_shape
-            local = self.local_warnings_, self._profile, self.schema
-            for path in write_result(folder, plan, state, report, names, evaluation, shape, *local):
+            own = self._profile, self.schema
+            for path in write_result(folder, plan, state, report, names, evaluation, shape, *own):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 
@@ -301,21 +302,16 @@ def write_result(
     names: tuple[str, ...] = (),
     evaluation: EvaluationResult | None = None,
     image_shape: tuple[int, ...] | None = None,
-    local_warnings: tuple[str, ...] = (),
     profile: Callable[[Model], bytes | None] | None = None,
     schema: Schema | None = None,
 ) -> list[Path]:
-    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths.
-
-    What a client's own rows say, in `local_warnings` and its `profile`, is not in the model, which others may have.
-    """
+    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
     from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
 
-    released, report = report, replace(report, warnings=report.warnings + local_warnings)
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     columns = {"feature_names": names, "schema": schema}
-    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), released, **columns)
+    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), report, **columns)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,6 +26,7 @@ from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.sums.statement import LOCAL
 
 Array = NDArray[np.float64]
 MODEL_FILE = "model.json"
@@ -101,17 +102,22 @@ class Model:
 
     @classmethod
     def of(cls, scaled: Array, counts: Array, bounds: Bounds, privacy: PrivacyReport, **columns: Any) -> Model:
-        """The model of a run; `columns` are ``feature_names`` and ``schema``, where there are any."""
-        box = bounds.for_features(scaled.shape[1])
+        """The model of a run; `columns` are ``feature_names`` and ``schema``, where there are any.
+
+        What a party's own rows say in `privacy` is left out: the model may go where that may not.
+        """
+        box, schema = bounds.for_features(scaled.shape[1]), columns.get("schema")
+        said = tuple([sentence for sentence in privacy.warnings if not sentence.startswith(LOCAL)])
         return cls(
             version=1,
-            **{"feature_names": (), "schema": None, **columns},
+            feature_names=schema.feature_names if schema else columns.get("feature_names", ()),
+            schema=schema,
             bounds=(box.lower, box.upper),
             centroids=box.unscale(scaled),
             scaled=scaled,
             counts=counts,
             counts_deviation=counts_deviation(privacy),
-            privacy=privacy,
+            privacy=replace(privacy, warnings=said),
         )
 
     def __post_init__(self) -> None:
