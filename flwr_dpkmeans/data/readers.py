@@ -11,7 +11,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
@@ -406,6 +406,10 @@ def _read_parquet(path: Path) -> RawTable:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
+    return _raw_parquet(table, path)
+
+
+def _raw_parquet(table: Any, path: Path) -> RawTable:
     columns = (
         RawColumn(name, _parquet_values(cells), text=cache(partial(_parquet_text, cells, name, path)))
         for name, cells in zip(table.column_names, table.columns, strict=True)
@@ -485,21 +489,21 @@ def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
 # -- block by block ---------------------------------------------------------------------------------------------------
 
 
-def table_blocks(path: str | Path, header: bool | None = None, query: str = "") -> Iterator[Any]:
-    """All columns of a table as data frames of some rows, one after the other; at least one, perhaps without rows.
+def table_blocks(path: str | Path, header: bool | None = None, query: str = "") -> Iterator[RawTable]:
+    """All columns of a table, some rows after the other; at least one block, perhaps without rows.
 
-    .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. Columns
-    without names have numbers. A `DataError` is as that of `open_table`.
+    .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. A `DataError`
+    is as that of `open_table`.
     """
     located = Path(path).expanduser().absolute()
     in_folder, suffix = any(located.glob("*.parquet")), located.suffix.lower()
     if "://" in str(path) or not (in_folder or suffix in (".csv", ".parquet")):
-        yield _frame_of(open_table(path, query=query))
+        yield open_table(path, query=query)
         return
     located = located if in_folder else locate_file(path, "table", DataError)
     blocks = _csv_blocks(located, header) if suffix == ".csv" else _parquet_blocks(located)
-    while (frame := _in_one_sentence(located, partial(next, blocks, None))) is not None:
-        yield frame
+    while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
+        yield block
 
 
 def whole_frame(
@@ -508,12 +512,16 @@ def whole_frame(
     """All blocks of a table in one data frame, or some `rows`; `names` are for columns that have none."""
     import pandas as pd
 
-    frame = pd.concat(list(table_blocks(path, header, query)), ignore_index=True)
-    frame = frame if rows is None else frame.iloc[rows]
-    return frame.set_axis(names, axis=1) if names and not isinstance(frame.columns[0], str) else frame
+    frames = []
+    for raw in table_blocks(path, header, query):
+        cells = (column.text() if column.values is None else column.values for column in raw.columns)
+        frame = pd.DataFrame(dict(enumerate(cells)))
+        own = [column.name for column in raw.columns] if raw.named else names
+        frames.append(frame.set_axis(own, axis=1) if own else frame)
+    return pd.concat(frames, ignore_index=True).iloc[slice(None) if rows is None else rows]
 
 
-def _csv_blocks(path: Path, header: bool | None) -> Iterator[Any]:
+def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -526,23 +534,15 @@ def _csv_blocks(path: Path, header: bool | None) -> Iterator[Any]:
             if not isinstance(frame.index, pd.RangeIndex):
                 raise ValueError("rows are longer than the first")
             # Not pandas' own names, which tell equal ones apart.
-            yield frame.set_axis(first_row if named else range(frame.shape[1]), axis=1)
+            yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
 
 
-def _parquet_blocks(path: Path) -> Iterator[Any]:
+def _parquet_blocks(path: Path) -> Iterator[RawTable]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for place in sorted(path.glob("*.parquet")) or [path]:
         with pq.ParquetFile(place) as file:
-            yield file.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+            yield _raw_parquet(file.schema_arrow.empty_table(), path)
             for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
-                yield batch.to_pandas(ignore_metadata=True)
-
-
-def _frame_of(raw: RawTable) -> Any:
-    """A table that is read as a whole, as a data frame."""
-    import pandas as pd
-
-    cells = (column.text() if column.values is None else column.values for column in raw.columns)
-    frame = pd.DataFrame(dict(enumerate(cells)))
-    return frame.set_axis([column.name for column in raw.columns], axis=1) if raw.named else frame
+                yield _raw_parquet(pa.Table.from_batches([batch]), path)

@@ -24,7 +24,7 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder
@@ -54,9 +54,7 @@ def main(grid: Grid, context: Context) -> None:
             strategy = strategy_from_run_config(context.run_config)
             result = strategy.start(grid=grid)
             folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-            first_only = context.run_config.get("output-files") == OutputFiles.FIRST
-            schema = schema_of(context.run_config.get("bounds"))
-            report_result(strategy, result, folder, first_only=first_only, schema=schema)
+            report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
             logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
             if is_deployed(grid):
@@ -65,15 +63,9 @@ def main(grid: Grid, context: Context) -> None:
             raise SystemExit(1) from error
 
 
-def report_result(
-    strategy: PrivateKMeans,
-    result: KMeansResult,
-    folder: Path,
-    *,
-    first_only: bool = False,
-    schema: Schema | None = None,
-) -> None:
+def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, run_config: Mapping[str, Any]) -> None:
     """Write what the server may know and print the absolute paths of all files."""
+    first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
     _log_lines(report)
     if result.evaluation is not None:

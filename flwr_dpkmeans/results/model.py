@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
-from flwr_dpkmeans.data.readers import frame_table, locate_file, table_blocks
+from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import DataError, finding, nearest
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
@@ -176,9 +176,10 @@ class Model:
         if self.schema is not None:
             encoded = self.schema.encode(X)
             return encoded.spread(encoded.points, np.nan)
-        own, d = frame_columns(X), self.scaled.shape[1]
-        columns = frame_table(X if own else pd.DataFrame(as_array(X))).columns
-        if own and self.feature_names:
+        named, d = X.named if isinstance(X, RawTable) else bool(frame_columns(X)), self.scaled.shape[1]
+        raw = X if isinstance(X, RawTable) else frame_table(X if named else pd.DataFrame(as_array(X)))
+        columns, own = raw.columns, [column.name for column in raw.columns]
+        if named and self.feature_names:
             for name in self.feature_names:
                 if (n := own.count(name)) != 1:
                     hint = "rename the others." if n else nearest(name, own)
@@ -238,10 +239,9 @@ def predict(arguments: Sequence[str]) -> int:
         raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
     # A model that has names finds them in the first row of a .csv file; else that is guessed.
     blocks, seen = table_blocks(options.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
-    # The first block is looked at before anything is written: its columns are those of all.
-    first = next(blocks)
-    model.assign(first[:0])
-    place = write_whole(output, _lines(model, chain([first], blocks), seen))
+    pieces = _pieces(model, blocks, seen)
+    # The first one is made before anything is written: its columns are those of all.
+    place = write_whole(output, chain([next(pieces)], pieces))
     print(
         f"{place}: {seen[0]} rows in their order; distance, and margin to the next centre, are in the fitted space, "
         "where each column's bounds are -1 and 1."
@@ -251,12 +251,13 @@ def predict(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _lines(model: Model, blocks: Iterator[Any], seen: NDArray[np.int64]) -> Iterator[bytes]:
-    """The output in pieces; `seen` counts rows, and those without a label."""
-    yield b"label,distance,margin\n"
+def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:
+    """The output; `seen` counts rows, and those without a label."""
+    head = "label,distance,margin\n"
     for block in blocks:
         found = model.assign(block)
         seen += len(found), found["label"].isna().sum()
-        yield found.to_csv(index=False, header=False).encode()
+        yield (head + found.to_csv(index=False, header=False)).encode()
+        head = ""
     if 0 < seen[0] == seen[1]:
         raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
