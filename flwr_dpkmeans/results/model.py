@@ -231,7 +231,7 @@ def predict(arguments: Sequence[str]) -> int:
         description="Label the rows of a table by a model; columns are found by name, in any order and among others.",
     )
     parser.add_argument("model", metavar="MODEL", help="model.json of a run, or what FederatedKMeans.save wrote")
-    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file")
+    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file, or a folder of .parquet")
     parser.add_argument("-o", "--output", required=True, help="the .csv file to write; one that is there is replaced")
     options = parser.parse_args(arguments)
     model, output = Model.load(options.model), Path(options.output)
