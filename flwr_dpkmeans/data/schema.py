@@ -255,20 +255,17 @@ class Schema(_Stated):
     @cached_property
     def bounds(self) -> Bounds:
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
-        plain = self.scale is Scale.NONE
-        return self._widened([_ONE_HOT_UNIT if one.values else 1.0 if plain else _width(one) for one in self.columns])
+        plain, sizes = self.scale is Scale.NONE, [(len(one.features), one.weight) for one in self.columns]
+        lower, upper = zip(*(one.range for one in self.columns for _ in one.features), strict=True)
+        units = [_ONE_HOT_UNIT if one.values else 1.0 if plain else _width(one) for one in self.columns]
+        stated = Bounds(lower, upper)
+        return stated if self.standard_columns else widened(sizes, stated, units)
 
-    def _widened(self, units: Sequence[float]) -> Bounds:
-        """Bounds around each column's middle in which lengths, in units of their own times weight, have one scale."""
-        longest = max(c.weight * _width(c) / unit for c, unit in zip(self.columns, units, strict=True))
-        lower, upper = list[float](), list[float]()
-        for column, unit in zip(self.columns, units, strict=True):
-            low, high = column.range
-            more = (longest * unit / column.weight - (high - low)) / 2.0
-            more = max(0.0, more) if more > 1e-12 * (high - low) else 0.0
-            lower += [low - more] * len(column.features)
-            upper += [high + more] * len(column.features)
-        return Bounds(tuple(lower), tuple(upper))
+    @property
+    def standard_columns(self) -> tuple[tuple[int, float], ...]:
+        """Where private deviations are the units: how many features each column has, and its weight."""
+        standard = self.scale is Scale.STANDARD
+        return tuple((len(one.features), one.weight) for one in self.columns) if standard else ()
 
     def encode(self, table: Any) -> Encoded:
         """Turn a table into points; what it holds never is an error, only which columns it has.
@@ -358,6 +355,24 @@ class Schema(_Stated):
 def say_once(level: int, sentence: str) -> None:
     """Say once in a process what costs columns or rows: a client loads its table again for every message."""
     _logger.log(level, "%s", sentence)
+
+
+def widened(columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]) -> Bounds:
+    """Bounds around the middle of stated ones in which lengths, in each column's unit times weight, have one scale.
+
+    `columns` says how many features each has, which have one range, and its weight.
+    """
+    places = np.cumsum([0, *(width for width, _ in columns)])[:-1].tolist()
+    ranges = [stated.upper[place] - stated.lower[place] for place in places]
+    per_unit = [weight / unit for (_, weight), unit in zip(columns, units, strict=True)]
+    longest = max(scale * length for scale, length in zip(per_unit, ranges, strict=True))
+    lower, upper = list[float](), list[float]()
+    for place, (width, _), scale, length in zip(places, columns, per_unit, ranges, strict=True):
+        more = (longest / scale - length) / 2.0
+        more = more if more > 1e-12 * length else 0.0
+        lower += [stated.lower[place] - more] * width
+        upper += [stated.upper[place] + more] * width
+    return Bounds(tuple(lower), tuple(upper))
 
 
 def schema_of(value: Any) -> Schema | None:

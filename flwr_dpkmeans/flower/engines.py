@@ -38,7 +38,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import Plan, schema_agreement
+from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
@@ -100,9 +100,8 @@ def play_inprocess(
         KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i])
         for i, part in enumerate(parts)
     ]
-    own = config.settings
     for client in clients:  # all parts were encoded by one schema, if any
-        client.agreement = schema_agreement(own.schema_digest, own.feature_names, own.bounds)
+        client.agreement = planned_schema(config.settings)
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config,
@@ -340,8 +339,9 @@ def federate(
     require_engine(engine)
     schema = schema_of(bounds)
     tables = Tables.of(parts, "parts", schema)
-    if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
-        what = "no bounds were given" if bounds is None else "bounds are 'private'"
+    standard = schema is not None and bool(schema.standard_columns)
+    if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
+        what = "no bounds were given" if bounds is None else "bounds, or the schema's scale, are private"
         raise ConfigurationError(
             f"{what}, but this task does not find them by itself: give a public (lower, upper) pair, such as "
             "(0, 100), or a bounds file."

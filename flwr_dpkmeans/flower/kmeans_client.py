@@ -112,7 +112,7 @@ class KMeansClient(NumPyClient):
         self.schema, self.agreement = schema, ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
-            self.agreement = schema_agreement(schema.digest, schema.feature_names, box)
+            self.agreement = schema_agreement(schema.digest, schema.feature_names, box, schema.standard_columns)
         self._points = validate_points(X)
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.

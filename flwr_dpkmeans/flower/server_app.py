@@ -167,7 +167,9 @@ _APP = (
 )
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
-_ELSEWHERE = frozenset(("bounds", "private_bounds", "feature_names", "schema_digest", "n_clients", "masking"))
+_ELSEWHERE = frozenset(
+    ("bounds", "private_bounds", "feature_names", "schema_digest", "standard_columns", "n_clients", "masking")
+)
 """Settings that follow from other keys, or that no deployment may change."""
 _STATED = {"epsilon": 2.0}
 """Defaults of the app that are not the library's."""

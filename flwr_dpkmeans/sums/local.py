@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.sums.client import Client, Guard, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, schema_agreement
+from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
@@ -43,11 +43,7 @@ class Virtual(Guard):
     ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
         self._points, self._scale, self._labels = points, scale, labels
-        own = plan.settings
-        self._names, self._schema = (
-            own.feature_names,
-            schema_agreement(own.schema_digest, own.feature_names, own.bounds),
-        )
+        self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
         self._scaled: Array | None = None
         self.memory: Memory | None = None
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)

@@ -462,15 +462,21 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
         )
 
 
-def schema_agreement(digest: str, names: Sequence[str], bounds: Box) -> str:
-    """What all sides of a run must have alike: a schema's digest, with the names and bounds that follow from it."""
-    return hashlib.sha256(json.dumps([digest, *names, *bounds]).encode()).hexdigest() if digest else ""
+def schema_agreement(digest: str, names: Sequence[str], bounds: Box, standard: Sequence[tuple[int, float]]) -> str:
+    """What all sides of a run must have alike: a schema's digest, and what follows from it."""
+    said = [digest, *names, *bounds, *standard]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if digest else ""
+
+
+def planned_schema(settings: Settings) -> str:
+    """The same as a run's settings have it."""
+    return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, settings.standard_columns)
 
 
 def require_schema(plan: Plan, schema: str) -> None:
     """Refuse a plan of another schema than this client's own, or one whose names or bounds do not follow from it."""
     own = plan.settings
-    if schema != schema_agreement(own.schema_digest, own.feature_names, own.bounds):
+    if schema != planned_schema(own):
         said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
         raise RefusalError(
             f"the plan {said}, but this client's table {'follows another one' if schema else 'has none'}: use the same "
