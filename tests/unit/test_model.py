@@ -98,16 +98,17 @@ SCHEMA = Schema.from_dict(
 )
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "folder"])
-def test_a_schema_goes_with_the_model(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "scale"), [("csv", "bounds"), ("parquet", "standard"), ("folder", "none")])
+def test_a_schema_goes_with_the_model(tmp_path: Path, kind: str, scale: str) -> None:
+    schema = Schema.from_dict({**SCHEMA.to_dict(), "scale": scale})
     generator = np.random.default_rng(0)
     rows = {"seen": ["2021-05-05", "", "2023-01-31"], "note": ["x,y", "z", "u"], "ward": ["01", "1", "2"]}
     frame = pd.DataFrame({name: generator.choice(values, 300) for name, values in rows.items()})
     frame["age"] = generator.normal(50, 20, 300).round(1)
-    km = FederatedKMeans(3, epsilon=8.0, bounds=SCHEMA, engine="direct").fit([frame, frame])
+    km = FederatedKMeans(3, epsilon=8.0, bounds=schema, engine="direct").fit([frame, frame])
     km.save(tmp_path / "model.json")
     again = FederatedKMeans.load(tmp_path / "model.json")
-    assert again.schema_ == SCHEMA
+    assert again.schema_ == schema
     assert again.predict(frame).tolist() == km.predict(frame).tolist() == km.model_.predict(frame).tolist()
     np.testing.assert_array_equal(again.transform(frame), km.transform(frame))
     table = tmp_path / f"rows.{kind}"
