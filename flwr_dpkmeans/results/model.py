@@ -177,7 +177,11 @@ class Model:
             encoded = self.schema.encode(X)
             return encoded.spread(encoded.points, np.nan)
         named, d = X.named if isinstance(X, RawTable) else bool(frame_columns(X)), self.scaled.shape[1]
-        raw = X if isinstance(X, RawTable) else frame_table(X if named else pd.DataFrame(as_array(X)))
+        if not named and not isinstance(X, RawTable):
+            if (cells := as_array(X)).ndim != 2:
+                raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
+            X = pd.DataFrame(cells)
+        raw = X if isinstance(X, RawTable) else frame_table(X)
         columns, own = raw.columns, [column.name for column in raw.columns]
         if named and self.feature_names:
             for name in self.feature_names:

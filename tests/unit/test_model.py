@@ -65,6 +65,12 @@ def test_distances_and_margins_by_hand() -> None:
     assert model_of(SCALED[:1]).assign([[50.0, 30.0]])["margin"].tolist() == [math.inf]
 
 
+@pytest.mark.parametrize("table", ["abc", None, 5, [1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]], [["a", 1.0]]])
+def test_what_is_no_table_of_the_models_columns_is_refused(table: Any) -> None:
+    with pytest.raises(DataError):
+        model_of().predict(table)
+
+
 @pytest.mark.parametrize(
     "options", [{"algorithm": "lloyd"}, {"unit": "client", "algorithm": "feddp_kmeans", "server_data": True}, {}]
 )
