@@ -279,24 +279,25 @@ def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) ->
     return RawColumn(name, values, int((present & ~is_number).sum()), text)
 
 
-def read_csv(path: Path, header: bool | None = None) -> RawTable:
-    """Read a .csv file; whether it has a header is guessed unless it is said."""
+def _csv_reader(path: Path, header: bool | None) -> tuple[list[str], bool, partial[Any]]:
+    """The first row of a .csv file, whether it is a header, which is guessed unless it is said, and pandas' reader."""
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", newline="") as lines:
         first_row, separator = header_of(lines)
+    named = _is_header(first_row) if header is None else header
+    how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "encoding": "utf-8-sig"}
+    return first_row, named, partial(pd.read_csv, path, skipinitialspace=True, **how)
+
+
+def read_csv(path: Path, header: bool | None = None) -> RawTable:
+    """Read a .csv file; whether it has a header is guessed unless it is said."""
+    import pandas as pd
+
+    first_row, header, read = _csv_reader(path, header)
     if not first_row:
         return RawTable(path, (), named=False)
-    header = _is_header(first_row) if header is None else header
-    read = partial(
-        pd.read_csv,
-        path,
-        sep=separator,
-        header=0 if header else None,
-        index_col=False,
-        skipinitialspace=True,
-        encoding="utf-8-sig",
-    )
+    read = partial(read, index_col=False)
     with warnings.catch_warnings():
         # Rows that are all longer than the header would only raise a warning and lose their last cells.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -306,7 +307,7 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
             raise DataError(
                 f"the rows of {str(path)!r} do not all have the {len(first_row)} cells of the first row, but a table "
                 "needs equally long rows: correct the longer rows, or quote the cells which contain the separator "
-                f"{separator!r}."
+                f"{read.keywords['sep']!r}."
             ) from error
     columns = [
         _csv_column(str(name).strip() if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
@@ -524,12 +525,8 @@ def whole_frame(
 def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
     import pandas as pd
 
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        first_row, separator = header_of(lines)
-    named = _is_header(first_row) if header is None else header
-    how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "chunksize": _BLOCK_ROWS}
-    how |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "encoding": "utf-8-sig"}
-    with pd.read_csv(path, **how) as chunks:
+    first_row, named, read = _csv_reader(path, header)
+    with read(dtype=str, na_filter=False, chunksize=_BLOCK_ROWS) as chunks:
         for frame in chunks:
             if not isinstance(frame.index, pd.RangeIndex):
                 raise ValueError("rows are longer than the first")
