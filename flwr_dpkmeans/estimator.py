@@ -379,8 +379,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     def model_(self) -> Model:
         """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
         check_is_fitted(self)
-        columns = {"schema": self.schema_, "feature_names": tuple(getattr(self, "feature_names_in_", ()))}
-        return Model.of(self._scaled_centers, self.cluster_counts_, Bounds(*self.bounds_), self.privacy_, **columns)
+        names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
+        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
@@ -396,9 +396,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         model, known = Model.load(path), cls._get_param_names()
         told = ("algorithm", "unit", "trust", "noise")
         given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
-        given["bounds"] = model.schema or model.bounds
+        box = model.bounds.lower, model.bounds.upper
+        given["bounds"] = model.schema or box
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
-        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, model.bounds, model.counts
+        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
         fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
         fitted.privacy_, fitted.schema_ = model.privacy, model.schema
         _name_columns(fitted, model.feature_names)

@@ -310,8 +310,7 @@ def write_result(
 
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
-    columns = {"feature_names": names, "schema": schema}
-    model = Model.of(state.centroids, state.counts, Bounds(*plan.bounds), report, **columns)
+    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import FiniteFloat, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError, finding, nearest
+from flwr_dpkmeans.errors import DataError, LocalMisuseError, nearest
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -30,42 +30,10 @@ from flwr_dpkmeans.sums.statement import LOCAL
 
 Array = NDArray[np.float64]
 MODEL_FILE = "model.json"
-_PLAIN: TypeAdapter[Any] = TypeAdapter(list[FiniteFloat] | list[list[FiniteFloat]])
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
 
-def _report_of(said: dict[str, Any]) -> PrivacyReport:
-    """The report in a file; a ValueError unless each field is of its own type, and what is read is what was written."""
-    report = PrivacyReport.from_dict(said)
-    json.dumps(report.to_dict(), allow_nan=False)
-    if _REPORT.validate_python(asdict(report)) != report:
-        raise ValueError("a field is of another type")
-    return report
-
-
-def _read_by(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Build a part of a model from plain values, which may be anything."""
-
-    def read(said: Any) -> Any:
-        try:
-            return build(said)
-        except (KeyError, TypeError, AttributeError, OverflowError, ValidationError):
-            pass
-        raise ValueError("it is not what this version writes")
-
-    return read
-
-
-_Numbers = Annotated[
-    Array,
-    PlainValidator(_read_by(lambda said: np.array(_PLAIN.validate_python(said, strict=True)))),
-    PlainSerializer(np.ndarray.tolist),
-]
-_Schema = Annotated[Schema, PlainValidator(_read_by(Schema.from_dict)), PlainSerializer(Schema.to_dict)]
-_Report = Annotated[PrivacyReport, PlainValidator(_read_by(_report_of)), PlainSerializer(PrivacyReport.to_dict)]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A clustering as it is applied; nothing in it but what the run released, so it may go where that may go.
 
@@ -81,56 +49,32 @@ class Model:
     (True, (2, 2))
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-    version: Literal[1]
-    feature_names: tuple[str, ...]
-    """Of the columns, in their order; empty: columns are taken by position."""
-    schema: _Schema | None
-    """What tables are read by; None: their cells are numbers."""
-    bounds: tuple[tuple[FiniteFloat, ...], tuple[FiniteFloat, ...]]
-    """Lower and upper of each column, in the units of the data: rows are clipped to them."""
-    centroids: _Numbers = field(repr=False)
-    """(n_clusters, n_features), in the units of the data."""
-    scaled: _Numbers = field(repr=False)
-    """The same in the fitted space, where the bounds are -1 and 1 and a row belongs to the nearest."""
-    counts: _Numbers = field(repr=False)
+    scaled: Array = field(repr=False)
+    """(n_clusters, n_features): centroids in the fitted space: bounds are -1 and 1, rows belong to the nearest."""
+    counts: Array = field(repr=False)
     """(n_clusters,), with noise."""
-    counts_deviation: float | None
-    """Standard deviation of the noise in each count; None where the report does not tell it."""
-    privacy: _Report = field(repr=False)
-    """What the run guaranteed, with its provenance."""
-
-    @classmethod
-    def of(cls, scaled: Array, counts: Array, bounds: Bounds, privacy: PrivacyReport, **columns: Any) -> Model:
-        """The model of a run; `columns` are ``feature_names`` and ``schema``, where there are any.
-
-        What a party's own rows say in `privacy` is left out: the model may go where that may not.
-        """
-        box, schema = bounds.for_features(scaled.shape[1]), columns.get("schema")
-        said = tuple([sentence for sentence in privacy.warnings if not sentence.startswith(LOCAL)])
-        return cls(
-            version=1,
-            feature_names=schema.feature_names if schema else columns.get("feature_names", ()),
-            schema=schema,
-            bounds=(box.lower, box.upper),
-            centroids=box.unscale(scaled),
-            scaled=scaled,
-            counts=counts,
-            counts_deviation=counts_deviation(privacy),
-            privacy=replace(privacy, warnings=said),
-        )
+    bounds: Bounds
+    """Of each column, in the units of the data: rows are clipped to them."""
+    privacy: PrivacyReport = field(repr=False)
+    """What the run guaranteed, with its provenance; what a party's own rows say in it is left out."""
+    feature_names: tuple[str, ...] = ()
+    """Of the columns, in their order; empty: columns are taken by position."""
+    schema: Schema | None = None
+    """What tables are read by; None: their cells are numbers."""
 
     def __post_init__(self) -> None:
-        box, d = Bounds(*self.bounds), len(self.bounds[0])
-        if self.scaled.shape[1:] != (d,) or self.counts.shape != self.scaled.shape[:1]:
-            raise DataError("bounds, centroids and counts are not those of one clustering")
-        require_names(self.feature_names, d)
-        if self.schema is not None and self.schema.feature_names != self.feature_names:
-            raise DataError("feature_names are not those of the schema")
-        # Single IEEE operations, which give the same on every machine.
-        same = np.array_equal(self.centroids, box.unscale(self.scaled))
-        if not same or self.counts_deviation != counts_deviation(self.privacy):
-            raise DataError("its numbers contradict each other, so it was edited")
+        said = tuple([sentence for sentence in self.privacy.warnings if not sentence.startswith(LOCAL)])
+        object.__setattr__(self, "privacy", replace(self.privacy, warnings=said))
+        if self.scaled.ndim != 2 or self.counts.shape != self.scaled.shape[:1]:
+            raise DataError("its centroids and counts are not those of one clustering.")
+        object.__setattr__(self, "bounds", self.bounds.for_features(self.scaled.shape[1]))
+        names = self.feature_names if self.schema is None else self.schema.feature_names
+        object.__setattr__(self, "feature_names", require_names(names, self.scaled.shape[1]))
+
+    @property
+    def centroids(self) -> Array:
+        """(n_clusters, n_features), in the units of the data."""
+        return self.bounds.unscale(self.scaled)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.
@@ -159,7 +103,7 @@ class Model:
         (whole,) = np.nonzero(np.isfinite(points).all(axis=1))
         for block in row_blocks(len(whole), sum(self.scaled.shape)):
             rows = whole[block]
-            inside = round_to_grid(Bounds(*self.bounds).scale(points[rows]))
+            inside = round_to_grid(self.bounds.scale(points[rows]))
             nearest, squares = nearest_centroids(inside, self.scaled)
             # Exact on the grid, as the nearest one's.
             others = np.square(inside).sum(axis=1)[:, None] + np.square(self.scaled).sum(axis=1)
@@ -200,7 +144,20 @@ class Model:
 
     def to_json(self) -> bytes:
         """The file's content; each number is read again as the same float64."""
-        return json.dumps(_MODEL.dump_python(self), indent=1, allow_nan=False).encode() + b"\n"
+        return json.dumps(self._plain(), indent=1, allow_nan=False).encode() + b"\n"
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "feature_names": list(self.feature_names),
+            "schema": self.schema and self.schema.to_dict(),
+            "bounds": [list(self.bounds.lower), list(self.bounds.upper)],
+            "centroids": self.centroids.tolist(),
+            "scaled": self.scaled.tolist(),
+            "counts": self.counts.tolist(),
+            "counts_deviation": counts_deviation(self.privacy),
+            "privacy": self.privacy.to_dict(),
+        }
 
     def save(self, path: str | Path) -> Path:
         """Write the file, whole or not at all; returns its absolute path."""
@@ -211,18 +168,36 @@ class Model:
         """Read a file that `save` or a run wrote; a `DataError` of one sentence says what is wrong with another."""
         located = locate_file(path, "model", DataError)
         try:
-            return _MODEL.validate_json(located.read_bytes(), strict=True)
-        except OSError as error:
-            problem = type(error).__name__
-        except ValidationError as error:
-            problem = printable(finding(error, cls.__dataclass_fields__), 300).removesuffix(".")
+            return cls._of_plain(json.loads(located.read_bytes()))
+        except KeyError as error:
+            problem = f"it has no {error}"
+        except LocalMisuseError as error:
+            problem = printable(error, 300).removesuffix(".")
+        except (OSError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+            problem = f"{type(error).__name__} in what it holds"
         raise DataError(
             f"the model {str(located)!r} cannot be read ({problem}): copy the file again, or use the version of "
             "flwr-dpkmeans that wrote it."
         )
 
-
-_MODEL: TypeAdapter[Model] = TypeAdapter(Model)
+    @classmethod
+    def _of_plain(cls, said: dict[str, Any]) -> Model:
+        """Undo `_plain`: a file is sound if writing it again gives the same."""
+        schema, report = said["schema"], PrivacyReport.from_dict(said["privacy"])
+        model = cls(
+            np.array(said["scaled"], dtype=np.float64),
+            np.array(said["counts"], dtype=np.float64),
+            Bounds(*said["bounds"]),
+            report,
+            tuple(said["feature_names"]),
+            None if schema is None else Schema.from_dict(schema),
+        )
+        again = model._plain()
+        wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]
+        if wrong or _REPORT.validate_python(asdict(report)) != report:
+            raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of version 1")
+        json.dumps(again, allow_nan=False)
+        return model
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

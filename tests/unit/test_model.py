@@ -31,7 +31,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def model_of(scaled: Any = SCALED, bounds: Bounds = BOX, **columns: Any) -> Model:
-    return Model.of(np.array(scaled), np.arange(float(len(scaled))), bounds, REPORT, **columns)
+    return Model(np.array(scaled), np.arange(float(len(scaled))), bounds, REPORT, **columns)
 
 
 def people(n: int = 200) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def people(n: int = 200) -> pd.DataFrame:
 def test_every_float_is_read_again_bit_for_bit(rows: list[Any], low: float, width: float) -> None:
     bounds = Bounds((low, low / 3.0), (low + width, low / 3.0 + width))
     points = np.clip(np.array(rows), -1e200, 1e200)  # beyond which units overflow
-    model = Model.of(points, points[:, 0], bounds, REPORT)
+    model = Model(points, points[:, 0], bounds, REPORT)
     with tempfile.TemporaryDirectory() as folder:
         again = Model.load(model.save(Path(folder) / "model.json"))
     for name in ("scaled", "counts", "centroids"):
@@ -186,18 +186,18 @@ def test_hostile_json_is_one_sentence(path: tuple[Any, ...], value: Any, removed
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"version": 2}, "version is 2"),
-        ({"scale": 1}, "scale is 1"),
+        ({"version": 2}, "its version cannot stand"),
+        ({"scale": 1}, "its scale cannot stand"),
         ({"scaled": [[0.0, 1.0]]}, "not those of one clustering"),
         ({"counts": [1.0, math.nan, 2.0]}, "counts"),
         ({"counts": ["1.0", 1.0, 2.0]}, "counts"),
-        ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]}, "contradict each other"),
-        ({"counts_deviation": 1.0}, "contradict each other"),
+        ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]}, "its centroids cannot"),
+        ({"counts_deviation": 1.0}, "its counts_deviation cannot"),
         ({"feature_names": ["age", "age"]}, "'age'"),
         ({"bounds": [[0.0, 10.0], [0.0, 50.0]]}, "the lower one must be smaller"),
         ({"privacy": {**PLAIN["privacy"], "epsilon": "1.0"}}, "privacy"),
-        ({"privacy": {**PLAIN["privacy"], "delta": math.nan}}, "privacy"),
-        ({"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}}, "schema"),
+        ({"privacy": {**PLAIN["privacy"], "delta": math.nan}}, "ValueError in what it holds"),
+        ({"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}}, "the schema's column"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, change: dict[str, Any], why: str) -> None:
