@@ -31,7 +31,8 @@ from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
-_MOST_CLIPPED = 0.01
+_MOST_CLIPPED, _MANY = 0.01, 0.1
+"""Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -331,7 +332,11 @@ class Schema(_Stated):
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
             said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
-            say_once(logging.ERROR if raw.n_rows in lacking.values() else logging.INFO, said)
+            most = max(lacking.values())
+            loud = (
+                logging.ERROR if most == raw.n_rows else logging.WARNING if most > _MANY * raw.n_rows else logging.INFO
+            )
+            say_once(loud, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
@@ -395,7 +400,7 @@ def days_of(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
         return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
-    except (ValueError, OverflowError):
+    except ValueError:
         return math.nan
 
 

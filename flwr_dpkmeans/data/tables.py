@@ -223,6 +223,8 @@ def load_by_schema(
     numbers = {one.name for one in schema.columns if one.is_number} | {layout.label_column}
     texts = {one.name for one in schema.columns if not one.is_number} | {partition_column}
     raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
+    if layout.columns and raw.named and layout.header:
+        raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
     if (place := raw.place_of("label_column", layout.label_column)) is not None:

