@@ -31,7 +31,8 @@ from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
-_MOST_CLIPPED = 0.01
+_MOST_CLIPPED, _MANY = 0.01, 0.1
+"""Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -122,6 +123,11 @@ class Column(_Stated):
         if not all(self.range[0] <= value <= self.range[1] for value in filled):
             raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
         return self
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its cells are read as numbers."""
+        return self.kind in (Kind.NUMBER, Kind.FLAG)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -255,11 +261,12 @@ class Schema(_Stated):
     @cached_property
     def bounds(self) -> Bounds:
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
-        plain, sizes = self.scale is Scale.NONE, [(len(one.features), one.weight) for one in self.columns]
         lower, upper = zip(*(one.range for one in self.columns for _ in one.features), strict=True)
-        units = [_ONE_HOT_UNIT if one.values else 1.0 if plain else _width(one) for one in self.columns]
-        stated = Bounds(lower, upper)
-        return stated if self.standard_columns else widened(sizes, stated, units)
+        if self.scale is Scale.STANDARD:
+            return Bounds(lower, upper)
+        lengths = [1.0 if self.scale is Scale.NONE else _width(one) for one in self.columns]
+        units = [_ONE_HOT_UNIT if one.values else length for one, length in zip(self.columns, lengths, strict=True)]
+        return widened([(len(one.features), one.weight) for one in self.columns], Bounds(lower, upper), units)
 
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
@@ -325,7 +332,11 @@ class Schema(_Stated):
             counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
             left_out = raw.n_rows - n_kept
             said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
-            say_once(logging.ERROR if raw.n_rows in lacking.values() else logging.INFO, said)
+            most = max(lacking.values())
+            loud = (
+                logging.ERROR if most == raw.n_rows else logging.WARNING if most > _MANY * raw.n_rows else logging.INFO
+            )
+            say_once(loud, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
@@ -362,17 +373,13 @@ def widened(columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequenc
 
     `columns` says how many features each has, which have one range, and its weight.
     """
-    places = np.cumsum([0, *(width for width, _ in columns)])[:-1].tolist()
-    ranges = [stated.upper[place] - stated.lower[place] for place in places]
-    per_unit = [weight / unit for (_, weight), unit in zip(columns, units, strict=True)]
-    longest = max(scale * length for scale, length in zip(per_unit, ranges, strict=True))
-    lower, upper = list[float](), list[float]()
-    for place, (width, _), scale, length in zip(places, columns, per_unit, ranges, strict=True):
-        more = (longest / scale - length) / 2.0
-        more = more if more > 1e-12 * length else 0.0
-        lower += [stated.lower[place] - more] * width
-        upper += [stated.upper[place] + more] * width
-    return Bounds(tuple(lower), tuple(upper))
+    sizes, weights = zip(*columns, strict=True)
+    first = np.cumsum((0, *sizes[:-1]))
+    low, high = np.array(stated.lower)[first], np.array(stated.upper)[first]
+    per_unit = np.array(weights) / np.array(units)
+    more = ((high - low) * per_unit).max() / per_unit - (high - low)
+    more = np.where(more > 1e-12 * (high - low), more / 2.0, 0.0)
+    return Bounds(*(tuple(np.repeat(side, sizes).tolist()) for side in (low - more, high + more)))
 
 
 def schema_of(value: Any) -> Schema | None:
@@ -393,7 +400,7 @@ def days_of(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
         return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
-    except (ValueError, OverflowError):
+    except ValueError:
         return math.nan
 
 

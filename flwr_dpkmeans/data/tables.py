@@ -26,7 +26,6 @@ from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.readers import (
     RawColumn,
     RawTable,
-    cell_table,
     cells_of,
     header_of,
     open_table,
@@ -195,7 +194,8 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    raw = open_table(path, partial(_read_csv, layout=layout), layout.query)
+    numbers = {*layout.columns, layout.label_column}
+    raw = open_table(path, partial(_read_csv, layout=layout, numbers=numbers), layout.query)
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
     _require_declared(raw, layout)
@@ -223,13 +223,16 @@ def load_by_schema(
     A `ColumnError` is raised for a column that the table lacks, a `DataError` if it cannot be read. Nothing that
     stands in a row is an error, or changes what becomes of another one.
     """
-    used = {*(column.name for column in schema.columns), layout.label_column, partition_column}
-    raw = open_table(source, partial(_read_text, layout=layout, used=used), layout.query)
+    numbers = {one.name for one in schema.columns if one.is_number} | {layout.label_column}
+    texts = {one.name for one in schema.columns if not one.is_number} | {partition_column}
+    raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
+    if layout.columns and raw.named and layout.header:
+        raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
     if (place := raw.place_of("label_column", layout.label_column)) is not None:
-        numbers = replace(raw.columns[place], values=raw.columns[place].numbers())
-        raw = replace(raw, columns=(*raw.columns[:place], numbers, *raw.columns[place + 1 :]))
+        classes = replace(raw.columns[place], values=raw.columns[place].numbers())
+        raw = replace(raw, columns=(*raw.columns[:place], classes, *raw.columns[place + 1 :]))
     values = raw.partition_values(partition_column) if partition_column else None
     return Table.of(schema.encode(raw), values, raw.labels(layout.label_column))
 
@@ -275,48 +278,41 @@ def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
     return np.full(raw.n_rows, math.nan) if column.values is None else column.values
 
 
-def _read_csv(path: Path, layout: Layout) -> RawTable:
-    """Read the declared columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
+def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> RawTable:
+    """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
 
-    An empty file has no header, so not one of its columns is found.
+    Numbers are read as such, texts as they are written; of other columns there is the name alone. An empty file has no
+    header, so not one of its columns is found.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
             names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
-            used = {*layout.columns, layout.label_column}
-            places = [place for place, name in enumerate(names) if name in used]
-            values = _parsed(lines, separator, len(names), places)
+            places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
+            written = [place for place, name in enumerate(names) if name in texts]
+            values, cells = _parsed(lines, separator, len(names), places, written)
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
-    columns = (RawColumn(names[place], values[:, order]) for order, place in enumerate(places))
+    columns = [RawColumn(names[place], values[:, order]) for order, place in enumerate(places)]
+    columns += [RawColumn.of_cells(names[place], own) for place, own in zip(written, cells, strict=True)]
+    columns += [RawColumn(name, None) for name in names if name not in {*numbers, *texts}]
     return RawTable(path, tuple(columns), named=True)
 
 
-def _read_text(path: Path, layout: Layout, used: Collection[str]) -> RawTable:
-    """Read columns of a .csv file as text, line by line; a line with another number of cells has none of them."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = (line for line in file if line.strip())
-        names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
-        places, gaps = [place for place, name in enumerate(names) if name in used], [""] * len(names)
-        cells = (cells_of(line.rstrip("\r\n"), separator) for line in lines)
-        whole = (one if len(one) == len(names) else gaps for one in cells)
-        table = cell_table(
-            path, [names[place] for place in places], [[one[place] for place in places] for one in whole]
-        )
-    others = (RawColumn(name, None) for name in names if name not in used)
-    return replace(table, columns=(*table.columns, *others))
-
-
-def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
-    """One row of numbers for each line."""
-    blocks = [np.zeros((0, max(1, len(places))))]
-    while places and (block := list(islice(lines, _BLOCK))):
-        numbers = _plain(block, separator, width, places)
+def _parsed(
+    lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
+) -> tuple[NDArray[np.float64], list[list[str]]]:
+    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written."""
+    blocks, texts = [np.zeros((0, max(1, len(places))))], [list[str]() for _ in written]
+    while (places or written) and (block := list(islice(lines, _BLOCK))):
+        numbers = _plain(block, separator, width, places) if places else np.zeros((len(block), 1))
         blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
-    return np.concatenate(blocks)
+        for cells in (cells_of(line.rstrip("\r\n"), separator) for line in block) if written else ():
+            for text, place in zip(texts, written, strict=True):
+                text.append(cells[place] if len(cells) == width else "")
+    return np.concatenate(blocks), texts
 
 
 def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:

@@ -141,10 +141,10 @@ def node_settings(context: Context) -> NodeSettings:
     """Read a node's settings from its node configuration.
 
     Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
-    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
-    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
-    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
-    without an identity, are a ConfigurationError.
+    ``data-id``, ``output``; the data loader of this package's own app reads ``schema``, ``query``, ``columns``,
+    ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose
+    policy is missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and
+    pinned peers without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -411,11 +411,12 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
 def load_client(context: Context) -> KMeansClient:
     """Load the rows of one node.
 
-    The node's configuration says ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
-    ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are
-    looked at in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a
-    label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run says,
-    nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.tables`).
+    The node's configuration says ``data-path`` (a deployment's own file), ``schema`` or ``columns`` (what of it is
+    clustered), ``header`` and ``label-column``, and a database's ``query``; in a simulation the run's says ``data`` and
+    how its rows are split. Labels are looked at in an evaluation's round only, which is after the node's policy has
+    approved the plan, and nothing in a label column is an error. In a deployment the node's own configuration says how
+    the table is read, and nothing that the run says, nor a cell of the file, changes what the node answers
+    (`flwr_dpkmeans.data.tables`).
 
     Raises a ConfigurationError in a deployment without ``data-path``, since the server may not choose which file a node
     reads, and a DataError if the data cannot be used.

@@ -172,8 +172,6 @@ class NodeOptions(BaseModel):
         is_database = "://" in self.data_path
         if is_database != bool(self.query) or (is_database and not self.data_id):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
-        if self.table_schema and self.columns and self.header and self.data_path.endswith(".csv"):
-            raise ValueError("columns stand beside a schema, which names them itself: leave them out")
         return self
 
     @classmethod

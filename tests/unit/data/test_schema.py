@@ -101,6 +101,16 @@ def test_every_source_gives_the_same_points(schema: Schema, table: Path, kind: s
         assert encoded.spread(np.array([7, 8, 9])).tolist() == [7, 8, 9, -1]
 
 
+def test_cells_at_the_edge_of_what_a_column_holds() -> None:
+    flag, when = ({"kind": "flag"}, {"kind": "date", "bounds": ["1900-01-01", "2100-01-01"]})
+    cells = {"flag": [0, "TRUE", 2, 0.5, None, "yes", 1.0], "when": ["0001-01-01T00:00:00+10:00", "9999-12-31", "x"]}
+    dropped = Schema(columns={"flag": flag}).encode({"flag": cells["flag"]})
+    assert dropped.rows.tolist() == [0, 1, 6]
+    assert dropped.points.ravel().tolist() == [0, 1, 1]
+    clipped = Schema(columns={"when": when}).encode({"when": cells["when"]})
+    assert clipped.points.ravel().tolist() == [-25567.0, 47482.0]
+
+
 def test_arrays_and_files_without_names_need_some(schema: Schema, tmp_path: Path) -> None:
     numbers = Schema(columns={name: {"kind": "number", "bounds": [0, 9]} for name in ("b", "a")})
     np.save(tmp_path / "rows.npy", [[1.0, 2.0], [np.nan, 3.0]])
@@ -108,6 +118,8 @@ def test_arrays_and_files_without_names_need_some(schema: Schema, tmp_path: Path
     (tmp_path / "rows.csv").write_text("1,2\nNaN,3\n")
     layout = Layout(("a", "b"), header=False)
     assert load_by_schema(tmp_path / "rows.csv", numbers, layout).points.tolist() == [[2.0, 1.0]]
+    with pytest.raises(DataError, match="columns are named beside a schema"):
+        load_by_schema(tmp_path / "rows.csv", numbers, Layout(("a", "b")))
     with pytest.raises(DataError, match="has no column names, but a schema tells columns by name"):
         load_by_schema(tmp_path / "rows.npy", numbers)
     with pytest.raises(DataError, match="of type ndarray, but a schema tells columns by name"):
