@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
     from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
     from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
+    from flwr_dpkmeans.data.schema import Schema as Schema
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client_app import client_app as client_app
@@ -72,6 +73,7 @@ _EXPORTS = {
     "algorithms.feddp_kmeans": "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
+    "data.schema": "Schema",
     "estimator": "FederatedKMeans FederatedNaiveBayes",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app secure_aggregation_mod",

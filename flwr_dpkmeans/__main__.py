@@ -1,4 +1,4 @@
-"""All commands: ``flwr-dpkmeans plan | ledger | identity | node | options``, or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans plan`` and so on (`COMMANDS`), or ``python -m flwr_dpkmeans ...``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from flwr_dpkmeans.errors import DPKMeansError
 
 COMMANDS = {
     "plan": ("flwr_dpkmeans.planner.cli", "main"),
+    "predict": ("flwr_dpkmeans.results.model", "predict"),
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
+    "schema": ("flwr_dpkmeans.node.commands", "schema"),
     "node": ("flwr_dpkmeans.flower.node_command", "node"),
     "options": ("flwr_dpkmeans.flower.server_app", "list_options"),
 }

@@ -16,6 +16,10 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _LONGEST_NAME = 100
 _SHOWN = 10
@@ -39,6 +43,17 @@ class ConfigurationError(LocalMisuseError):
 
 class DataError(LocalMisuseError):
     """The data on this machine cannot be used as they are."""
+
+
+class ColumnError(DataError):
+    """A table lacks a column of the schema; `position`, counted from 1, may be told to who may not see its names."""
+
+    def __init__(self, sentence: str, position: int, n_columns: int) -> None:
+        super().__init__(sentence)
+        self.public = (
+            f"this client's table has not, or not once, column {position + 1} of the schema's {n_columns} (its own log "
+            "has the name): correct the table there, or the schema everywhere, then start a new run."
+        )
 
 
 class PlanError(LocalMisuseError):
@@ -85,6 +100,19 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
+
+
+def finding(error: ValidationError, known: Iterable[str]) -> str:
+    """The first of pydantic's findings as a sentence; `known` are the fields that there are."""
+    first = error.errors()[0]
+    if isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
+        return str(cause)
+    key, said = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
+    if first["type"] == "extra_forbidden":
+        return f"the key {key!r} is not known: {nearest(key, [one.replace('_', '-') for one in known])}"
+    if first["type"] == "missing":
+        return f"the key {key!r} is not there, but it is needed: add it."
+    return f"{key} is {first['input']!r}: {said}." if key else f"{said}."
 
 
 def told_apart(value: float, bound: float) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns, validate_points
+from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, listed_tables, require_engine
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
@@ -40,6 +41,7 @@ from flwr_dpkmeans.options import (
     task_kind,
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
@@ -83,9 +85,10 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     trust : str, optional
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
-    bounds : pair, "private" or PrivateBounds, optional
+    bounds : pair, Schema, "private" or PrivateBounds, optional
         Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
-        or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
+        or a file, whose names are matched with those of the columns. A `Schema`, or the path of one, also says what
+        becomes of text, dates and missing cells. Never computed from clients' data. None: a cube
         around the server's points; without server data bounds must be given. ``"private"``: found by two private
         histograms, for which nobody needs to know anything of the columns, as
         ``PrivateBounds(share=0.1, domain=None)``.
@@ -131,6 +134,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     bounds_ : pair of tuples of float
         The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
         server data, or as private histograms found it.
+    schema_ : Schema or None
+        What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -218,7 +223,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
         """
-        tables = Tables.of(X)
+        tables = Tables.of(X, schema=schema_of(self.bounds))
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
@@ -249,7 +254,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
-        tables = Tables.of(X)
+        tables = Tables.of(X, schema=schema_of(self.bounds))
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
         _warn(found.privacy)
@@ -327,10 +332,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
 
         Rows, (n_examples, n_features), are seen as in the clustering: clipped to the box `bounds_`, scaled to
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
-        bounds. Returns labels, (n_examples,).
+        bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
-        labels, _ = nearest_centroids(self._in_box(X), self._scaled_centers)
-        return np.asarray(labels, dtype=np.int64)
+        rows = self._encoded(X)
+        labels = np.asarray(nearest_centroids(self._in_box(rows), self._scaled_centers)[0], dtype=np.int64)
+        return rows.spread(labels, -1) if isinstance(rows, Encoded) else labels
 
     def fit_predict(
         self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any
@@ -345,11 +351,13 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
-        its label. Returns (n_examples, n_clusters).
+        its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
-        points = self._in_box(X)
+        rows = self._encoded(X)
+        points = self._in_box(rows)
         columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
-        return np.asarray(np.stack(columns, axis=1))
+        distances = np.asarray(np.stack(columns, axis=1))
+        return rows.spread(distances, np.nan) if isinstance(rows, Encoded) else distances
 
     def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[Array]:
         """Fit and transform: one array of distances for each client."""
@@ -367,13 +375,54 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
         return -float(squared_distances.sum())
 
+    @property
+    def model_(self) -> Model:
+        """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
+        check_is_fitted(self)
+        names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
+        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `model_` as JSON, whole or not at all; returns its absolute path."""
+        return self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
+
+        Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
+        ``history_``, ``cost_curve_`` and ``evaluation_`` are not in the file. A `DataError` says what is wrong with it.
+        """
+        model, known = Model.load(path), cls._get_param_names()
+        told = ("algorithm", "unit", "trust", "noise")
+        given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
+        box = model.bounds.lower, model.bounds.upper
+        given["bounds"] = model.schema or box
+        fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
+        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
+        fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
+        fitted.privacy_, fitted.schema_ = model.privacy, model.schema
+        _name_columns(fitted, model.feature_names)
+        return fitted
+
+    def profile(self, X: Any) -> Any:
+        """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
+        return self.model_.profile(X)
+
+    def _encoded(self, X: ArrayLike) -> Any:
+        """Rows as a schema encodes them, if there is one."""
+        check_is_fitted(self)
+        return X if self.schema_ is None else self.schema_.encode(X)
+
     def _in_box(self, X: ArrayLike) -> Array:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
-        check_is_fitted(self)
-        return round_to_grid(Bounds(*self.bounds_).scale(self._checked(X)))
+        rows = self._checked(self._encoded(X))
+        return round_to_grid(Bounds(*self.bounds_).scale(rows))
 
-    def _checked(self, X: ArrayLike) -> Array:
-        """Rows with the fitted columns: a data frame's are put in order by name."""
+    def _checked(self, X: Any) -> Array:
+        """Rows with the fitted columns: a data frame's are put in order by name, or encoded by the schema."""
+        if isinstance(X, Encoded):
+            return X.points
         fitted = tuple(getattr(self, "feature_names_in_", ()))
         if bool(frame_columns(X)) != bool(fitted):
             # scikit-learn's own sentences.
@@ -451,6 +500,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         local = local_cautions(config, report.delta, box, tables.parts)
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
+        self.schema_ = tables.encoded[0].schema if tables.encoded else None
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
         self._scaled_centers = state.centroids
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)

@@ -17,11 +17,14 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
 from flwr_dpkmeans.sums.task import TASKS, Run, Task
 
+SPREADS_SHARE = 0.05
+"""Of the budget, for the private deviations of a schema's standard scale."""
 DEFAULT_ALGORITHM = "proxy_lloyd"
 """What a run takes unless another algorithm is chosen."""
 AUTO = "auto"
@@ -37,6 +40,8 @@ _DOMAIN = (
 _FOLLOWING = {
     "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
+    "schema_digest": "give bounds='schema.toml'",
+    "standard_columns": "give a schema with scale = 'standard'",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
@@ -167,7 +172,7 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "evaluation":
             values[name] = given or "none"
         elif name not in values:
-            values[name] = given
+            values[name] = (schema_of(given) or given) if name == "bounds" else given
     return values
 
 
@@ -292,6 +297,14 @@ def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
     return run
 
 
+def schema_settings(bounds: Any) -> dict[str, Any]:
+    """What a schema that stands where bounds may says of a run besides."""
+    if not isinstance(bounds, Schema):
+        return {}
+    said = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
+    return said | ({"private_bounds": True, "bounds_share": SPREADS_SHARE} if bounds.standard_columns else {})
+
+
 def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
     """Build a run from flat options as `flat_options` gives them, and the public `box` that their bounds stand for.
 
@@ -299,6 +312,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
+    values |= schema_settings(stated)
     n_clusters = values.pop("n_clusters", None)
     if n_clusters is not None:
         values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))

@@ -23,6 +23,7 @@ from flwr_dpkmeans.algorithms.measure import (
     result_extras,
 )
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
+from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid
 from flwr_dpkmeans.kmeans.ranges import (
@@ -230,6 +231,11 @@ class KMeansTask(Task):
         if not settings.private_bounds:
             return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
 
+        if settings.standard_columns:
+            blocks = () if n_features is None else moment_blocks(settings, n_features, entire)
+            name = " and ".join([COUNT] * counted + ["spreads"])
+            return (PlannedRound(name, PRELIMINARY_TRUST, (*count, *blocks)),)
+
         def histograms(name: str, n_bins: int, part: float) -> list[Block]:
             multiplier = entire / math.sqrt(settings.bounds_share * part)
             return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
@@ -245,7 +251,11 @@ class KMeansTask(Task):
         Within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if these are not released yet.
         """
         settings, arrays = plan.settings, list[Array]()
+        moments = moments_of(plan, points) if settings.standard_columns else {}
         for block in plan.round_at(index).blocks:
+            if block.name in moments:
+                arrays.append(moments[block.name])
+                continue
             if block.name == COUNT:
                 most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
                 arrays.append(np.array([float(min(len(points), most))]))
@@ -271,6 +281,9 @@ class KMeansTask(Task):
             std = plan.released_std(planned, block)
             if block.name == COUNT:
                 found = replace(found, n_examples=self.counted_examples(float(released[COUNT][0])))
+            elif block.name == "group_squares":
+                box, unclear = standard_box(plan, released, std)
+                found = replace(found, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
                 coarse = find_coarse_ranges(released[block.name], domain, std)
                 _require_bounded(plan, coarse.unheard, domain, std)
@@ -300,6 +313,8 @@ class KMeansTask(Task):
             )
         domain = _domain(config, n_features)
         for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
+            if config.settings.standard_columns:
+                least, low, high, most = low, least, most, high  # the stated bounds lie in the box
             if not least <= low < high <= most:
                 raise PlanError(
                     f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but it must lie in the public "
@@ -310,6 +325,11 @@ class KMeansTask(Task):
 
     def check(self, settings: Settings) -> None:
         """Refuse too few rows, tables of too many cells, and clip bounds in units that are not known yet."""
+        if settings.standard_columns and settings.unit is PrivacyUnit.CLIENT:
+            raise ConfigurationError(
+                "the schema's scale is 'standard', whose private deviations are of rows, but unit is 'client': choose "
+                "scale = 'bounds' or unit='record'."
+            )
         k, n, classes = self.n_clusters, settings.n_examples, settings.n_classes
         for name in ("data_radius", "outer_product_bound", "means_bound"):
             given = getattr(self.options, name, None)

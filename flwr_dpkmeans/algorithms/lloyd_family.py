@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from fractions import Fraction
 
 import numpy as np
 
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
+from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
@@ -346,12 +346,6 @@ class Lloyd(_OnAbsoluteSums):
 
     def build(self, known: Known) -> Algorithm:
         return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
-
-
-def root_at_least(square: int) -> float:
-    """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
-    root = math.sqrt(square)
-    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
 def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums
+from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError

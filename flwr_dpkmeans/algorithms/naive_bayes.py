@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.lloyd_family import root_at_least
 from flwr_dpkmeans.algorithms.moments import (
     DEVIATIONS,
     OneRound,
@@ -21,7 +20,7 @@ from flwr_dpkmeans.algorithms.moments import (
     noise_caution,
     read_moments,
 )
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart
+from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
@@ -138,3 +139,9 @@ def _block(public: Known, part: ReleasePart, scale: float, kind: NoiseFamily) ->
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
     return Block(part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound)
+
+
+def root_at_least(square: int) -> float:
+    """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)

@@ -16,6 +16,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
+from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid, row_blocks
@@ -204,18 +205,23 @@ def resolve_bounds(
 ) -> tuple[Bounds, tuple[str, ...], Array | None]:
     """Read bounds and server data: public bounds (or the domain of private ones), columns' names, the server's points.
 
-    `bounds` are as `flwr_dpkmeans.data.bounds.parse_bounds` takes them, or ``"private"``, inside `domain`, which is so
+    `bounds` are a schema, or as `parse_bounds` takes them, or ``"private"``, inside `domain`, which is so
     wide that it says nothing unless it is given; without bounds they follow from the server's points. Names are as
     given, or those of a bounds file, or of the server's points, whose columns are put in this order; without names they
     are matched by position only with `allow_unnamed`. A `ConfigurationError` if there are neither bounds nor server
     data: a box that nobody stated would clip the data without a word.
     """
-    table = None if server_data is None else load_server_table(server_data)
+    schema = schema_of(bounds)
+    table = None if server_data is None else load_server_table(server_data, schema=schema)
     if domain is not None and not is_private(bounds):
         raise ConfigurationError(
             f"bounds_domain is {domain!r}, but bounds are not 'private': leave one of the two out, or give "
             "bounds='private'."
         )
+    if schema is not None and names and tuple(names) != schema.feature_names:
+        raise ConfigurationError("columns are named beside a schema, which names them itself: leave them out.")
+    if schema is not None:
+        return schema.bounds, schema.feature_names, None if table is None else table.points
     given = bounds
     if is_private(bounds):
         given = DEFAULT_DOMAIN if domain is None else domain

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_points
-from flwr_dpkmeans.data.tables import Table, load_table
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 MOST_TABLES = 2
@@ -127,20 +128,32 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
     return Table(points, description.feature_names, loaded.target if partition_column else None, loaded.target)
 
 
-def load_source(source: str, *, label_column: str = "", partition_column: str = "", **options: Any) -> Table:
-    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does: a file of such a name is ``./iris``."""
+def load_source(
+    source: str, *, label_column: str = "", partition_column: str = "", schema: Schema | None = None, **options: Any
+) -> Table:
+    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does: a file of such a name is ``./iris``.
+
+    With a schema it decides on the columns, as in `load_by_schema`.
+    """
     if source in BUNDLED:
         if label_column:
             raise DataError(
                 f"label_column is {label_column!r}, but the bundled data set {source!r} is loaded without its labels: "
                 "leave label_column empty."
             )
-        return load_bundled(source, partition_column=partition_column)
+        table = load_bundled(source, partition_column=partition_column)
+        if schema is None:
+            return table
+        encoded = schema.encode(dict(zip(table.names, table.points.T, strict=True)))
+        return Table.of(encoded, table.partition_values, table.labels)
     if not _looks_like_path(source):
         raise ConfigurationError(
             f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
             f".parquet file: {nearest(source, BUNDLED)}"
         )
+    if schema is not None:
+        layout = Layout(tuple(options["columns"]), label_column, options["header"] is not False)
+        return load_by_schema(source, schema, layout, partition_column=partition_column)
     return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
 
@@ -172,15 +185,18 @@ def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> 
     return table
 
 
-def load_server_table(source: object, *, ignored: Collection[str] = ()) -> Table:
+def load_server_table(source: Any, *, ignored: Collection[str] = (), schema: Schema | None = None) -> Table:
     """Load and check the server's public points, at least one, with the names of their columns where they have some.
 
     The source is an array, a data frame, a `Table`, the path of a file or a bundled name. Files are read as the
     clients' tables are, so that the server's features are those of the clients; a public file need not have the
-    clients' `ignored` columns.
+    clients' `ignored` columns. With a schema, the points are encoded by it.
     """
-    if isinstance(source, Table):
+    if isinstance(source, Table) and source.schema == schema:
         table = source
+    elif schema is not None:
+        of_file = isinstance(source, str | Path)
+        table = load_by_schema(source, schema) if of_file else Table.of(schema.encode(source))
     elif isinstance(source, str):
         table = load_source(source, ignored=ignored)
     elif isinstance(source, Path):

@@ -30,7 +30,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
     that is no finite real number.
     """
-    array = _as_array(points)
+    array = as_array(points)
     if array.ndim != 2:
         raise DataError(
             f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
@@ -128,7 +128,7 @@ def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -
     return whole
 
 
-def _as_array(points: object) -> NDArray[Any]:
+def as_array(points: object) -> NDArray[Any]:
     """Turn array-likes and frames into an array of any dtype."""
     if isinstance(points, np.ma.MaskedArray):
         plain = np.asarray(points.data)

@@ -10,9 +10,10 @@ import math
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+_BLOCK_ROWS = 1 << 16
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
 
@@ -42,6 +44,17 @@ class RawColumn:
     n_unparsable: int = 0
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
 
+    @classmethod
+    def of_cells(cls, name: str, cells: Sequence[Any]) -> RawColumn:
+        """A column of Python objects, of which each is read by itself."""
+        return cls(name, None, text=cache(lambda: [_text_of(cell) for cell in cells]))
+
+    def numbers(self) -> NDArray[np.float64]:
+        """Its numbers, those that are written as text too; NaN where a cell is none."""
+        if self.values is not None:
+            return self.values
+        return np.array([math.nan if cell is None else plain_number(cell) for cell in self.text()], dtype=float)
+
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
@@ -52,10 +65,14 @@ class RawTable:
     named: bool
     beside: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"the table {str(self.path)!r}" if self.path.name else "the table"
+
     @property
     def n_rows(self) -> int:
-        """Rows, which only a column of numbers tells."""
-        return next((len(column.values) for column in self.columns if column.values is not None), 0)
+        """Rows; a column of numbers tells them sooner than text."""
+        numbers = next((column.values for column in self.columns if column.values is not None), None)
+        return len(numbers) if numbers is not None else len(self.columns[0].text()) if self.columns else 0
 
     def place_of(self, what: str, name: str) -> int | None:
         """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
@@ -84,9 +101,9 @@ class RawTable:
         if place is None:
             return self._values_beside(name)
         column = self.columns[place]
-        values: NDArray[np.generic]
-        if column.values is not None and not column.n_unparsable:
-            values, n_missing = column.values, int((~np.isfinite(column.values)).sum())
+        values: NDArray[np.generic] = column.numbers()
+        if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
+            n_missing = int((~np.isfinite(values)).sum())
         else:
             cells = column.text()
             values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
@@ -196,6 +213,59 @@ def number_of(cell: Any) -> float:
         return math.nan
 
 
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def plain_number(cell: str) -> float:
+    """The number or truth value in a cell as it is written; NaN if it is none.
+
+    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
+    """
+    plain = cell.strip()  # float alone keeps the ASCII separators
+    return _TRUTH.get(plain.lower(), number_of(plain))
+
+
+def _text_of(cell: Any) -> str | None:
+    """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
+    if cell is None or cell != cell:
+        return None
+    if isinstance(cell, bool | np.bool_):
+        return str(cell).lower()
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    return cell.isoformat() if isinstance(cell, date) else str(cell).strip() or None
+
+
+def frame_table(frame: Any) -> RawTable:
+    """The columns of a data frame (pandas, polars, pyarrow, or anything with the interchange), or of a mapping."""
+    import pandas as pd
+
+    if isinstance(frame, Mapping):
+        frame = pd.DataFrame(dict(frame))
+    if not isinstance(frame, pd.DataFrame):
+        if not hasattr(frame, "to_pandas") and not hasattr(frame, "__dataframe__"):
+            raise DataError(
+                f"the table is of type {type(frame).__name__}, but a schema tells columns by name: give a data frame, "
+                "or a mapping of names to columns."
+            )
+        frame = frame.to_pandas() if hasattr(frame, "to_pandas") else pd.api.interchange.from_dataframe(frame)
+    columns = [_frame_column(str(name), frame.iloc[:, place]) for place, name in enumerate(frame.columns)]
+    return RawTable(Path(), tuple(columns), named=True)
+
+
+def _frame_column(name: str, series: Any) -> RawColumn:
+    """Numbers as they are, all else cell by cell."""
+    is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
+    text = cache(lambda: list(map(_text_of, series.astype(object).where(series.notna(), None))))
+    return RawColumn(name, series.to_numpy(dtype=np.float64) if is_number else None, text=text)
+
+
+def cell_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> RawTable:
+    """A table of rows of Python objects, of which each is read by itself."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return RawTable(path, tuple(map(RawColumn.of_cells, names, columns)), named=True)
+
+
 def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:
     """Decide between numbers and text: text is a column without a single number."""
     if series.dtype.kind in "biuf":
@@ -209,24 +279,25 @@ def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) ->
     return RawColumn(name, values, int((present & ~is_number).sum()), text)
 
 
-def read_csv(path: Path, header: bool | None = None) -> RawTable:
-    """Read a .csv file; whether it has a header is guessed unless it is said."""
+def _csv_reader(path: Path, header: bool | None) -> tuple[list[str], bool, partial[Any]]:
+    """The first row of a .csv file, whether it is a header, which is guessed unless it is said, and pandas' reader."""
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", newline="") as lines:
         first_row, separator = header_of(lines)
+    named = _is_header(first_row) if header is None else header
+    how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "encoding": "utf-8-sig"}
+    return first_row, named, partial(pd.read_csv, path, skipinitialspace=True, **how)
+
+
+def read_csv(path: Path, header: bool | None = None) -> RawTable:
+    """Read a .csv file; whether it has a header is guessed unless it is said."""
+    import pandas as pd
+
+    first_row, header, read = _csv_reader(path, header)
     if not first_row:
         return RawTable(path, (), named=False)
-    header = _is_header(first_row) if header is None else header
-    read = partial(
-        pd.read_csv,
-        path,
-        sep=separator,
-        header=0 if header else None,
-        index_col=False,
-        skipinitialspace=True,
-        encoding="utf-8-sig",
-    )
+    read = partial(read, index_col=False)
     with warnings.catch_warnings():
         # Rows that are all longer than the header would only raise a warning and lose their last cells.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -236,7 +307,7 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
             raise DataError(
                 f"the rows of {str(path)!r} do not all have the {len(first_row)} cells of the first row, but a table "
                 "needs equally long rows: correct the longer rows, or quote the cells which contain the separator "
-                f"{separator!r}."
+                f"{read.keywords['sep']!r}."
             ) from error
     columns = [
         _csv_column(str(name).strip() if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
@@ -312,28 +383,36 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     import pyarrow as pa
 
     try:
-        return [None if cell is None else str(cell) for cell in column.cast(pa.string()).to_pylist()]
+        cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+        return [None if cell is None else cell.decode(errors="replace").strip() or None for cell in cells]
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
     raise DataError(
-        f"the partition column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split "
+        f"the column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split, or encoded, "
         "by these only: write the column as text."
     )
 
 
 def _read_parquet(path: Path) -> RawTable:
+    """Read a file, or all files of a folder in the order of their names, which have the same columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
-        with pq.ParquetFile(path) as file:
-            table = file.read()
+        tables = [pq.ParquetFile(file).read() for file in sorted(path.glob("*.parquet")) or [path]]
+        if len({frozenset(table.column_names) for table in tables}) > 1:
+            raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
+        table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
+    return _raw_parquet(table, path)
+
+
+def _raw_parquet(table: Any, path: Path) -> RawTable:
     columns = (
-        RawColumn(name, _parquet_values(cells), text=partial(_parquet_text, cells, name, path))
+        RawColumn(name, _parquet_values(cells), text=cache(partial(_parquet_text, cells, name, path)))
         for name, cells in zip(table.column_names, table.columns, strict=True)
         if not name.startswith("__index_level_")  # the index of a pandas frame
     )
@@ -359,11 +438,41 @@ def reader_of(
     return located, readers[located.suffix.lower()]
 
 
-def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv) -> RawTable:
+def _read_query(url: str, query: str) -> RawTable:
+    """What a database answers (SQLAlchemy); the URL, which may hold a password, is in no sentence."""
+    problem = "'query' does not say what to ask it for: add it"
+    if query:
+        try:
+            import sqlalchemy
+
+            engine = sqlalchemy.create_engine(url)
+            with engine.connect() as connection:
+                found = connection.execute(sqlalchemy.text(query))
+                names, rows = list(found.keys()), found.fetchall()
+            engine.dispose()
+            return cell_table(Path("database"), names, rows)
+        except ImportError:
+            problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
+        except Exception as error:  # of any driver; its text may quote cells
+            problem = f"it fails with {type(error).__name__}: try URL and query on this machine"
+    raise DataError(f"the table is a database, but {problem}.")
+
+
+def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv, query: str = "") -> RawTable:
     """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
-    located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
+    if "://" in str(path):
+        return _read_query(str(path), query)
+    located = Path(path).expanduser().absolute()
+    reader: Callable[[Path], RawTable] = _read_parquet
+    if not (located.is_dir() and any(located.glob("*.parquet"))):
+        located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
+    return _in_one_sentence(located, partial(reader, located))
+
+
+def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
+    """The outcome of a step of reading; what goes wrong becomes a `DataError`."""
     try:
-        return reader(located)
+        return step()
     except DPKMeansError:
         raise
     except UnicodeDecodeError:
@@ -376,3 +485,61 @@ def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_c
         )
     # Outside of the handlers: the chained error could carry the bytes of a cell.
     raise DataError(problem)
+
+
+# -- block by block ---------------------------------------------------------------------------------------------------
+
+
+def table_blocks(path: str | Path, header: bool | None = None, query: str = "") -> Iterator[RawTable]:
+    """All columns of a table, some rows after the other; at least one block, perhaps without rows.
+
+    .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. A `DataError`
+    is as that of `open_table`.
+    """
+    located = Path(path).expanduser().absolute()
+    in_folder, suffix = any(located.glob("*.parquet")), located.suffix.lower()
+    if "://" in str(path) or not (in_folder or suffix in (".csv", ".parquet")):
+        yield open_table(path, query=query)
+        return
+    located = located if in_folder else locate_file(path, "table", DataError)
+    blocks = _csv_blocks(located, header) if suffix == ".csv" else _parquet_blocks(located)
+    while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
+        yield block
+
+
+def whole_frame(
+    path: str | Path, header: bool | None = None, names: Sequence[str] = (), query: str = "", rows: Any = None
+) -> Any:
+    """All blocks of a table in one data frame, or some `rows`; `names` are for columns that have none."""
+    import pandas as pd
+
+    frames = []
+    for raw in table_blocks(path, header, query):
+        cells = (column.text() if column.values is None else column.values for column in raw.columns)
+        frame = pd.DataFrame(dict(enumerate(cells)))
+        own = [column.name for column in raw.columns] if raw.named else names
+        frames.append(frame.set_axis(own, axis=1) if own else frame)
+    return pd.concat(frames, ignore_index=True).iloc[slice(None) if rows is None else rows]
+
+
+def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
+    import pandas as pd
+
+    first_row, named, read = _csv_reader(path, header)
+    with read(dtype=str, na_filter=False, chunksize=_BLOCK_ROWS) as chunks:
+        for frame in chunks:
+            if not isinstance(frame.index, pd.RangeIndex):
+                raise ValueError("rows are longer than the first")
+            # Not pandas' own names, which tell equal ones apart.
+            yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
+
+
+def _parquet_blocks(path: Path) -> Iterator[RawTable]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for place in sorted(path.glob("*.parquet")) or [path]:
+        with pq.ParquetFile(place) as file:
+            yield _raw_parquet(file.schema_arrow.empty_table(), path)
+            for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
+                yield _raw_parquet(pa.Table.from_batches([batch]), path)

@@ -2,7 +2,7 @@
 
 A server sees whether a node answers, and with how many features. Where the file decided that (is the first row a
 header, is a column text, can all cells be read), one row could change the answer, at no charge to any budget. So a
-deployed node's table is read by a declared schema (`load_declared`): each line is a row and is read by itself, and one
+deployed node's table is read by a declared layout or schema: each line is a row and is read by itself, and one
 that has a cell that is no finite number is left out; what the server gets is then, but for the noised sums, the same
 with any row and without it.
 """
@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,13 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, number_of, open_table, read_csv
+from flwr_dpkmeans.data.readers import (
+    RawColumn,
+    RawTable,
+    cells_of,
+    header_of,
+    open_table,
+    plain_number,
+    read_csv,
+)
+from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.log import placed_logger
 
-_logger = placed_logger("flwr_dpkmeans.data")
 _BLOCK = 4096
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +50,24 @@ class Table:
     names: tuple[str, ...] = ()
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
+    schema: Schema | None = None
+    """What the points were encoded by."""
+    rows: NDArray[np.int64] | None = field(default=None, repr=False)
+    """(n,): which of the source's rows these are; None: all of them."""
+
+    @classmethod
+    def of(
+        cls, encoded: Encoded, values: NDArray[np.generic] | None = None, labels: NDArray[np.generic] | None = None
+    ) -> Table:
+        """The rows that a schema keeps, with what stands beside each row of the table, (n_rows,)."""
+        values, labels = (None if beside is None else beside[encoded.rows] for beside in (values, labels))
+        return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema, encoded.rows)
 
     def part(self, rows: NDArray[np.int64]) -> Table:
         """Some of the rows, as a table of their own."""
-        return Table(self.points[rows], self.names, labels=None if self.labels is None else self.labels[rows])
+        labels = None if self.labels is None else self.labels[rows]
+        places = rows if self.rows is None else self.rows[rows]
+        return replace(self, points=self.points[rows], partition_values=None, labels=labels, rows=places)
 
 
 def load_table(
@@ -90,16 +110,10 @@ def load_table(
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
-        _say_once(logging.WARNING, "%s: left out %s, which hold no numbers.", raw.path, ", ".join(map(repr, text)))
+        say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
     numeric = [column for column in kept if column.values is not None]
     names = tuple(column.name for column in numeric) if raw.named else ()
     return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
-
-
-@lru_cache(maxsize=64)
-def _say_once(level: int, sentence: str, path: Path, names: str) -> None:
-    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
-    _logger.log(level, sentence, path, names)
 
 
 def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
@@ -137,7 +151,7 @@ def _refuse(names: list[str], counts: list[int], path: Path, problem: str, mend:
 
 
 @dataclass(frozen=True)
-class Schema:
+class Layout:
     """What a node's owner says of its table."""
 
     columns: tuple[str, ...] = ()
@@ -147,13 +161,15 @@ class Schema:
     """Column of classes, by name (or, without names, by index), which is left out; empty for none."""
     header: bool = True
     """Whether the first row of a .csv file holds names; without, its cells are separated by commas."""
+    query: str = ""
+    """What a database is asked for, where the table is the URL of one."""
 
     @classmethod
-    def of(cls, columns: object, label_column: object = "", header: object = None) -> Schema:
+    def of(cls, columns: object, label_column: object = "", header: object = None, query: object = "") -> Layout:
         """Read it from scalars, as a node's configuration has them: names separated by commas."""
         names = next(csv.reader([str(columns)], skipinitialspace=True), [])
         said = parse_header(header) is not False
-        return cls(tuple(name.strip() for name in names if name.strip()), str(label_column), said)
+        return cls(tuple(name.strip() for name in names if name.strip()), str(label_column), said, str(query))
 
 
 def parse_header(value: object) -> bool | None:
@@ -164,7 +180,7 @@ def parse_header(value: object) -> bool | None:
     return said[str(value).lower()]
 
 
-def load_declared(path: str | Path, schema: Schema) -> Table:
+def load_declared(path: str | Path, layout: Layout) -> Table:
     """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
 
     A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
@@ -175,50 +191,73 @@ def load_declared(path: str | Path, schema: Schema) -> Table:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "people.csv"
     ...     _ = file.write_text("name,age,height\\nA,31,170\\nB,>89,160\\n")
-    ...     load_declared(file, Schema.of("age,height")).points.tolist()
+    ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    raw = open_table(path, partial(_read_csv, schema=schema))
-    if schema.columns and not raw.named:
-        raw = _renamed(raw, schema.columns)
-    _require_declared(raw, schema)
-    label = raw.place_of("label_column", schema.label_column)
-    wanted = _wanted(raw, schema, label)
+    numbers = {*layout.columns, layout.label_column}
+    raw = open_table(path, partial(_read_csv, layout=layout, numbers=numbers), layout.query)
+    if layout.columns and not raw.named:
+        raw = _renamed(raw, layout.columns)
+    _require_declared(raw, layout)
+    label = raw.place_of("label_column", layout.label_column)
+    wanted = _wanted(raw, layout, label)
     points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
     if not kept.all():
         bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
         # On the node only; how many rows is for the owner to count.
-        level, sentence = logging.WARNING, "%s: left out rows with cells that are no finite number, in %s."
+        level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
         if not kept.any():
-            level, sentence = logging.ERROR, "%s: NO row has a finite number in each of the columns; look at %s."
-        _say_once(level, sentence, raw.path, ", ".join(map(repr, bad)))
+            level, sentence = logging.ERROR, "NO row has a finite number in each of the columns; look at"
+        say_once(level, f"{raw.path}: {sentence} {', '.join(map(repr, bad))}.")
     names = tuple(column.name for column in wanted) if raw.named else ()
-    return Table(points, names, labels=raw.labels(schema.label_column)).part(np.flatnonzero(kept))
+    return Table(points, names, labels=raw.labels(layout.label_column)).part(np.flatnonzero(kept))
 
 
-def _require_declared(raw: RawTable, schema: Schema) -> None:
+def load_by_schema(
+    source: str | Path, schema: Schema, layout: Layout = Layout(), *, partition_column: str = ""
+) -> Table:
+    """Load what a schema asks for, as points in units with its feature names; other columns are left out.
+
+    A `ColumnError` is raised for a column that the table lacks, a `DataError` if it cannot be read. Nothing that
+    stands in a row is an error, or changes what becomes of another one.
+    """
+    numbers = {one.name for one in schema.columns if one.is_number} | {layout.label_column}
+    texts = {one.name for one in schema.columns if not one.is_number} | {partition_column}
+    raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
+    if layout.columns and raw.named and layout.header:
+        raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
+    if layout.columns and not raw.named:
+        raw = _renamed(raw, layout.columns)
+    if (place := raw.place_of("label_column", layout.label_column)) is not None:
+        classes = replace(raw.columns[place], values=raw.columns[place].numbers())
+        raw = replace(raw, columns=(*raw.columns[:place], classes, *raw.columns[place + 1 :]))
+    values = raw.partition_values(partition_column) if partition_column else None
+    return Table.of(schema.encode(raw), values, raw.labels(layout.label_column))
+
+
+def _require_declared(raw: RawTable, layout: Layout) -> None:
     """Refuse a file of which nothing is declared, or that lacks a declared column."""
-    if raw.named and not schema.columns:
+    if raw.named and not layout.columns:
         raise DataError(
             f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
             "it: name them in the node's configuration, as in columns='age,height'."
         )
     times = Counter(column.name for column in raw.columns)
-    missing = [name for name in schema.columns if times[name] != 1]
+    missing = [name for name in layout.columns if times[name] != 1]
     if missing:
         raise DataError(
             f"columns has {missing[0]!r}, but {str(raw.path)!r} does not have one column of that name: correct the "
             "node's configuration, or the header."
         )
-    require_names(schema.columns, len(schema.columns))
+    require_names(layout.columns, len(layout.columns))
 
 
-def _wanted(raw: RawTable, schema: Schema, label: int | None) -> list[RawColumn]:
+def _wanted(raw: RawTable, layout: Layout, label: int | None) -> list[RawColumn]:
     """The columns that are clustered, in the declared order."""
     others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
-    wanted = [others[name] for name in schema.columns or others if name in others]
+    wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
         raise DataError(f"no column of {str(raw.path)!r} is left to be clustered: name one in columns.")
     return wanted
@@ -239,33 +278,41 @@ def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
     return np.full(raw.n_rows, math.nan) if column.values is None else column.values
 
 
-def _read_csv(path: Path, schema: Schema) -> RawTable:
-    """Read the declared columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
+def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> RawTable:
+    """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
 
-    An empty file has no header, so not one of its columns is found.
+    Numbers are read as such, texts as they are written; of other columns there is the name alone. An empty file has no
+    header, so not one of its columns is found.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
-            names, separator = header_of(lines) if schema.header else (list(schema.columns), ",")
-            used = {*schema.columns, schema.label_column}
-            places = [place for place, name in enumerate(names) if name in used]
-            values = _parsed(lines, separator, len(names), places)
+            names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
+            places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
+            written = [place for place, name in enumerate(names) if name in texts]
+            values, cells = _parsed(lines, separator, len(names), places, written)
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
-    columns = (RawColumn(names[place], values[:, order]) for order, place in enumerate(places))
+    columns = [RawColumn(names[place], values[:, order]) for order, place in enumerate(places)]
+    columns += [RawColumn.of_cells(names[place], own) for place, own in zip(written, cells, strict=True)]
+    columns += [RawColumn(name, None) for name in names if name not in {*numbers, *texts}]
     return RawTable(path, tuple(columns), named=True)
 
 
-def _parsed(lines: Iterator[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
-    """One row of numbers for each line."""
-    blocks = [np.zeros((0, max(1, len(places))))]
-    while places and (block := list(islice(lines, _BLOCK))):
-        numbers = _plain(block, separator, width, places)
+def _parsed(
+    lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
+) -> tuple[NDArray[np.float64], list[list[str]]]:
+    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written."""
+    blocks, texts = [np.zeros((0, max(1, len(places))))], [list[str]() for _ in written]
+    while (places or written) and (block := list(islice(lines, _BLOCK))):
+        numbers = _plain(block, separator, width, places) if places else np.zeros((len(block), 1))
         blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
-    return np.concatenate(blocks)
+        for cells in (cells_of(line.rstrip("\r\n"), separator) for line in block) if written else ():
+            for text, place in zip(texts, written, strict=True):
+                text.append(cells[place] if len(cells) == width else "")
+    return np.concatenate(blocks), texts
 
 
 def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:
@@ -284,14 +331,5 @@ def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[i
     for line in lines:
         cells = cells_of(line, separator)
         whole = len(cells) == width
-        rows.append([_number(cells[place]) if whole else math.nan for place in places])
+        rows.append([plain_number(cells[place]) if whole else math.nan for place in places])
     return np.array(rows)
-
-
-def _number(cell: str) -> float:
-    """The number or truth value in a cell; NaN if it is none.
-
-    Each cell is what NumPy, which reads whole blocks, takes it for: else one row's text would decide about the others.
-    """
-    plain = cell.strip()  # float alone keeps the ASCII separators
-    return _TRUTH.get(plain.lower(), number_of(plain))

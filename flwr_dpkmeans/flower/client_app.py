@@ -30,8 +30,11 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
-from flwr_dpkmeans.data.tables import Schema, Table, load_declared, parse_header
+from flwr_dpkmeans.data.readers import whole_frame
+from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
+from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, parse_header
 from flwr_dpkmeans.errors import (
+    ColumnError,
     ConfigurationError,
     DataError,
     DPKMeansError,
@@ -138,10 +141,10 @@ def node_settings(context: Context) -> NodeSettings:
     """Read a node's settings from its node configuration.
 
     Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
-    ``data-id``, ``output``; the data loader of this package's own app reads ``columns``, ``header`` and
-    ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose policy is
-    missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and pinned peers
-    without an identity, are a ConfigurationError.
+    ``data-id``, ``output``; the data loader of this package's own app reads ``schema``, ``query``, ``columns``,
+    ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose
+    policy is missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and
+    pinned peers without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -236,6 +239,7 @@ class SecureAggregation:
             # The sentence may describe local data, so only its kind travels.
             failed(error)
             sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
+            sentence = error.public if isinstance(error, ColumnError) else sentence
             return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
         except Exception as error:
             crashed(error)
@@ -275,15 +279,15 @@ class Wrapped:
     def __init__(self, message: Message, context: Context, call_next: NextCall) -> None:
         self._message, self._context, self._call_next = message, context, call_next
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool]:
-        """Width of the table, its columns' names if the client knows them, and whether it has labels."""
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `flwr_dpkmeans.sums.client.Statistic`."""
         reply = self._call("fit", [], {"task": Task.DESCRIBE.value})
         metrics: Any = reply.get("fitres.metrics") or {}
         width = metrics.get("n_features")
         if not isinstance(width, int):
             raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
         names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
-        return width, names, bool(metrics.get("has_labels", False))
+        return width, names, bool(metrics.get("has_labels", False)), str(metrics.get("schema", ""))
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
         """The exact statistic of one round."""
@@ -354,14 +358,17 @@ def _array_record(arrays: Sequence[Array]) -> ArrayRecord:
 
 
 def client_app(
-    load_data: Callable[[Context], KMeansClient | ArrayLike], *, mod: SecureAggregation = secure_aggregation_mod
+    load_data: Callable[[Context], KMeansClient | ArrayLike | Encoded],
+    *,
+    mod: SecureAggregation = secure_aggregation_mod,
 ) -> ClientApp:
     """Make a ClientApp that takes part in private k-means, masks included.
 
     Parameters
     ----------
     load_data : callable
-        ``load_data(context)`` returns this node's rows, (n_examples, n_features), or a `KMeansClient` that holds them.
+        ``load_data(context)`` returns this node's rows, (n_examples, n_features), ``schema.encode(table)``, or a
+        `KMeansClient` that holds them.
         Of a table of numbers, rows that are not finite are left out: were they an error, the server would see that one
         is there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
@@ -387,8 +394,10 @@ def client_app(
     return app
 
 
-def _client_of(data: ArrayLike, folder: Path) -> KMeansClient:
-    """A client with the rows of a table that are finite numbers."""
+def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
+    """A client with the rows of a table that are finite numbers, or that a schema has encoded."""
+    if isinstance(data, Encoded):
+        return KMeansClient(data.points, output_dir=folder, schema=data.schema)
     array = np.asarray(data)
     if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
         return KMeansClient(data, output_dir=folder)
@@ -402,11 +411,12 @@ def _client_of(data: ArrayLike, folder: Path) -> KMeansClient:
 def load_client(context: Context) -> KMeansClient:
     """Load the rows of one node.
 
-    The node's configuration says ``data-path`` (a deployment's own file), ``columns`` (those of it that are clustered),
-    ``header`` and ``label-column``; in a simulation the run's says ``data`` and how its rows are split. Labels are
-    looked at in an evaluation's round only, which is after the node's policy has approved the plan, and nothing in a
-    label column is an error. In a deployment the node's own configuration is the schema, and nothing that the run says,
-    nor a cell of the file, changes what the node answers (`flwr_dpkmeans.data.tables`).
+    The node's configuration says ``data-path`` (a deployment's own file), ``schema`` or ``columns`` (what of it is
+    clustered), ``header`` and ``label-column``, and a database's ``query``; in a simulation the run's says ``data`` and
+    how its rows are split. Labels are looked at in an evaluation's round only, which is after the node's policy has
+    approved the plan, and nothing in a label column is an error. In a deployment the node's own configuration says how
+    the table is read, and nothing that the run says, nor a cell of the file, changes what the node answers
+    (`flwr_dpkmeans.data.tables`).
 
     Raises a ConfigurationError in a deployment without ``data-path``, since the server may not choose which file a node
     reads, and a DataError if the data cannot be used.
@@ -415,14 +425,18 @@ def load_client(context: Context) -> KMeansClient:
     run: dict[str, Any] = dict(context.run_config)
     node: dict[str, Any] = dict(context.node_config)
     source = str(run.get("data", ""))
-    described = None if node.get("data-path") else BUNDLED.get(source)
+    described, whole = None if node.get("data-path") else BUNDLED.get(source), None
     if node.get("data-path"):
-        schema = Schema.of(node.get("columns", ""), node.get("label-column", ""), node.get("header"))
-        table = load_declared(str(node["data-path"]), schema)
+        layout = Layout.of(*(node.get(key, "") for key in ("columns", "label-column", "header", "query")))
+        source, schema = str(node["data-path"]), node.get("schema")
+        table = load_by_schema(source, Schema.load(schema), layout) if schema else load_declared(source, layout)
+        whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
         table = _own_part(source, run, node)
+        if described is None:
+            whole = partial(whole_frame, source, parse_header(run.get("header", AUTO)), rows=table.rows)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -433,7 +447,9 @@ def load_client(context: Context) -> KMeansClient:
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         feature_names=table.names,
+        schema=table.schema,
         labels=None if table.labels is None else partial(np.asarray, table.labels),
+        table=whole,
     )
 
 
@@ -446,8 +462,15 @@ def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> T
     """The rows of one virtual node; all of them where nothing says that there are others."""
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
-    names = Schema.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
-    table = load_source_once(source, label_column=column, partition_column=by, columns=names, header=header)
+    names = Layout.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
+    table = load_source_once(
+        source,
+        label_column=column,
+        partition_column=by,
+        columns=names,
+        header=header,
+        schema=schema_of(run.get("bounds")),
+    )
     if "partition-id" not in node:
         return table
     kind = str(run.get("partition", Partition.IID.value))

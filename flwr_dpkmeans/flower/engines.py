@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -37,7 +38,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import Step, build_report
@@ -96,9 +97,11 @@ def play_inprocess(
     them. The result is that of one of the clients: under ``oblivious`` the server has none.
     """
     clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i])
         for i, part in enumerate(parts)
     ]
+    for client in clients:  # all parts were encoded by one schema, if any
+        client.agreement = planned_schema(config.settings)
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config,
@@ -182,9 +185,11 @@ class Tables:
     """Of the columns, where all tables have some."""
     one_order: bool
     """Whether all had them in this order."""
+    encoded: tuple[Encoded, ...] = ()
+    """What a schema made of each, where there is one."""
 
     @classmethod
-    def of(cls, X: Any, argument: str = "X") -> Tables:
+    def of(cls, X: Any, argument: str = "X", schema: Schema | None = None) -> Tables:
         """Check what a caller gives: a DataError names the table, or what is wrong with their list."""
         given = listed_tables(X, argument)
         if len(given) < 2:
@@ -192,6 +197,9 @@ class Tables:
                 f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
                 "more clients."
             )
+        if schema is not None:
+            encoded = tuple(_of_party(argument, index, schema.encode, table) for index, table in enumerate(given))
+            return cls([one.points for one in encoded], schema.feature_names, True, encoded)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -208,8 +216,8 @@ class Tables:
 
     @property
     def total(self) -> int:
-        """Rows of all parties together."""
-        return sum(len(part) for part in self.parts)
+        """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
+        return sum(one.n_rows for one in self.encoded) or sum(len(part) for part in self.parts)
 
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""
@@ -226,7 +234,7 @@ class Tables:
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = stated is not None and not bounds_feature_names(stated)
+        by_position = stated is not None and not self.encoded and not bounds_feature_names(stated)
         if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
             raise ConfigurationError(
                 f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
@@ -240,8 +248,10 @@ class Tables:
             raise DataError(
                 f"y must have one array of labels for each of the {len(self.parts)} clients: pass a list of arrays."
             )
-        pairs = zip(given, self.parts, strict=True)
-        return [_of_party("y", i, validate_labels, own, len(part), n_classes) for i, (own, part) in enumerate(pairs)]
+        n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
+        pairs = zip(given, n_rows, strict=True)
+        classes = [_of_party("y", i, validate_labels, own, n, n_classes) for i, (own, n) in enumerate(pairs)]
+        return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
@@ -327,15 +337,17 @@ def federate(
     (array([3.]), True)
     """
     require_engine(engine)
-    tables = Tables.of(parts, "parts")
-    if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds):
-        what = "no bounds were given" if bounds is None else "bounds are 'private'"
+    schema = schema_of(bounds)
+    tables = Tables.of(parts, "parts", schema)
+    standard = schema is not None and bool(schema.standard_columns)
+    if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
+        what = "no bounds were given" if bounds is None else "bounds, or the schema's scale, are private"
         raise ConfigurationError(
             f"{what}, but this task does not find them by itself: give a public (lower, upper) pair, such as "
             "(0, 100), or a bounds file."
         )
     rows = tables.total if n_examples is None else n_examples
-    run, _ = tables.run({**_options_of(task), **options, "bounds": bounds, "n_examples": rows})
+    run, _ = tables.run({**_options_of(task), **options, "bounds": schema or bounds, "n_examples": rows})
     n_classes = run.task.n_classes(run.settings)
     if (labels is None) != (n_classes == 0):
         told = "none were given" if labels is None else "labels were given"

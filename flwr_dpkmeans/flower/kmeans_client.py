@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -15,12 +16,15 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.points import frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.model import MODEL_FILE, Model
+from flwr_dpkmeans.results.profile import PROFILE_FILE, as_frame
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of
+from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import local_cautions
@@ -49,8 +53,8 @@ class KMeansClient(NumPyClient):
     X : array-like, (n_examples, n_features)
         This client's rows, in the caller's units; may be empty, may not have NaN.
     output_dir : path, optional
-        Where ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are written, and
-        ``cost_curve.png`` if the run chose the number of clusters.
+        Where ``model.json``, ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are
+        written, and ``cost_curve.png`` if the run chose the number of clusters; and ``profile.csv``, which is exact.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
@@ -59,6 +63,12 @@ class KMeansClient(NumPyClient):
         Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering. A function
         without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
         rows whose label is no class from 0 to the plan's last one are counted as rows without a class.
+    schema : Schema, optional
+        What the rows were encoded by: `X` is then ``schema.encode(table).points``, and only a plan of this schema is
+        answered.
+    table : callable, optional
+        A function without arguments that returns a data frame of all columns, for the local profile alone; what is
+        wrong with it is said in this client's log only. Left out: `X`.
 
     Attributes
     ----------
@@ -96,8 +106,15 @@ class KMeansClient(NumPyClient):
         image_shape: tuple[int, ...] | None = None,
         feature_names: Sequence[str] | None = None,
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
+        schema: Schema | None = None,
+        table: Callable[[], Any] | None = None,
     ) -> None:
+        self.schema, self.agreement = schema, ""
+        if schema is not None:
+            box = (schema.bounds.lower, schema.bounds.upper)
+            self.agreement = schema_agreement(schema.digest, schema.feature_names, box, schema.standard_columns)
         self._points = validate_points(X)
+        self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
         self._labels: Labels | Callable[[], ArrayLike] | None = (
             labels if labels is None or callable(labels) else validate_labels(labels, len(self._points))
@@ -105,7 +122,8 @@ class KMeansClient(NumPyClient):
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._image_shape = image_shape
         self._feature_names = require_names(
-            frame_columns(X) if feature_names is None else feature_names, self._points.shape[1]
+            (schema.feature_names if schema else frame_columns(X)) if feature_names is None else feature_names,
+            self._points.shape[1],
         )
         self._scaled: tuple[Plan, Array] | None = None
         self.cluster_centers_: Array | None = None
@@ -136,7 +154,7 @@ class KMeansClient(NumPyClient):
         -------
         tuple
             The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
-            ``feature_names`` (JSON) and ``has_labels``, where there are any. That is schema: nothing depends on a
+            ``feature_names`` (JSON), ``has_labels`` and ``schema``, where there are any. Nothing of it depends on a
             value.
         """
         task = _task(config)
@@ -160,6 +178,8 @@ class KMeansClient(NumPyClient):
             schema["feature_names"] = json.dumps(self._feature_names)
         if self._labels is not None:
             schema["has_labels"] = True
+        if self.agreement:
+            schema["schema"] = self.agreement
         return schema
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
@@ -181,8 +201,9 @@ class KMeansClient(NumPyClient):
         if "centroids" in state.arrays:
             self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
-            folder, evaluation = self._output_dir, self.evaluation_
-            for path in write_result(folder, plan, state, report, names, evaluation, self._image_shape):
+            folder, evaluation, shape = self._output_dir, self.evaluation_, self._image_shape
+            own = self._profile, self.schema
+            for path in write_result(folder, plan, state, report, names, evaluation, shape, *own):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 
@@ -194,6 +215,18 @@ class KMeansClient(NumPyClient):
         self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.evaluation_ = read_evaluation(plan, state, n_clients)
+
+    def _profile(self, model: Model) -> bytes | None:
+        """The file of this client's own rows by cluster; whatever is wrong with the table decides nothing else."""
+        try:
+            if self._table is None:
+                found = replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
+            else:
+                found = model.profile(self._table())
+            return str(found.to_csv(index=False)).encode()
+        except Exception as error:
+            logger.warning("no local profile was written: %s", where_raised(error))
+            return None
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
         """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
@@ -269,12 +302,15 @@ def write_result(
     names: tuple[str, ...] = (),
     evaluation: EvaluationResult | None = None,
     image_shape: tuple[int, ...] | None = None,
+    profile: Callable[[Model], bytes | None] | None = None,
+    schema: Schema | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
     from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
 
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
+    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,
@@ -287,4 +323,6 @@ def write_result(
         evaluation,
         state.extras.get(COST_CURVE),
     )
-    return write_folder(folder, result_files(result))
+    files = {MODEL_FILE: model.to_json(), **result_files(result)}
+    own = None if profile is None else profile(model)
+    return write_folder(folder, files if own is None else {**files, PROFILE_FILE: own})

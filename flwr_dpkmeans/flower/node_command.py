@@ -21,7 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from flwr_dpkmeans.data.tables import Schema, load_declared
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import (
     SUPEREXEC,
@@ -307,8 +308,13 @@ def _ledger(options: NodeOptions) -> str:
 
 
 def _data(options: NodeOptions) -> str:
-    table = load_declared(str(options.data_path), Schema(options.columns, options.label_column, options.header))
-    _secret(options.data_path)
+    layout = Layout(options.columns, options.label_column, options.header, options.query)
+    if options.table_schema is None:
+        table = load_declared(options.data_path, layout)
+    else:
+        table = load_by_schema(options.data_path, Schema.load(options.table_schema), layout)
+    if not options.query:
+        _secret(Path(options.data_path))
     if not len(table.points):
         raise ConfigurationError(
             f"{options.data_path} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "

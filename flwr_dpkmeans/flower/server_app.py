@@ -24,7 +24,8 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
-from flwr_dpkmeans.data.tables import Schema, Table
+from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder
 from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
@@ -53,8 +54,7 @@ def main(grid: Grid, context: Context) -> None:
             strategy = strategy_from_run_config(context.run_config)
             result = strategy.start(grid=grid)
             folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-            first_only = context.run_config.get("output-files") == OutputFiles.FIRST
-            report_result(strategy, result, folder, first_only=first_only)
+            report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
             logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
             if is_deployed(grid):
@@ -63,8 +63,9 @@ def main(grid: Grid, context: Context) -> None:
             raise SystemExit(1) from error
 
 
-def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *, first_only: bool = False) -> None:
+def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, run_config: Mapping[str, Any]) -> None:
     """Write what the server may know and print the absolute paths of all files."""
+    first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
     _log_lines(report)
     if result.evaluation is not None:
@@ -75,7 +76,8 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, *
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
-        paths = write_result(server, plan, clusters, report, plan.config.feature_names, result.evaluation)
+        names = plan.config.feature_names
+        paths = write_result(server, plan, clusters, report, names, result.evaluation, schema=schema)
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)
@@ -165,7 +167,9 @@ _APP = (
 )
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
-_ELSEWHERE = frozenset(("bounds", "private_bounds", "feature_names", "n_clients", "masking"))
+_ELSEWHERE = frozenset(
+    ("bounds", "private_bounds", "feature_names", "schema_digest", "standard_columns", "n_clients", "masking")
+)
 """Settings that follow from other keys, or that no deployment may change."""
 _STATED = {"epsilon": 2.0}
 """Defaults of the app that are not the library's."""
@@ -338,7 +342,9 @@ def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:
         known["n_features"] = mixture_of(given).n_features
     elif source in BUNDLED:
         known = {name: getattr(BUNDLED[source], name) for name in ("n_examples", "n_features", "feature_names")}
-    names = Schema.of(_unless_auto(given, "columns") or "").columns
+    if schema_of(given.get("bounds")) is not None:
+        return {key: value for key, value in known.items() if key == "n_examples"}
+    names = Layout.of(_unless_auto(given, "columns") or "").columns
     return known | ({"feature_names": names} if names else {})
 
 
@@ -351,8 +357,8 @@ def _server_data(given: Mapping[str, Any]) -> Table | Array | None:
         return None
     if source == MIXTURE:
         return mixture_of(given).server_points()
-    left_out = {str(given[key]) for key in ("label-column", "partition-column")}
-    return load_server_table(source, ignored=left_out - {""})
+    schema, left_out = schema_of(given.get("bounds")), {str(given[key]) for key in ("label-column", "partition-column")}
+    return load_server_table(source, ignored=left_out - {""}, schema=schema)
 
 
 def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:

@@ -1,4 +1,4 @@
-"""``flwr-dpkmeans ledger show|verify|accept`` and ``identity new|show``: what a node's owner looks at and decides."""
+"""``ledger show|verify|accept``, ``identity new|show``, ``schema draft``: what a node's owner looks at and decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
+from flwr_dpkmeans.data.readers import open_table
+from flwr_dpkmeans.data.schema import draft
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity
@@ -42,6 +46,21 @@ def ledger(arguments: Sequence[str]) -> int:
         print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
     if report.torn_bytes:
         print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
+    return 0
+
+
+def schema(arguments: Sequence[str]) -> int:
+    """Write a skeleton beside a table's file."""
+    actions = {"draft": "write names and kinds of a table's columns into a .toml file beside it; the rest is yours"}
+    options = _parsed("schema", "Draft the schema that all parties share.", actions, "the table's file", arguments)
+    target = Path(options.path).with_suffix(".toml")
+    skeleton = draft(open_table(options.path))
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(skeleton)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{target} exists and is left alone: move it away.") from error
+    print(f"wrote {target}: fill in its bounds and values")
     return 0
 
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 from flwr_dpkmeans.secagg.roster import Signer
 
@@ -99,6 +99,11 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+def _source(source: str) -> str:
+    """A file's path, or a database's URL."""
+    return source if "://" in source else str(_absolute(Path(source)))
+
+
 _Path = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -115,8 +120,8 @@ class NodeOptions(BaseModel):
     """Address of the SuperLink, such as "superlink.example.org:443"."""
     home: _Path
     """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
-    data_path: _Path
-    """The rows."""
+    data_path: Annotated[str, AfterValidator(_source)]
+    """The rows: a file, a folder of .parquet files, or the URL of a database (SQLAlchemy)."""
     policy: _Path
     """What this node allows (TOML)."""
     ledger: _Path
@@ -141,6 +146,10 @@ class NodeOptions(BaseModel):
     """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
+    query: str = ""
+    """What the database is asked for (SQL)."""
+    table_schema: _Path | None = Field(None, alias="schema")
+    """The schema that all parties share (TOML): it says what is clustered."""
     columns: tuple[str, ...] = Field((), strict=False)
     """The columns that are clustered, by name: the file does not decide that. Empty for an array without names."""
     header: bool = True
@@ -160,6 +169,9 @@ class NodeOptions(BaseModel):
             raise ValueError("runtime-secret and isolation='process' belong together: give both or neither")
         if self.insecure and (self.key or self.root_certificates):
             raise ValueError("insecure is true beside key or root-certificates: leave it out")
+        is_database = "://" in self.data_path
+        if is_database != bool(self.query) or (is_database and not self.data_id):
+            raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
         return self
 
     @classmethod
@@ -168,12 +180,13 @@ class NodeOptions(BaseModel):
         try:
             return cls.model_validate(read_toml(path, str(path)))
         except ValidationError as error:
-            raise ConfigurationError(f"{path}: {_sentence(dict(error.errors()[0]))}") from error
+            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
 
     @property
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
         given = {name.replace("_", "-"): getattr(self, name) for name in _NODE_CONFIG}
+        given["schema"] = self.table_schema
         told = {key: value if value is True else str(value) for key, value in given.items() if value}
         quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
         told |= {"columns": ",".join(quoted)} if quoted else {}
@@ -182,17 +195,5 @@ class NodeOptions(BaseModel):
 
 _NODE_CONFIG = (
     *("data_path", "data_id", "policy", "ledger", "identity", "output", "label_column", "log_format", "log_file"),
-    "verbose",
+    *("query", "verbose"),
 )
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    """One of pydantic's findings, as the other errors of the package are."""
-    key = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        known = [name.replace("_", "-") for name in NodeOptions.model_fields]
-        return f"the key {key!r} is not known: {nearest(key, known)}"
-    if error["type"] == "missing":
-        return f"the key {key!r} is not there, but every node needs it: add it."
-    said = str(error["msg"]).removeprefix("Value error, ")
-    return f"{key} is {error['input']!r}: {said}." if key else f"{said}."

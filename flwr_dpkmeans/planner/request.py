@@ -14,7 +14,7 @@ from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -75,6 +75,7 @@ class PlanningRequest:
             given["private_bounds"] = True
         if "bounds" in given or domain is not None:
             bounds, _, _ = resolve_bounds(given.get("bounds"), None, domain)
+            given |= schema_settings(given.get("bounds"))
             given["bounds"] = (bounds.lower, bounds.upper)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.

@@ -192,6 +192,12 @@ def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: Privac
     return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
 
 
+def counts_deviation(report: PrivacyReport) -> float | None:
+    """Standard deviation of the noise planned on each of the last released counts; None if none were released."""
+    lines = [line for line in report.releases if line.array in _COUNTS]
+    return lines[-1].noise_scale * (math.sqrt(2.0) if lines[-1].noise == "laplace" else 1.0) if lines else None
+
+
 def pinned_identities(n_peers: int) -> str:
     """Say what a client found that pins identities."""
     return (

@@ -1,4 +1,4 @@
-"""The four files of a run: centroids, privacy report, metrics and picture."""
+"""Files of a run, whole or not at all: centroids, privacy report, metrics and picture; the model is beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,10 +189,10 @@ def require_writable(folder: Path) -> None:
         )
 
 
-def _write_synced(place: Path, content: bytes) -> None:
+def _write_synced(place: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a new file, onto the disk, that only this user may read."""
     with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -217,8 +217,11 @@ def _renamed(temporary: Path, folder: Path) -> Path:
     raise AssertionError(folder)
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file that is either complete or absent: a temporary file beside it, synced, then renamed."""
+def write_whole(path: Path, content: bytes | Iterable[bytes]) -> Path:
+    """Write a file that is either complete or absent: a temporary file beside it, synced, then renamed.
+
+    What is raised where `content` is made, piece by piece, leaves no file.
+    """
     folder, temporary = path.parent.absolute(), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -78,6 +78,7 @@ from flwr_dpkmeans.sums.plan import (
     require_agreed_columns,
     require_columns,
     require_labels,
+    require_schema,
     require_width,
     takes_part,
 )
@@ -228,8 +229,8 @@ class Guard:
 class Statistic(Protocol):
     """What knows the rows."""
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool]:
-        """Width of the table, its columns' names if it knows them, and whether it has labels."""
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """Width of the table, its columns' names if it knows them, whether it has labels, what its schema agrees to."""
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         """The exact statistic of one round, clipped to what the plan says."""
@@ -284,7 +285,8 @@ class Client:
         guard.require_approved(plan, agreed)
         # A ledger that has releases of this run shows a replay, or that the memory of them was lost.
         guard.require_new_run()
-        n_features, names, has_labels = self._statistic.describe()
+        n_features, names, has_labels, schema = self._statistic.describe()
+        require_schema(plan, schema)
         require_width(plan, n_features)
         require_labels(plan, has_labels=has_labels)
         columns = require_columns(plan, names)

@@ -530,8 +530,9 @@ def verify_plan(plan: Plan) -> None:
             f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
     # It is printed, and compared with own digests: nothing but a digest may come this way.
-    if plan.columns_digest and not re.fullmatch("[0-9a-f]{64}", plan.columns_digest):
-        raise ProtocolError("the plan's digest of columns is no SHA-256 in hexadecimal: stop the run.")
+    for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
+        if digest and not re.fullmatch("[0-9a-f]{64}", digest):
+            raise ProtocolError(f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the run.")
     if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
         raise ProtocolError(

@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.sums.client import Client, Guard, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
@@ -43,7 +43,7 @@ class Virtual(Guard):
     ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
         self._points, self._scale, self._labels = points, scale, labels
-        self._names = plan.settings.feature_names
+        self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
         self._scaled: Array | None = None
         self.memory: Memory | None = None
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
@@ -56,9 +56,9 @@ class Virtual(Guard):
         self.unmasked_vector = client.unmasked_vector
         return reply
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool]:
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         """See `Statistic`."""
-        return self._points.shape[1], self._names, self._labels is not None
+        return self._points.shape[1], self._names, self._labels is not None, self._schema
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         """See `Statistic`."""

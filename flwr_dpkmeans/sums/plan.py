@@ -462,6 +462,28 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
         )
 
 
+def schema_agreement(digest: str, names: Sequence[str], bounds: Box, standard: Sequence[tuple[int, float]]) -> str:
+    """What all sides of a run must have alike: a schema's digest, and what follows from it."""
+    said = [digest, *names, *bounds, *standard]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if digest else ""
+
+
+def planned_schema(settings: Settings) -> str:
+    """The same as a run's settings have it."""
+    return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, settings.standard_columns)
+
+
+def require_schema(plan: Plan, schema: str) -> None:
+    """Refuse a plan of another schema than this client's own, or one whose names or bounds do not follow from it."""
+    own = plan.settings
+    if schema != planned_schema(own):
+        said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
+        raise RefusalError(
+            f"the plan {said}, but this client's table {'follows another one' if schema else 'has none'}: use the same "
+            "schema file on every node, and as bounds of the run."
+        )
+
+
 def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
     """Hold a table's column names against the plan's, and return their digest in the agreed order.
 

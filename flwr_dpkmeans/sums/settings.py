@@ -296,6 +296,8 @@ class Settings(Options):
     )
     count_share: float = real(0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes")
     feature_names: tuple[str, ...] = ()
+    schema_digest: str = ""
+    standard_columns: tuple[tuple[int, float], ...] = ()
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
@@ -328,6 +330,9 @@ class Settings(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self.bounds)
+        n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
+        if self.standard_columns and n_stated != len(self.bounds[0]):
+            raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
         self.require_width(self.n_features)
         self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD

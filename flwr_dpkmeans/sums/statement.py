@@ -94,10 +94,15 @@ def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
     )
 
 
-def unclear_cautions(columns: Sequence[int], names: Sequence[str] = ()) -> tuple[str, ...]:
+def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
     """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
     if not columns:
         return ()
+    if standard:
+        return (
+            f"The spread of {column_names(columns, names)} is not told from noise in so wide bounds, which leaves it "
+            "less weight than the others: give narrower bounds, raise epsilon, or have more rows.",
+        )
     return (
         f"Private bounds found no values of {column_names(columns, names)} beyond the noise, or zeros alone, so their "
         "bounds are the whole domain or next to zero: give bounds or a narrower bounds_domain, or raise epsilon or "
@@ -232,7 +237,8 @@ def build_report(
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities),
-        warnings=warnings + unclear_cautions(unclear, names or settings.feature_names),
+        warnings=warnings
+        + unclear_cautions(unclear, names or settings.feature_names, standard=bool(settings.standard_columns)),
         releases=_lines(plan, tuple(attempts)),
     )
     return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
@@ -251,7 +257,8 @@ def _guarantee(plan: Plan) -> str:
     sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
         shown = [] if plan.count is None else ["number of rows"]
-        shown += ["histograms of each column's range"] if plan.settings.private_bounds else []
+        private = "spreads of the columns" if plan.settings.standard_columns else "histograms of each column's range"
+        shown += [private] if plan.settings.private_bounds else []
         sentence += (
             f" The noisy {' and '.join(shown)} {'are' if plan.settings.private_bounds else 'is'} released to "
             "everybody, with noise from the clients: "
@@ -350,6 +357,11 @@ def _bounds_sentence(settings: Settings) -> str:
     """Where the box comes from that data are scaled by."""
     lower, upper = settings.bounds
     box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
+    if settings.standard_columns:
+        return (
+            f"The bounds ({box}) are public knowledge; values outside are clipped. The box around them that columns "
+            "are scaled by follows from the private spreads that are listed below."
+        )
     if settings.private_bounds:
         return (
             f"The bounds were found by the private histograms that are listed below, inside a domain ({box}) that is "

@@ -113,7 +113,8 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert len(re.findall(r"^round \d/2 .* 3 clients", said, re.MULTILINE)) == 2
     for result in collect(sites):
         np.testing.assert_array_equal(result.centroids, in_process(3))
-    assert not list((folder / "superlink").rglob("centroids.npz"))
+    for name in ("centroids.npz", "model.json", "profile.csv"):
+        assert not list((folder / "superlink").rglob(name))
     # The operator reads what a node does not allow.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in refused
     assert "round 1/2" not in refused

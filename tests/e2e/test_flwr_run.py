@@ -17,7 +17,7 @@ from flwr_dpkmeans.data.partition import MixtureClients, partition_indices
 
 pytestmark = pytest.mark.ray
 
-FILES = ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png")
+FILES = ("model.json", "profile.csv", "centroids.npz", "privacy_report.json", "metrics.json", "summary.png")
 
 
 @pytest.fixture(scope="module")

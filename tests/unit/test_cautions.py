@@ -184,7 +184,7 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
 ) -> None:
     caplog.set_level(logging.INFO)
     strategy, result, clients = run_in_process(tmp_path, uniform_parts(), trust=trust, epsilon=0.01)
-    report_result(strategy, result, tmp_path)
+    report_result(strategy, result, tmp_path, {})
     said = " ".join(result.privacy.warnings)
     server_log = " ".join(r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server")
     own = (tmp_path / "client-0" / "privacy_report.json").read_text()
@@ -200,7 +200,7 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
 def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust="central", evaluation="private")
-    report_result(strategy, result, tmp_path)
+    report_result(strategy, result, tmp_path, {})
     said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
     assert str(result.evaluation) in "\n".join(said)
 

@@ -319,7 +319,7 @@ def test_the_example_names_every_key() -> None:
     file = ROOT / "simulations" / "deploy" / "node.example.toml"
     options = NodeOptions.from_toml(file)
     named = re.findall(r"^(?:# )?([a-z-]+) = ", file.read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(name.replace("_", "-") for name in NodeOptions.model_fields)
+    assert sorted(named) == sorted(str(field.alias) for field in NodeOptions.model_fields.values())
     assert not options.insecure
     assert options.root_certificates
     assert options.key

@@ -39,6 +39,7 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 from simulations.sources.mixture import draw_gaussian_mixture
 
@@ -775,6 +776,7 @@ def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, 
     for who, told in zip(parties, (server, own), strict=True):
         assert json.loads((root / who / "privacy_report.json").read_text())["provenance"] == told
         assert json.loads(str(np.load(root / who / "centroids.npz")["provenance"])) == told
+        assert Model.load(root / who / "model.json").privacy.to_dict()["provenance"] == told
         assert any(str(Provenance.from_dict(told)) in line for line in log)
     differing = {name for name in own if own[name] != server[name]}
     assert differing - {"started", "finished"} == {"party", "data_id"}
@@ -787,6 +789,22 @@ def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, 
     assert own["started"] <= own["finished"]
     assert own["started"].endswith("+00:00")
     assert any(version.startswith("flwr-dpkmeans ") for version in own["versions"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_server_and_clients_write_one_model_with_its_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    frame = pd.DataFrame({"ward": ["01", "1"] * 150, "age": range(300), "note": "x"})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    ward, age = '{ kind = "category", values = ["01", "1"] }', '{ kind = "number", bounds = [0, 300] }'
+    (tmp_path / "schema.toml").write_text(f"[columns]\nward = {ward}\nage = {age}\n")
+    given = {"data": str(tmp_path / "rows.csv"), "bounds": str(tmp_path / "schema.toml"), "n-clusters": 2}
+    root = run_app(tmp_path, trust="central", **given)
+    models = [Model.load(root / who / "model.json") for who in ("server", "client-2", "client-4")]
+    assert {tuple(model.predict(frame)) for model in models} == {tuple(models[0].predict(frame[["age", "ward"]]))}
+    assert not (root / "server" / "profile.csv").exists()
+    rows = sum(int(pd.read_csv(root / f"client-{i}" / "profile.csv")["rows"][0]) for i in range(2, 5))
+    assert rows == 300
 
 
 def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path, log: list[str]) -> None:

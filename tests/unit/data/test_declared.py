@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.tables import Schema, load_declared, parse_header
+from flwr_dpkmeans.data.tables import Layout, load_declared, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
 NUMBERS = [[31.0, 170.0], [47.0, 160.0], [52.0, 180.0]]
-SCHEMA = Schema.of("age,height")
+SCHEMA = Layout.of("age,height")
 
 HOSTILE = {
     "nothing": "",
@@ -49,7 +49,7 @@ def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
 @pytest.mark.parametrize(("what", "place", "header"), pairs(HOSTILE, [0, 1, 3], [True, False]))
 def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: int, header: bool) -> None:
     lines = [*ROWS[:place], HOSTILE[what], *ROWS[place:]]
-    schema = SCHEMA if header else Schema(("age", "kind", "height"), "kind", header=False)
+    schema = SCHEMA if header else Layout(("age", "kind", "height"), "kind", header=False)
     loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
     assert loaded.points.tolist() == NUMBERS
     assert loaded.names == ("age", "height")
@@ -61,13 +61,13 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: in
 def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: float) -> None:
     for others in ([], ["x"], ["1", "True"]):
         path = write(tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"])
-        assert load_declared(path, Schema.of("age")).points[-1].tolist() == [value]
+        assert load_declared(path, Layout.of("age")).points[-1].tolist() == [value]
 
 
 def test_a_table_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     loaded = load_declared(write(tmp_path, ["age,kind,height"]), SCHEMA)
     assert (loaded.points.shape, loaded.names) == ((0, 2), ("age", "height"))
-    empty = load_declared(write(tmp_path, []), Schema(("age", "height"), header=False))
+    empty = load_declared(write(tmp_path, []), Layout(("age", "height"), header=False))
     assert (empty.points.shape, empty.names) == ((0, 2), ("age", "height"))
 
 
@@ -76,8 +76,8 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
 ) -> None:
     path = write(tmp_path, ["age,kind,height", *ROWS])
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
-        assert load_declared(path, Schema.of("age,kind")).points.shape == (0, 2)
-        load_declared(path, Schema.of("age,kind"))
+        assert load_declared(path, Layout.of("age,kind")).points.shape == (0, 2)
+        load_declared(path, Layout.of("age,kind"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
 
@@ -94,11 +94,11 @@ def test_other_files_lose_rows_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=points, kind=np.arange(4))
     frame = pd.DataFrame(points, columns=["a", "b"]).assign(kind=[3, 2, 1, 0], text="x")
     frame.to_parquet(tmp_path / "a.parquet")
-    cases: list[tuple[str, Schema, tuple[str, ...], Any]] = [
-        ("a.npy", Schema(), (), None),
-        ("a.npy", Schema.of("a,b"), ("a", "b"), None),
-        ("a.npz", Schema(label_column="kind"), (), [0, 3]),
-        ("a.parquet", Schema.of("b,a", "kind"), ("b", "a"), [3, 0]),
+    cases: list[tuple[str, Layout, tuple[str, ...], Any]] = [
+        ("a.npy", Layout(), (), None),
+        ("a.npy", Layout.of("a,b"), ("a", "b"), None),
+        ("a.npz", Layout(label_column="kind"), (), [0, 3]),
+        ("a.parquet", Layout.of("b,a", "kind"), ("b", "a"), [3, 0]),
     ]
     for name, schema, names, labels in cases:
         loaded = load_declared(tmp_path / name, schema)
@@ -106,12 +106,12 @@ def test_other_files_lose_rows_too(tmp_path: Path) -> None:
         assert loaded.points.tolist() == ([row[::-1] for row in rows] if names == ("b", "a") else rows)
         assert loaded.names == names
         assert (None if loaded.labels is None else loaded.labels.tolist()) == labels
-    assert load_declared(tmp_path / "a.parquet", Schema.of("a,text")).points.shape == (0, 2)
+    assert load_declared(tmp_path / "a.parquet", Layout.of("a,text")).points.shape == (0, 2)
 
 
 def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
     path = write(tmp_path, ["age,kind", "1,0", ">89,1", "3,x", "4,2"])
-    labels = load_declared(path, Schema.of("age", "kind")).labels
+    labels = load_declared(path, Layout.of("age", "kind")).labels
     assert labels is not None
     np.testing.assert_array_equal(labels, [0.0, np.nan, 2.0])
 
@@ -119,14 +119,14 @@ def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "sentence"),
     [
-        (Schema(), "nothing says which columns of"),
-        (Schema.of("age,hight"), "columns has 'hight', but"),
-        (Schema.of("age,twice"), "does not have one column of that name"),
-        (Schema.of("age", "knd"), "label_column is 'knd', but"),
-        (Schema.of("age", "age"), "is left to be clustered"),
+        (Layout(), "nothing says which columns of"),
+        (Layout.of("age,hight"), "columns has 'hight', but"),
+        (Layout.of("age,twice"), "does not have one column of that name"),
+        (Layout.of("age", "knd"), "label_column is 'knd', but"),
+        (Layout.of("age", "age"), "is left to be clustered"),
     ],
 )
-def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Schema, sentence: str) -> None:
+def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Layout, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         load_declared(write(tmp_path, ["age,kind,twice,twice", "1,2,3,4"]), schema)
 
@@ -134,7 +134,7 @@ def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Sc
 def test_an_array_needs_as_many_names_as_columns(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((2, 3)))
     with pytest.raises(DataError, match="columns has 2 names, but"):
-        load_declared(tmp_path / "a.npy", Schema.of("a,b"))
+        load_declared(tmp_path / "a.npy", Layout.of("a,b"))
 
 
 def test_a_header_is_said_with_yes_or_no() -> None:

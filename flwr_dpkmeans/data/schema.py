@@ -1,0 +1,426 @@
+"""A public schema that all parties share: which columns are clustered, what stands in them, and how much each weighs.
+
+It turns a table of numbers, text, dates and gaps into points and their public bounds, each row by itself: so one row
+changes one point or none, whatever the others are. Weights, and the scale of categories, are bounds that are wider than
+the values: what fills a part of its bounds has that part of the distance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table
+from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError, finding, nearest
+from flwr_dpkmeans.log import placed_logger
+
+_logger = placed_logger("flwr_dpkmeans.data")
+_EPOCH = datetime(1970, 1, 1)
+_MOST_CLIPPED, _MANY = 0.01, 0.1
+"""Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
+_ONE_HOT_UNIT = 2.0
+"""Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
+
+
+class Kind(StrEnum):
+    """What stands in a column."""
+
+    NUMBER = "number"
+    FLAG = "flag"
+    CATEGORY = "category"
+    DATE = "date"
+
+
+class Missing(StrEnum):
+    """What becomes of a row whose cell is missing, or is nothing that the column may hold."""
+
+    DROP = "drop"
+    FILL = "fill"
+    CENTRE = "centre"
+
+
+class Scale(StrEnum):
+    """What one unit of distance is."""
+
+    BOUNDS = "bounds"
+    STANDARD = "standard"
+    NONE = "none"
+
+
+class _Stated(BaseModel):
+    """What a file or a caller states; what is wrong with it is a ConfigurationError of one sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **stated: Any) -> None:
+        try:
+            super().__init__(**stated)
+        except ValidationError as error:
+            what = f"the schema's column {stated['name']!r}: " if "name" in stated else ""
+            raise ConfigurationError(what + finding(error, type(self).model_fields)) from None
+
+
+class Column(_Stated):
+    """One column that is clustered.
+
+    Examples
+    --------
+    >>> Column(name="origin", kind="category", values=["EWR", "JFK"], missing="centre").features
+    ('origin=EWR', 'origin=JFK')
+    """
+
+    name: str
+    kind: Kind
+    bounds: tuple[float, float] | tuple[str, str] | None = None
+    """Public range of a number, or of a date as ISO 8601 text; values outside are clipped."""
+    values: tuple[str | int | float, ...] = ()
+    """Public values of a category: text is compared with the cell as it is written, numbers as numbers."""
+    missing: Missing = Missing.DROP
+    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
+    fill: str | float | None = None
+    """The value, in the column's own units."""
+    weight: float = Field(1.0, ge=1e-3, le=1e3)
+    """The column's scale in a distance beside the others'."""
+
+    @field_validator("bounds", "fill", mode="before")
+    @classmethod
+    def _as_text(cls, said: Any) -> Any:
+        """TOML has dates of its own."""
+        if isinstance(said, list | tuple):
+            if len(said) != 2:
+                raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
+            return [one.isoformat() if isinstance(one, date) else one for one in said]
+        return said.isoformat() if isinstance(said, date) else said
+
+    @model_validator(mode="after")
+    def _fits(self) -> Column:
+        ranged = self.kind in (Kind.NUMBER, Kind.DATE)
+        for key, needed, why in (
+            ("bounds", ranged, f"it is a {self.kind}"),
+            ("values", self.kind is Kind.CATEGORY, f"it is a {self.kind}"),
+            ("fill", self.missing is Missing.FILL, f"missing is '{self.missing}'"),
+        ):
+            if needed != (getattr(self, key) not in (None, ())):
+                raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+        if not (math.isfinite(_width(self)) and _width(self) > 0.0):
+            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
+        filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
+        if not all(self.range[0] <= value <= self.range[1] for value in filled):
+            raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
+        return self
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its cells are read as numbers."""
+        return self.kind in (Kind.NUMBER, Kind.FLAG)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the points' columns that it becomes."""
+        return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """What the numbers in these columns lie between."""
+        if self.bounds is None:
+            return 0.0, 1.0
+        low, high = self.read(RawColumn.of_cells(self.name, self.bounds))[:, 0].tolist()
+        return low, high
+
+    def stand_in(self) -> float | NDArray[np.float64]:
+        """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
+        if self.missing is Missing.FILL:
+            return self.read(RawColumn.of_cells(self.name, [self.fill]))
+        return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
+
+    def read(self, cells: RawColumn) -> NDArray[np.float64]:
+        """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
+        if self.kind is Kind.CATEGORY:
+            texts = np.array(cells.text(), dtype=object)
+            which = [texts == one if isinstance(one, str) else cells.numbers() == one for one in self.values]
+            one_hot = np.stack(which, axis=1).astype(np.float64)
+            one_hot[one_hot.max(axis=1) == 0.0] = math.nan
+            return one_hot
+        if self.kind is Kind.DATE:
+            values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.text()], dtype=float)
+        else:
+            values = np.where(np.isfinite(numbers := cells.numbers()), numbers, math.nan)
+        if self.kind is Kind.FLAG:
+            values = np.where((values == 0.0) | (values == 1.0), values, math.nan)
+        return values[:, None]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The rows of a table as points in units, (n_kept, n_features).
+
+    Rows with a missing cell that is dropped are not among them: `rows`, (n_kept,), says which of `n_rows` are.
+    """
+
+    schema: Schema
+    points: NDArray[np.float64] = field(repr=False)
+    rows: NDArray[np.int64] = field(repr=False)
+    n_rows: int
+
+    def spread(self, values: NDArray[Any], lacking: float = -1) -> NDArray[Any]:
+        """One value, such as a label, for each row of the table, (n_rows, ...); `lacking` where a row was left out."""
+        whole = np.full((self.n_rows, *values.shape[1:]), lacking, dtype=values.dtype)
+        whole[self.rows] = values
+        return whole
+
+
+class Schema(_Stated):
+    """The columns that are clustered, in an order of their own, and what one unit of distance is.
+
+    Parameters
+    ----------
+    columns : sequence of Column, or mapping of names to what is said of them
+        Other columns of a table are left out.
+    scale : str
+        ``"bounds"``: each column's full range is as long as its weight; ``"none"``: columns keep their units;
+        ``"standard"``: private standard deviations are the units.
+
+    Raises
+    ------
+    ConfigurationError
+        One sentence, with the column's name.
+
+    Examples
+    --------
+    >>> ward = {"kind": "category", "values": ["A", "B"], "weight": 0.5}
+    >>> schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}, "ward": ward})
+    >>> encoded = schema.encode({"ward": ["B", "A", "C"], "name": ["x", "y", "z"], "age": [50, 120, 1]})
+    >>> encoded.points.tolist(), encoded.rows.tolist()
+    ([[50.0, 0.0, 1.0], [100.0, 1.0, 0.0]], [0, 1])
+    >>> schema.feature_names, schema.bounds
+    (('age', 'ward=A', 'ward=B'), Bounds(lower=(0.0, -1.5, -1.5), upper=(100.0, 2.5, 2.5)))
+    >>> schema.decode([[40.0, 0.25, 1.02]])
+    {'age': [40.0], 'ward': [{'A': 0.25, 'B': 1.0}]}
+    """
+
+    columns: tuple[Column, ...] = Field(min_length=1)
+    scale: Scale = Scale.BOUNDS
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _named(cls, said: Any) -> Any:
+        """A file names columns by their tables."""
+        tables = said.items() if isinstance(said, Mapping) else ()
+        return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
+
+    @model_validator(mode="after")
+    def _tell_apart(self) -> Schema:
+        for names in ([column.name for column in self.columns], list(self.feature_names)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"the names {names} are not all different, but columns are told by them: rename some")
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a TOML file; a ConfigurationError has its path."""
+        try:
+            return cls.from_dict(tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig")))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"the schema {path}: {error}") from error
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Schema:
+        """Build it from what a file, or `to_dict`, says."""
+        return cls(**said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a file says, in plain values of JSON and TOML."""
+        said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
+        return {"scale": self.scale.value, "columns": {one.pop("name"): one for one in said}}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what it says, in hexadecimal."""
+        return hashlib.sha256(json.dumps(["flwr-dpkmeans schema", self.to_dict()]).encode()).hexdigest()
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the points' columns: a category has one for each value, as ``origin=EWR``."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
+        lower, upper = zip(*(one.range for one in self.columns for _ in one.features), strict=True)
+        if self.scale is Scale.STANDARD:
+            return Bounds(lower, upper)
+        lengths = [1.0 if self.scale is Scale.NONE else _width(one) for one in self.columns]
+        units = [_ONE_HOT_UNIT if one.values else length for one, length in zip(self.columns, lengths, strict=True)]
+        return widened([(len(one.features), one.weight) for one in self.columns], Bounds(lower, upper), units)
+
+    @property
+    def standard_columns(self) -> tuple[tuple[int, float], ...]:
+        """Where private deviations are the units: how many features each column has, and its weight."""
+        standard = self.scale is Scale.STANDARD
+        return tuple((len(one.features), one.weight) for one in self.columns) if standard else ()
+
+    def encode(self, table: Any) -> Encoded:
+        """Turn a table into points; what it holds never is an error, only which columns it has.
+
+        Parameters
+        ----------
+        table : data frame, mapping of columns, RawTable or Encoded
+            pandas, polars, pyarrow or anything with the dataframe interchange; columns in any order.
+
+        Raises
+        ------
+        ColumnError
+            If a column of the schema is missing, or there twice: by name, and by position for others.
+        """
+        if isinstance(table, Encoded):
+            if table.schema != self:
+                raise DataError("the table was encoded by another schema: encode it by this one.")
+            return table
+        raw = table if isinstance(table, RawTable) else frame_table(table)
+        blocks, kept = list[NDArray[np.float64]](), np.ones(raw.n_rows, dtype=bool)
+        lacking, clipped = dict[str, int](), list[str]()
+        for column, cells in zip(self.columns, self._own(raw), strict=True):
+            block = column.read(cells)
+            gaps = np.isnan(block[:, 0])
+            low, high = column.range
+            if np.count_nonzero((block < low) | (block > high)) > _MOST_CLIPPED * raw.n_rows:
+                clipped.append(column.name)
+            if column.missing is Missing.DROP:
+                kept &= ~gaps
+            elif gaps.any():
+                block[gaps] = column.stand_in()
+            lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
+            blocks.append(np.clip(block, low, high))
+        rows = np.flatnonzero(kept)
+        self._tell(raw, lacking, clipped, len(rows))
+        return Encoded(self, np.ascontiguousarray(np.concatenate(blocks, axis=1)[rows]), rows, raw.n_rows)
+
+    def _own(self, raw: RawTable) -> list[RawColumn]:
+        """The table's columns in the schema's order."""
+        names = [column.name for column in raw.columns]
+        if not raw.named:
+            raise DataError(
+                f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
+                "'columns')."
+            )
+        for position, column in enumerate(self.columns):
+            if (n := names.count(column.name)) != 1:
+                problem = f"{n or 'no'} columns named {column.name!r}, but the schema needs one"
+                hint = "rename the others" if n else nearest(column.name, names)
+                raise ColumnError(f"{raw} has {problem}: {hint}", position, len(self.columns))
+        return [raw.columns[names.index(column.name)] for column in self.columns]
+
+    @staticmethod
+    def _tell(raw: RawTable, lacking: Mapping[str, int], clipped: Sequence[str], n_kept: int) -> None:
+        """Say in this party's own log how many rows have gaps: it is a private number."""
+        if lacking:
+            counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
+            left_out = raw.n_rows - n_kept
+            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
+            most = max(lacking.values())
+            loud = (
+                logging.ERROR if most == raw.n_rows else logging.WARNING if most > _MANY * raw.n_rows else logging.INFO
+            )
+            say_once(loud, said)
+        if clipped:
+            say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
+
+    def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
+        """What centroids in units, (k, n_features), say of each column, k entries each.
+
+        Numbers as they are, dates as ISO text, flags as shares, categories as shares by value; noise may put a share
+        outside of [0, 1], and it is shown at the nearer end.
+        """
+        table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
+        for column in self.columns:
+            own = table[:, place : place + len(column.features)]
+            place += len(column.features)
+            if column.kind is Kind.CATEGORY:
+                shares = np.clip(own, 0.0, 1.0).tolist()
+                shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
+            elif column.kind is Kind.DATE:
+                days = np.floor(own[:, 0]).clip(-700_000, 2_900_000).tolist()
+                shown[column.name] = [(_EPOCH + timedelta(one)).date().isoformat() for one in days]
+            else:
+                values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
+                shown[column.name] = values.tolist()
+        return shown
+
+
+@lru_cache(maxsize=64)
+def say_once(level: int, sentence: str) -> None:
+    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
+    _logger.log(level, "%s", sentence)
+
+
+def widened(columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]) -> Bounds:
+    """Bounds around the middle of stated ones in which lengths, in each column's unit times weight, have one scale.
+
+    `columns` says how many features each has, which have one range, and its weight.
+    """
+    sizes, weights = zip(*columns, strict=True)
+    first = np.cumsum((0, *sizes[:-1]))
+    low, high = np.array(stated.lower)[first], np.array(stated.upper)[first]
+    per_unit = np.array(weights) / np.array(units)
+    more = ((high - low) * per_unit).max() / per_unit - (high - low)
+    more = np.where(more > 1e-12 * (high - low), more / 2.0, 0.0)
+    return Bounds(*(tuple(np.repeat(side, sizes).tolist()) for side in (low - more, high + more)))
+
+
+def schema_of(value: Any) -> Schema | None:
+    """A schema, or a file of one, where bounds may stand; None for other bounds."""
+    if isinstance(value, Schema):
+        return value
+    if not isinstance(value, str | Path) or Path(value).suffix.lower() != ".toml":
+        return None
+    try:
+        said = tomllib.loads(Path(value).expanduser().read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return None  # what reads bounds has a sentence
+    return Schema.load(value) if "columns" in said else None
+
+
+def days_of(text: str) -> float:
+    """Days since 1970 of an ISO 8601 date, or date and time (UTC where it says a zone); NaN if it is none."""
+    try:
+        when = datetime.fromisoformat(text)
+        return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
+    except ValueError:
+        return math.nan
+
+
+def draft(table: RawTable) -> str:
+    """A schema's file with the names and kinds of a table's columns, whose bounds and values are open."""
+    lines = [
+        "# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.",
+        '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete other columns.',
+        "[columns]",
+    ]
+    for column in table.columns:
+        cells = {cell.lower() for cell in column.text() if cell is not None}
+        dated = bool(cells) and not any(math.isnan(days_of(cell)) for cell in cells)
+        kind = Kind.NUMBER if column.values is not None else Kind.DATE if dated else Kind.CATEGORY
+        kind = Kind.FLAG if cells and cells <= {"true", "false"} else kind
+        rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
+        lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}')
+    return "\n".join(lines) + "\n"
+
+
+def _width(column: Column) -> float:
+    """Of a column's range."""
+    return column.range[1] - column.range[0]

@@ -1,0 +1,242 @@
+"""A model that one can carry: one file with what labels take, what was guaranteed and where it comes from, and its use.
+
+``flwr-dpkmeans predict MODEL TABLE -o labels.csv`` applies it to a file of any length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter
+
+from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
+from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import DataError, LocalMisuseError, nearest
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
+from flwr_dpkmeans.results.profile import as_frame, profile
+from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.sums.statement import LOCAL
+
+Array = NDArray[np.float64]
+MODEL_FILE = "model.json"
+_REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A clustering as it is applied; nothing in it but what the run released, so it may go where that may go.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from flwr_dpkmeans import FederatedKMeans
+    >>> rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct").fit([rows, rows])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = Model.load(km.save(Path(folder) / "model.json"))
+    >>> bool((model.predict(rows) == km.predict(rows)).all()), model.centroids.shape
+    (True, (2, 2))
+    """
+
+    scaled: Array = field(repr=False)
+    """(n_clusters, n_features): centroids in the fitted space: bounds are -1 and 1, rows belong to the nearest."""
+    counts: Array = field(repr=False)
+    """(n_clusters,), with noise."""
+    bounds: Bounds
+    """Of each column, in the units of the data: rows are clipped to them."""
+    privacy: PrivacyReport = field(repr=False)
+    """What the run guaranteed, with its provenance; what a party's own rows say in it is left out."""
+    feature_names: tuple[str, ...] = ()
+    """Of the columns, in their order; empty: columns are taken by position."""
+    schema: Schema | None = None
+    """What tables are read by; None: their cells are numbers."""
+
+    def __post_init__(self) -> None:
+        said = tuple([sentence for sentence in self.privacy.warnings if not sentence.startswith(LOCAL)])
+        object.__setattr__(self, "privacy", replace(self.privacy, warnings=said))
+        if self.scaled.ndim != 2 or self.counts.shape != self.scaled.shape[:1]:
+            raise DataError("its centroids and counts are not those of one clustering.")
+        object.__setattr__(self, "bounds", self.bounds.for_features(self.scaled.shape[1]))
+        names = self.feature_names if self.schema is None else self.schema.feature_names
+        object.__setattr__(self, "feature_names", require_names(names, self.scaled.shape[1]))
+
+    @property
+    def centroids(self) -> Array:
+        """(n_clusters, n_features), in the units of the data."""
+        return self.bounds.unscale(self.scaled)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.
+
+        Without a schema, a row with a cell that is no finite number is a `DataError`.
+        """
+        labels = self.assign(X)["label"]
+        if self.schema is None and labels.isna().any():
+            raise DataError(
+                f"{labels.isna().sum()} rows have a cell that is missing or no finite number, but a label takes all "
+                "of them: fill in the cells, or use assign, which gives such rows no label."
+            )
+        return labels.to_numpy(np.int64, na_value=-1)  # type: ignore[no-any-return]
+
+    def assign(self, X: Any) -> Any:
+        """Where rows of an array, (n_rows, n_features), or of a frame belong; a frame's columns are found by name.
+
+        Returns a pandas.DataFrame with ``label``, ``distance`` (to that centroid) and ``margin`` (how much farther the
+        next one is; infinite if there is none), both in the fitted space; none of them where a row has a cell that is
+        missing or no finite number. A `DataError` names a column that is missing.
+        """
+        import pandas as pd
+
+        points = self._points(X)
+        labels, distances, margins = found = np.full((3, len(points)), np.nan)
+        (whole,) = np.nonzero(np.isfinite(points).all(axis=1))
+        for block in row_blocks(len(whole), sum(self.scaled.shape)):
+            rows = whole[block]
+            inside = round_to_grid(self.bounds.scale(points[rows]))
+            nearest, squares = nearest_centroids(inside, self.scaled)
+            # Exact on the grid, as the nearest one's.
+            others = np.square(inside).sum(axis=1)[:, None] + np.square(self.scaled).sum(axis=1)
+            others -= 2.0 * (inside @ self.scaled.T)
+            others[np.arange(len(rows)), nearest] = np.inf
+            labels[rows], distances[rows] = nearest, np.sqrt(squares)
+            margins[rows] = np.maximum(np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0)
+        return pd.DataFrame(dict(zip(("label", "distance", "margin"), found, strict=True))).astype({"label": "Int64"})
+
+    def _points(self, X: Any) -> NDArray[np.float64]:
+        """The model's columns as numbers, (n_rows, n_features), NaN in a row that a node would leave out."""
+        import pandas as pd
+
+        if self.schema is not None:
+            encoded = self.schema.encode(X)
+            return encoded.spread(encoded.points, np.nan)
+        named, d = X.named if isinstance(X, RawTable) else bool(frame_columns(X)), self.scaled.shape[1]
+        if not named and not isinstance(X, RawTable):
+            if (cells := as_array(X)).ndim != 2:
+                raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
+            X = pd.DataFrame(cells)
+        raw = X if isinstance(X, RawTable) else frame_table(X)
+        columns, own = raw.columns, [column.name for column in raw.columns]
+        if named and self.feature_names:
+            for name in self.feature_names:
+                if (n := own.count(name)) != 1:
+                    hint = "rename the others." if n else nearest(name, own)
+                    raise DataError(f"the table has {n or 'no'} columns {name!r}, but the model needs one: {hint}")
+            columns = tuple(columns[own.index(name)] for name in self.feature_names)
+        if len(columns) != d:
+            raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
+        return np.stack([column.numbers() for column in columns], axis=1)
+
+    def profile(self, table: Any) -> Any:
+        """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`): exact, for their owner only."""
+        frame = as_frame(table)
+        return profile(frame, self.assign(frame)["label"].to_numpy(np.int64, na_value=-1), len(self.scaled))
+
+    def to_json(self) -> bytes:
+        """The file's content; each number is read again as the same float64."""
+        return json.dumps(self._plain(), indent=1, allow_nan=False).encode() + b"\n"
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "feature_names": list(self.feature_names),
+            "schema": self.schema and self.schema.to_dict(),
+            "bounds": [list(self.bounds.lower), list(self.bounds.upper)],
+            "centroids": self.centroids.tolist(),
+            "scaled": self.scaled.tolist(),
+            "counts": self.counts.tolist(),
+            "counts_deviation": counts_deviation(self.privacy),
+            "privacy": self.privacy.to_dict(),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file, whole or not at all; returns its absolute path."""
+        return write_whole(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read a file that `save` or a run wrote; a `DataError` of one sentence says what is wrong with another."""
+        located = locate_file(path, "model", DataError)
+        try:
+            return cls._of_plain(json.loads(located.read_bytes()))
+        except KeyError as error:
+            problem = f"it has no {error}"
+        except LocalMisuseError as error:
+            problem = printable(error, 300).removesuffix(".")
+        except (OSError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+            problem = f"{type(error).__name__} in what it holds"
+        raise DataError(
+            f"the model {str(located)!r} cannot be read ({problem}): copy the file again, or use the version of "
+            "flwr-dpkmeans that wrote it."
+        )
+
+    @classmethod
+    def _of_plain(cls, said: dict[str, Any]) -> Model:
+        """Undo `_plain`: a file is sound if writing it again gives the same."""
+        schema, report = said["schema"], PrivacyReport.from_dict(said["privacy"])
+        model = cls(
+            np.array(said["scaled"], dtype=np.float64),
+            np.array(said["counts"], dtype=np.float64),
+            Bounds(*said["bounds"]),
+            report,
+            tuple(said["feature_names"]),
+            None if schema is None else Schema.from_dict(schema),
+        )
+        again = model._plain()
+        wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]
+        if wrong or _REPORT.validate_python(asdict(report)) != report:
+            raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of version 1")
+        json.dumps(again, allow_nan=False)
+        return model
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """Write label, distance and margin of each row of a table: whole or not at all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flwr_dpkmeans predict",
+        description="Label the rows of a table by a model; columns are found by name, in any order and among others.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="model.json of a run, or what FederatedKMeans.save wrote")
+    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file, or a folder of .parquet")
+    parser.add_argument("-o", "--output", required=True, help="the .csv file to write; one that is there is replaced")
+    options = parser.parse_args(arguments)
+    model, output = Model.load(options.model), Path(options.output)
+    if output.resolve() in {Path(path).resolve() for path in (options.model, options.table)}:
+        raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
+    # A model that has names finds them in the first row of a .csv file; else that is guessed.
+    blocks, seen = table_blocks(options.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
+    pieces = _pieces(model, blocks, seen)
+    # The first one is made before anything is written: its columns are those of all.
+    place = write_whole(output, chain([next(pieces)], pieces))
+    print(
+        f"{place}: {seen[0]} rows in their order; distance, and margin to the next centre, are in the fitted space, "
+        "where each column's bounds are -1 and 1."
+    )
+    if seen[1]:
+        print(f"{seen[1]} rows have no label: one of their cells is missing or no finite number.")
+    return 0
+
+
+def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:
+    """The output; `seen` counts rows, and those without a label."""
+    head = "label,distance,margin\n"
+    for block in blocks:
+        found = model.assign(block)
+        seen += len(found), found["label"].isna().sum()
+        yield (head + found.to_csv(index=False, header=False)).encode()
+        head = ""
+    if 0 < seen[0] == seen[1]:
+        raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")

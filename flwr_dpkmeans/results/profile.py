@@ -1,0 +1,69 @@
+"""What a party's own rows are like by cluster, in all of their columns: exact, so it stays with the party."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PROFILE_FILE = "profile.csv"
+_QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
+_COMMONEST = 5
+_MISSING = ("", "na", "n/a", "nan", "null", "none")
+
+
+def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
+    """Describe the rows of each cluster by all columns of a table, also those that were not clustered.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The rows, exact: nothing here is private, so the profile may go where the rows may go.
+    labels : ndarray of int, (n_rows,)
+        Clusters; rows with -1 are left out.
+    n_clusters : int
+
+    Returns
+    -------
+    pandas.DataFrame
+        For ``all`` rows, and for each cluster, one line for each column: ``rows`` and their ``share``; how many cells
+        are there (``count``); of numbers mean, standard deviation and quantiles, of text the ``commonest`` values.
+    """
+    import pandas as pd
+
+    words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
+    numbers = pd.DataFrame(
+        {place: pd.to_numeric(cells, errors="coerce") for place, cells in words.items()}, dtype=float
+    )
+    texts = [place for place, cells in words.items() if (numbers[place].isna() & cells.notna()).any()]
+    numbers[texts] = np.nan
+    described, total = [], max(1, int((labels >= 0).sum()))
+    for cluster, inside in [("all", labels >= 0), *((str(j), labels == j) for j in range(n_clusters))]:
+        rows = numbers[inside]
+        own = pd.DataFrame({"count": rows.count(), "mean": rows.mean(), "std": rows.std(ddof=0), "commonest": ""})
+        own[[f"{quantile:.0%}" for quantile in _QUANTILES]] = rows.quantile(_QUANTILES).T
+        for place in texts:
+            present = words[place][inside].dropna()
+            shares = present.value_counts(normalize=True).head(_COMMONEST).items()
+            own.loc[place, "count"] = len(present)
+            own.loc[place, "commonest"] = "; ".join(f"{value} ({share:.1%})" for value, share in shares)
+        first = {"cluster": cluster, "rows": len(rows), "share": len(rows) / total}
+        described.append(pd.DataFrame({**first, "column": list(map(str, table.columns)), **own}, index=own.index))
+    return pd.concat(described, ignore_index=True)
+
+
+def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
+    """A table as a pandas.DataFrame; an array's columns get `names`, or else numbers."""
+    import pandas as pd
+
+    return table.to_pandas() if hasattr(table, "to_pandas") else pd.DataFrame(table, columns=names or None)
+
+
+def _words(cells: Any) -> Any:
+    """Numbers as they are, all else as it is written; what is missing is None."""
+    if cells.dtype.kind in "biuf":
+        return cells
+    words = cells.astype(object).where(cells.notna(), None).map(str, na_action="ignore").str.strip()
+    return words.mask(words.str.lower().isin(_MISSING))

@@ -1,0 +1,112 @@
+"""The standard scale of a schema: private spreads, and the box that everybody works out from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans import ClientLevel, FederatedKMeans, Schema, federate
+from flwr_dpkmeans.algorithms.standard_scale import moments_of
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+
+SAID: dict[str, Any] = {
+    "age": {"kind": "number", "bounds": [0, 100]},
+    "income": {"kind": "number", "bounds": [-1000, 1000], "weight": 2.0},
+    "ward": {"kind": "category", "values": ["A", "B", "C"], "missing": "centre"},
+    "sick": {"kind": "flag", "weight": 0.5},
+}
+SCHEMA = Schema(columns=SAID, scale="standard")
+GENERATOR = np.random.default_rng(3)
+ROWS = pd.DataFrame(
+    {
+        "age": GENERATOR.normal(40, 12, 6000),
+        "income": GENERATOR.normal(100, 90, 6000),
+        "ward": GENERATOR.choice([*"AABC", None], 6000),
+        "sick": GENERATOR.random(6000) < 0.3,
+    }
+)
+
+
+def fitted(**options: Any) -> FederatedKMeans:
+    """A fit whose noise is seeded, and small unless epsilon is given."""
+    given: dict[str, Any] = {"epsilon": 500.0, "noise": "seeded", "random_state": 1, "bounds": SCHEMA} | options
+    return FederatedKMeans(3, **given).fit([ROWS[:2500], ROWS[2500:]])
+
+
+def planned(n_features: int = 6, **options: Any) -> Plan:
+    """A plan that is still to find the spreads."""
+    given = flat_options({"bounds": SCHEMA, "n_clusters": 3, "n_examples": 6000, **options})
+    box = SCHEMA.bounds
+    values = given | schema_settings(SCHEMA) | {"bounds": (box.lower, box.upper)}
+    return draft_plan(parse_run(**values), run_id=1, n_clients=2, seed=1, n_features=n_features)
+
+
+def test_columns_have_one_spread_times_their_weight() -> None:
+    km = fitted()
+    encoded = SCHEMA.encode(ROWS).points
+    deviations = Bounds(*km.bounds_).scale(encoded).std(axis=0)
+    ward = np.sqrt(np.square(deviations[2:5]).sum())
+    spreads = np.array([deviations[0], deviations[1] / 2.0, ward, deviations[5] / 0.5])
+    np.testing.assert_allclose(spreads / spreads[0], 1.0, rtol=0.02)
+    # The stated bounds lie in the box, and one of the columns fills it.
+    lower, upper = (np.array(side) for side in km.bounds_)
+    assert (lower <= np.array(SCHEMA.bounds.lower)).all()
+    assert np.isclose(upper - lower, np.array(SCHEMA.bounds.upper) - np.array(SCHEMA.bounds.lower)).any()
+
+
+def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
+    for engine in ("inprocess", "direct"):
+        km = fitted(epsilon=1.0, engine=engine)
+        lines = [line for line in km.privacy_.releases if line.round_name == "spreads"]
+        assert [line.array for line in lines] == ["group_counts", "group_sums", "group_squares"]
+        assert [line.trust for line in lines] == ["distributed"] * 3
+        # A twentieth of the budget of squares is about sqrt(1/20) of epsilon.
+        assert 0.1 < lines[-1].epsilon_so_far < 0.3
+        assert km.privacy_.epsilon <= 1.0
+        assert any("private spreads that are listed below" in one for one in km.privacy_.assumptions)
+    counted = fitted(epsilon=1.0, n_examples="private")
+    assert counted.privacy_.releases[0].round_name == "count and spreads"
+
+
+def test_a_spread_that_noise_hides_is_named() -> None:
+    wide = Schema(columns=SAID | {"age": {"kind": "number", "bounds": [-9000, 9000]}}, scale="standard")
+    warnings = fitted(bounds=wide, epsilon=1.0).privacy_.warnings
+    assert any("The spread of column 'age' is not told from noise" in one for one in warnings)
+    assert not any("The spread of" in one for one in fitted(epsilon=8.0).privacy_.warnings)
+
+
+def test_no_neighbours_move_spreads_beyond_what_they_declare() -> None:
+    plan = planned()
+    (round_,) = plan.preliminary
+    stated = Bounds(*plan.settings.bounds)
+
+    def statistic(points: np.ndarray) -> list[np.ndarray]:
+        return list(moments_of(plan, stated.unscale(points)).values())
+
+    largest = check_sensitivity(round_.blocks, statistic, n_features=6)
+    assert largest == pytest.approx({"group_counts": 1.0, "group_sums": 1.0, "group_squares": 1.0}, rel=1e-6)
+
+
+def test_what_has_no_private_spread_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="whose private deviations are of rows, but unit is 'client'"):
+        fitted(unit=ClientLevel(3000))
+    with pytest.raises(ConfigurationError, match="the schema's scale, are private, but this task does not find"):
+        federate("moments", [ROWS, ROWS], bounds=SCHEMA)
+    with pytest.raises(ConfigurationError, match="standard_columns follow from a schema"):
+        parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), standard_columns=((1, 1.0),))
+
+
+def test_the_planner_knows_the_share_of_the_spreads() -> None:
+    km = FederatedKMeans(3, bounds=SCHEMA)
+    plain = FederatedKMeans(3, bounds=Schema(columns=SAID))
+    shape = {"n_examples": 6000, "n_features": 6, "n_clients": 2, "seeds": 2, "algorithms": ["fastlloyd"]}
+    standard, stated = (one.plan(**shape).algorithms[0].deployment.n_round_trips for one in (km, plain))
+    assert standard == stated + 1

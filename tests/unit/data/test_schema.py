@@ -1,0 +1,299 @@
+"""A schema: what it makes of cells, what distance of columns, and that each row is turned into points alone."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sqlite3
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.tables import Layout, load_by_schema
+from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
+
+FILE = """
+[columns]
+delay = { kind = "number", bounds = [-20, 80], missing = "centre" }
+origin = { kind = "category", values = ["EWR", "JFK", "LGA"], missing = "fill", fill = "JFK", weight = 0.5 }
+late = { kind = "flag", missing = "centre" }
+when = { kind = "date", bounds = [2013-01-01, "2013-01-11"] }
+month = { kind = "category", values = [1, 2], missing = "centre" }
+"""
+CSV = """month,carrier,when,late,origin,delay
+1,UA,2013-01-03T12:00:00,true,LGA,12.5
+2.0,AA,2013-01-05,0,"EWR",900
+,,2013-01-02,,SFO,
+1,UA,soon,1,LGA,1
+1,UA,2013-01-03,1
+"""
+POINTS = [
+    [12.5, 0, 0, 1, 1, 15708.5, 1, 0],
+    [80, 1, 0, 0, 0, 15710, 0, 1],
+    [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5],
+]
+"""By hand; the fourth row has no date, the fifth not all cells."""
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Schema:
+    """The schema as a file."""
+    (tmp_path / "schema.toml").write_text(FILE)
+    return Schema.load(tmp_path / "schema.toml")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The table as a file."""
+    (tmp_path / "rows.csv").write_text(CSV)
+    return tmp_path / "rows.csv"
+
+
+def test_a_table_becomes_the_points_that_are_computed_by_hand(schema: Schema, table: Path) -> None:
+    found = load_by_schema(table, schema, Layout(label_column="month"))
+    assert found.points.tolist() == POINTS
+    assert found.names == (*("delay", "origin=EWR", "origin=JFK", "origin=LGA", "late", "when", "month=1", "month=2"),)
+    assert found.labels is not None
+    assert found.labels.tolist()[:2] == [1.0, 2.0]
+    assert schema.decode(POINTS[0])["when"] == ["2013-01-03"]
+    assert schema.decode(POINTS[0])["origin"] == [{"EWR": 0.0, "JFK": 0.0, "LGA": 1.0}]
+
+
+def sources(folder: Path) -> dict[str, Any]:
+    """The same rows from everywhere."""
+    frame = pd.read_csv(folder / "rows.csv", dtype={"origin": str}, skipfooter=1, engine="python")
+    frame["late"] = [True, False, None, True]
+    frame.to_parquet(folder / "rows.parquet")
+    (folder / "many").mkdir()
+    frame[:2].to_parquet(folder / "many" / "a.parquet")
+    frame[2:].to_parquet(folder / "many" / "b.parquet")
+    with sqlite3.connect(folder / "rows.db") as database:
+        frame.to_sql("flights", database, index=False)
+    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    found: dict[str, Any] = {"csv": folder / "rows.csv", "parquet": folder / "rows.parquet", "folder": folder / "many"}
+    return found | {
+        "pandas": frame,
+        "arrow": arrow,
+        "dict": frame.to_dict("list"),
+        "category": frame.astype("category"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "pandas", "arrow", "dict", "category", "sqlite"])
+def test_every_source_gives_the_same_points(schema: Schema, table: Path, kind: str) -> None:
+    given = sources(table.parent)
+    if kind == "sqlite":
+        pytest.importorskip("sqlalchemy")
+        layout = Layout(query="SELECT * FROM flights")
+        assert load_by_schema(f"sqlite:///{table.parent}/rows.db", schema, layout).points.tolist() == POINTS
+    elif isinstance(given[kind], Path):
+        assert load_by_schema(given[kind], schema).points.tolist() == POINTS
+    else:
+        encoded = schema.encode(given[kind])
+        assert encoded.points.tolist() == POINTS
+        assert encoded.spread(np.array([7, 8, 9])).tolist() == [7, 8, 9, -1]
+
+
+def test_cells_at_the_edge_of_what_a_column_holds() -> None:
+    flag, when = ({"kind": "flag"}, {"kind": "date", "bounds": ["1900-01-01", "2100-01-01"]})
+    cells = {"flag": [0, "TRUE", 2, 0.5, None, "yes", 1.0], "when": ["0001-01-01T00:00:00+10:00", "9999-12-31", "x"]}
+    dropped = Schema(columns={"flag": flag}).encode({"flag": cells["flag"]})
+    assert dropped.rows.tolist() == [0, 1, 6]
+    assert dropped.points.ravel().tolist() == [0, 1, 1]
+    clipped = Schema(columns={"when": when}).encode({"when": cells["when"]})
+    assert clipped.points.ravel().tolist() == [-25567.0, 47482.0]
+
+
+def test_arrays_and_files_without_names_need_some(schema: Schema, tmp_path: Path) -> None:
+    numbers = Schema(columns={name: {"kind": "number", "bounds": [0, 9]} for name in ("b", "a")})
+    np.save(tmp_path / "rows.npy", [[1.0, 2.0], [np.nan, 3.0]])
+    assert load_by_schema(tmp_path / "rows.npy", numbers, Layout(("a", "b"))).points.tolist() == [[2.0, 1.0]]
+    (tmp_path / "rows.csv").write_text("1,2\nNaN,3\n")
+    layout = Layout(("a", "b"), header=False)
+    assert load_by_schema(tmp_path / "rows.csv", numbers, layout).points.tolist() == [[2.0, 1.0]]
+    with pytest.raises(DataError, match="columns are named beside a schema"):
+        load_by_schema(tmp_path / "rows.csv", numbers, Layout(("a", "b")))
+    with pytest.raises(DataError, match="has no column names, but a schema tells columns by name"):
+        load_by_schema(tmp_path / "rows.npy", numbers)
+    with pytest.raises(DataError, match="of type ndarray, but a schema tells columns by name"):
+        schema.encode(np.zeros((3, 5)))
+
+
+def test_other_columns_and_their_order_change_nothing(schema: Schema, table: Path) -> None:
+    frame = pd.read_csv(table, skipfooter=1, engine="python")
+    for columns in (frame.columns[::-1], sorted(frame.columns)):
+        assert schema.encode(frame[list(columns)].assign(other="text")).points.tolist() == POINTS
+
+
+def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhere(schema: Schema, table: Path) -> None:
+    table.write_text(CSV.replace("late", "latte", 1))
+    with pytest.raises(
+        ColumnError, match="no columns named 'late', but the schema needs one: did you mean 'latte'"
+    ) as e:
+        load_by_schema(table, schema)
+    assert "column 3 of the schema's 5" in e.value.public
+    assert "lat" not in e.value.public
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    with pytest.raises(ColumnError, match="2 columns named 'a'"):
+        Schema(columns={"a": {"kind": "flag"}}).encode(frame)
+
+
+def test_values_are_as_far_apart_as_weights_say() -> None:
+    said = {
+        "size": {"kind": "number", "bounds": [0, 10], "weight": 2.0},
+        "age": {"kind": "number", "bounds": [-5, 5]},
+        "ward": {"kind": "category", "values": ["A", "B", "C"]},
+        "sick": {"kind": "flag", "weight": 0.5},
+    }
+    rows = pd.DataFrame(
+        {"size": [0, 10, 0, 0, 0], "age": [0, 0, 0, 5, 0], "ward": list("AAABA"), "sick": [0, 0, 1, 0, 0]}
+    )
+    schema = Schema(columns=said)
+    scaled = schema.bounds.scale(schema.encode(rows).points)
+    full = 1.0  # half of a number's full range of the largest weight, in the box
+    distances = np.linalg.norm(scaled - scaled[4], axis=1)
+    np.testing.assert_allclose(distances[:3], [0.0, 2 * full, 0.5 * full])
+    np.testing.assert_allclose(distances[3], math.hypot(0.5 * full, full / math.sqrt(2)))
+    assert np.abs(scaled).max() == 1.0
+    # In units of their own the columns differ by 10 and 5, a flag by 1 and a category by 1/sqrt(2), times weight.
+    units = Schema(columns=said, scale="none")
+    scaled = units.bounds.scale(units.encode(rows).points)
+    distances = np.linalg.norm(scaled - scaled[4], axis=1)
+    np.testing.assert_allclose(distances[1:3] / distances[1] * 20, [20.0, 0.5])
+    np.testing.assert_allclose(distances[3] / distances[1] * 20, math.hypot(5, 1 / math.sqrt(2)))
+
+
+def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> None:
+    """Of all tables that some of the rows make: dropping is no statistic of the others."""
+    header, *lines = CSV.splitlines()
+    alone = []
+    for line in lines:
+        table.write_text(f"{header}\n{line}\n")
+        alone.append(load_by_schema(table, schema).points)
+    assert [len(points) for points in alone] == [1, 1, 1, 0, 0]
+    for chosen in range(2 ** len(lines)):
+        kept = [i for i in range(len(lines)) if chosen >> i & 1]
+        table.write_text("\n".join([header, *(lines[i] for i in kept)]) + "\n")
+        expected = np.concatenate([np.zeros((0, 8)), *(alone[i] for i in kept)])
+        np.testing.assert_array_equal(load_by_schema(table, schema).points, expected)
+
+
+def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
+    """Brute force over all rows that a one-hot block can have, beside a number at its ends."""
+    values = [*"ABCDE", None]
+    said: dict[str, Any] = {"kind": "category", "values": list("ABCDE"), "missing": "centre"}
+    schema = Schema(columns={"ward": said, "age": {"kind": "number", "bounds": [0, 1], "weight": 0.5}})
+    rows = pd.DataFrame([(ward, age) for ward in values for age in (-9, 0, 0.3, 9)], columns=["ward", "age"])
+    scaled = schema.bounds.scale(schema.encode(rows).points)
+    assert len(scaled) == 24
+    for row in range(len(rows)):
+        without = schema.bounds.scale(schema.encode(rows.drop(index=row)).points)
+        moved = scaled.sum(axis=0) - without.sum(axis=0)
+        np.testing.assert_allclose(moved, scaled[row], atol=1e-12)
+        assert np.linalg.norm(moved) <= math.sqrt(len(schema.feature_names)) + 1e-12
+
+
+def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> None:
+    again = Schema.from_dict(schema.to_dict())
+    assert again == schema
+    assert again.digest == schema.digest
+    assert schema_of(tmp_path / "schema.toml") == schema
+    assert schema_of(schema) is schema
+    assert schema_of("0,1") is None
+    others = [("80", "81"), ('"JFK", "LGA"', '"LGA", "JFK"'), ("0.5", "0.6"), ("drop", "centre"), ("late =", "lated =")]
+    others += [
+        ("2013-01-11", "2013-01-12"),
+        ('fill = "JFK"', 'fill = "EWR"'),
+        ("[columns]", 'scale = "none"\n[columns]'),
+    ]
+    digests = set()
+    for old, new in others:
+        (tmp_path / "other.toml").write_text(FILE.replace(old, new))
+        digests.add(Schema.load(tmp_path / "other.toml").digest)
+    assert len(digests | {schema.digest}) == len(others)  # "drop" is nowhere in the file
+    (tmp_path / "other.toml").write_text("# with a comment\n" + FILE.replace(", ", ",  "))
+    assert Schema.load(tmp_path / "other.toml").digest == schema.digest
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        ('a = { kind = "nummer", bounds = [0, 1] }', "the schema's column 'a': kind is 'nummer'"),
+        ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
+        ('a = { kind = "flag", bounds = [0, 1] }', "it is a flag, so bounds must not be: leave it out"),
+        ('a = { kind = "number", bounds = [1, 0] }', "a number has a lower and an upper one"),
+        ('a = { kind = "number", bounds = ["a", "b"] }', "a number has a lower and an upper one"),
+        ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower and an upper one"),
+        ('a = { kind = "date", bounds = ["2013", "2014"] }', "a date has a lower and an upper one"),
+        ('a = { kind = "category" }', "it is a category, so values must be given"),
+        ('a = { kind = "category", values = ["x"], fill = "x" }', "missing is 'drop', so fill must not be"),
+        (
+            'a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
+            "it is filled with 'y', which it may",
+        ),
+        ('a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }', "it is filled with 2.0, which it may"),
+        ('a = { kind = "flag", wieght = 2 }', "the key 'wieght' is not known: did you mean 'weight'?"),
+        ('a = { kind = "flag", weight = 0 }', "weight is 0"),
+        ("a = 3", "columns.0 is 3"),
+        ('a = { kind = "category", values = ["x", "x"] }', "are not all different"),
+        ('"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }', "are not all different"),
+        ("", "columns is"),
+    ],
+)
+def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, sentence: str) -> None:
+    (tmp_path / "schema.toml").write_text(f"[columns]\n{column}\n")
+    with pytest.raises(ConfigurationError, match=r"schema.toml") as error:
+        Schema.load(tmp_path / "schema.toml")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
+    table: Path, schema: Schema, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        CSV.replace("soon", "2013-01-01")
+        .replace(",0,", ",false,")
+        .replace(",1,LGA", ",,LGA")
+        .split("1,UA,2013-01-03,1\n")
+    )
+    table.write_text(text[0])
+    assert main(["schema", "draft", str(table)]) == 0
+    drafted = table.with_suffix(".toml")
+    said = tomllib.loads(drafted.read_text())["columns"]
+    kinds = {"delay": "number", "origin": "category", "late": "flag", "when": "date", "month": "number"}
+    assert {name: column.pop("kind") for name, column in said.items()} == kinds | {"carrier": "category"}
+    assert all(not value for column in said.values() for value in column.values())
+    assert not {"SFO", "900", "2013-01-05"} & set(re.split(r"\W+", drafted.read_text()))
+    with pytest.raises(ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"):
+        Schema.load(drafted)
+    before = drafted.read_bytes()
+    assert main(["schema", "draft", str(table)]) == 1
+    assert "exists and is left alone" in capsys.readouterr().err
+    assert drafted.read_bytes() == before
+
+
+def test_how_many_rows_have_gaps_is_said_here(schema: Schema, table: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
+        load_by_schema(table, schema)
+    assert "of 5 rows, cells are missing in 'delay' 2, 'origin' 2, 'late' 2, 'when' 2, 'month' 2; 2 rows" in caplog.text
+    assert "over 1% of the cells lie outside the bounds of delay" in caplog.text
+
+
+def test_a_database_that_does_not_answer_tells_nothing(tmp_path: Path, schema: Schema) -> None:
+    pytest.importorskip("sqlalchemy")
+    url = f"sqlite:///{tmp_path}/none.db?password=s3cret"
+    for layout, said in (
+        (Layout(), "'query' does not say"),
+        (Layout(query="SELECT 's3cret' FROM no"), "OperationalError"),
+    ):
+        with pytest.raises(DataError, match=said) as error:
+            load_by_schema(url, schema, layout)
+        assert "s3cret" not in str(error.value)
