@@ -15,17 +15,25 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
-from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.data.points import (
+    Bounds,
+    bounds_feature_names,
+    frame_columns,
+    validate_columns,
+    validate_labels,
+    validate_points,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -88,12 +96,16 @@ class Federated:
 
 
 def play_inprocess(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
     `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
-    them. The result is that of one of the clients: under ``oblivious`` the server has none.
+    them; `on_step` is told of each aggregation. The result is one client's: under ``oblivious`` the server has none.
     """
     clients = [
         KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
@@ -103,7 +115,7 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=logger.debug,
+        on_step=on_step,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
         on_warning=logger.debug,
     )
@@ -116,7 +128,11 @@ def play_inprocess(
 
 
 def play_directly(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -129,7 +145,7 @@ def play_directly(
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
-        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels)
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))
@@ -182,11 +198,18 @@ class Tables:
     """Of the columns, where all tables have some."""
     one_order: bool
     """Whether all had them in this order."""
+    parties: tuple[str, ...]
+    """What sentences call them by: their places in the list, or the names that the caller gave."""
+    rows: tuple[NDArray[np.int64], ...] = field(default=(), repr=False)
+    """Of one table, those of each party, where groups divide it."""
 
     @classmethod
-    def of(cls, X: Any, argument: str = "X") -> Tables:
+    def of(cls, X: Any, argument: str = "X", groups: Any = None) -> Tables:
         """Check what a caller gives: a DataError names the table, or what is wrong with their list."""
+        if groups is not None:
+            return cls._grouped(X, groups, argument)
         given = listed_tables(X, argument)
+        parties = tuple(map(repr, X)) if isinstance(X, Mapping) else tuple(map(str, range(len(given))))
         if len(given) < 2:
             raise DataError(
                 f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
@@ -199,12 +222,33 @@ class Tables:
                 "none, but columns are matched by name: give data frames only, or arrays only."
             )
         if not any(orders):
-            _require_same_labels(given, argument)
-        parts = [_of_party(argument, index, validate_columns, table, orders[0]) for index, table in enumerate(given)]
+            _require_same_labels(given, parties, argument)
+        checked = zip(parties, given, strict=True)
+        parts = [_of_party(argument, party, validate_columns, table, orders[0]) for party, table in checked]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        return cls(parts, orders[0], len(set(orders)) == 1)
+        return cls(parts, orders[0], len(set(orders)) == 1, parties)
+
+    @classmethod
+    def _grouped(cls, X: Any, groups: Any, argument: str) -> Tables:
+        """One table whose rows belong to the parties that `groups`, (n,), names."""
+        import pandas as pd
+
+        points, names = validate_points(X), frame_columns(X)
+        given = np.asarray(groups, dtype=object)
+        if given.shape != points.shape[:1]:
+            raise DataError(
+                f"groups has shape {given.shape}, but {argument} has {len(points)} rows: give one party for each row."
+            )
+        codes, parties = pd.factorize(given)
+        if len(parties) < 2 or codes.min() < 0:
+            told = f"names {len(parties)} parties" + (
+                " and leaves rows without one" if codes.min(initial=0) < 0 else ""
+            )
+            raise DataError(f"groups {told}, but there must be at least 2 and each row needs one: name all of them.")
+        rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+        return cls([points[own] for own in rows], names, True, tuple(map(repr, parties)), tuple(rows))
 
     @property
     def total(self) -> int:
@@ -235,13 +279,19 @@ class Tables:
 
     def labels(self, y: Any, n_classes: int) -> list[Labels]:
         """Labels of all rows, one array for each party."""
-        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping)
+        if self.rows:
+            whole = validate_labels(y, self.total, n_classes)
+            return [whole[own] for own in self.rows]
+        if isinstance(y, Mapping):
+            named = {repr(party): own for party, own in y.items()}
+            y = [named[party] for party in self.parties] if set(named) == set(self.parties) else None
+        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes)
         if wrong or len(given := list(y)) != len(self.parts):
             raise DataError(
-                f"y must have one array of labels for each of the {len(self.parts)} clients: pass a list of arrays."
+                f"y must have one array of labels for each of the {len(self.parts)} clients: pass them as the tables."
             )
-        pairs = zip(given, self.parts, strict=True)
-        return [_of_party("y", i, validate_labels, own, len(part), n_classes) for i, (own, part) in enumerate(pairs)]
+        triples = zip(self.parties, given, self.parts, strict=True)
+        return [_of_party("y", party, validate_labels, own, len(part), n_classes) for party, own, part in triples]
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
@@ -250,32 +300,35 @@ def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
     if len(shape) == 2:
         raise DataError(
             f"{argument} is one table of shape {tuple(shape)}, but there must be one for each client: pass a list such "
-            "as [X_a, X_b]."
+            "as [X_a, X_b], name each row's party by groups, or use DPKMeans if one party holds all rows."
         )
-    if isinstance(X, Mapping) or not isinstance(X, Iterable) or isinstance(X, str | bytes):
-        mend = f"list({argument}.values())" if isinstance(X, Mapping) else "a list such as [X_a, X_b]"
+    if isinstance(X, Mapping):
+        return list(X.values())
+    if not isinstance(X, Iterable) or isinstance(X, str | bytes):
         raise DataError(
-            f"{argument} is of type {type(X).__name__}, but there must be one table for each client: pass {mend}."
+            f"{argument} is of type {type(X).__name__}, but there must be one table for each client: pass a list such "
+            "as [X_a, X_b]."
         )
     return list(X)
 
 
-def _of_party(what: str, index: int, check: Callable[..., CheckedT], *values: Any) -> CheckedT:
-    """Check what one party gives; a sentence about it begins with its place in the list."""
+def _of_party(what: str, party: str, check: Callable[..., CheckedT], *values: Any) -> CheckedT:
+    """Check what one party gives; a sentence about it begins with its place in the list, or its name."""
     try:
         return check(*values)
     except DataError as error:
-        raise DataError(f"{what}[{index}]: {error}") from error
+        raise DataError(f"{what}[{party}]: {error}") from error
 
 
-def _require_same_labels(tables: Sequence[ArrayLike], argument: str) -> None:
+def _require_same_labels(tables: Sequence[ArrayLike], parties: Sequence[str], argument: str) -> None:
     """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
-    labels = {index: list(table.columns) for index, table in enumerate(tables) if hasattr(table, "columns")}
-    first = min(labels, default=0)
-    for index, own in labels.items():
+    framed = [(party, table) for party, table in zip(parties, tables, strict=True) if hasattr(table, "columns")]
+    labels = {party: list(table.columns) for party, table in framed}
+    first = next(iter(labels), "")
+    for party, own in labels.items():
         if len(own) == len(labels[first]) and own != labels[first]:
             raise DataError(
-                f"{argument}[{index}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
+                f"{argument}[{party}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
                 f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
                 "frame.columns.astype(str)."
             )
