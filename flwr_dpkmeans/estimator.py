@@ -1,4 +1,4 @@
-"""`FederatedKMeans`: the whole federation in one process, with scikit-learn's conventions."""
+"""`FederatedKMeans`: the whole federation in one process, and `DPKMeans`: one table, by scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
-from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, require_engine
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
@@ -55,7 +55,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import Step, local_cautions
+from flwr_dpkmeans.sums.statement import LOCAL, Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 logger = placed_logger("flwr_dpkmeans.estimator")
 
 _SECONDS_BEFORE_BAR = 2.0
+_CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
+"""Settings of a run over one table."""
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
@@ -195,7 +197,7 @@ class _PrivateClustering(
             has, was = ("does not have valid", "with") if fitted else ("has", "without")
             told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
             warnings.warn(told, UserWarning, stacklevel=4)
-        return validate_points(validate_columns(X, fitted), self.n_features_in_)
+        return _of_width(self, validate_columns(X, fitted))
 
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
@@ -276,6 +278,83 @@ class _PrivateClustering(
         _name_columns(self, tables.names)
 
 
+class DPKMeans(_PrivateClustering):
+    """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
+
+    The algorithms, proofs and report of `FederatedKMeans` under the trust model ``curator``, without Flower and masks.
+
+    Parameters
+    ----------
+    n_clusters, epsilon, bounds, delta, algorithm, noise, random_state, max_iter, server_data, n_examples, evaluation
+        As in `FederatedKMeans`. Bounds are never computed from the table: give ``(0, 100)``, one range for each column
+        by position or name, or ``"private"``. ``n_clusters="auto"`` chooses k within the budget. The number of rows is
+        taken as public unless ``n_examples`` says otherwise.
+
+    Attributes
+    ----------
+    cluster_centers_, cluster_counts_, privacy_, bounds_, n_iter_, n_features_in_, feature_names_in_ and others
+        As in `FederatedKMeans`. What exact rows say against the result is a Python warning and not in `privacy_`: a
+        fitted model holds nothing that may not be published.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ages_and_weights = np.random.default_rng(0).normal([[20, 60], [70, 80]], 5, (1000, 2, 2)).reshape(-1, 2)
+    >>> model = DPKMeans(n_clusters=2, epsilon=1.0, bounds=(0, 100)).fit(ages_and_weights)
+    >>> np.sort(model.cluster_centers_.round(-1), axis=0)
+    array([[20., 60.],
+           [70., 80.]])
+    >>> model.privacy_.trust, model.privacy_.epsilon <= 1.0
+    ('curator', True)
+    """
+
+    engine = "direct"
+
+    def __init__(
+        self,
+        n_clusters: int | str | Auto = 8,
+        *,
+        epsilon: float = 1.0,
+        bounds: Any = None,
+        delta: float | None = None,
+        algorithm: str | Options = DEFAULT_ALGORITHM,
+        noise: str = "secure",
+        random_state: int | None = None,
+        max_iter: int | None = None,
+        server_data: ArrayLike | None = None,
+        n_examples: int | str | PrivateCount | None = None,
+        evaluation: str | Evaluation | ExactEvaluation | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.bounds = bounds
+        self.delta = delta
+        self.algorithm = algorithm
+        self.noise = noise
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.server_data = server_data
+        self.n_examples = n_examples
+        self.evaluation = evaluation
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
+        """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
+        self._fitted(Tables.alone(X), y, unknown)
+        _warn(self.privacy_)
+        publishable = tuple(sentence for sentence in self.privacy_.warnings if not sentence.startswith(LOCAL))
+        self.privacy_ = replace(self.privacy_, n_clients=1, warnings=publishable)
+        return self
+
+    def _given(self) -> dict[str, Any]:
+        """As the same run of several parties says it."""
+        given = super()._given()
+        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
+
+    def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
+        """There is one table."""
+        return method(X)
+
+
 class FederatedKMeans(_PrivateClustering):
     """Differentially private k-means over several parties' data, simulated in this process.
 
@@ -304,12 +383,11 @@ class FederatedKMeans(_PrivateClustering):
     trust : str, optional
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
-    bounds : pair, "private" or PrivateBounds, optional
-        Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
-        or a file, whose names are matched with those of the columns. Never computed from clients' data. None: a cube
-        around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms, for which nobody needs to know anything of the columns, as
-        ``PrivateBounds(share=0.1, domain=None)``.
+    bounds : pair, mapping, data frame, path, "private" or PrivateBounds, optional
+        Public bounds, never computed from clients' data: numbers, sequences in the order of the columns, or a pair for
+        each column's name as a mapping, data frame or file. None: a cube around the server's points, which must then
+        be given. ``"private"``, or ``PrivateBounds(share=0.1, domain=None)``: found by two private histograms, for
+        which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -568,6 +646,16 @@ def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         del model.feature_names_in_
 
 
+def _of_width(model: Any, points: Array) -> Array:
+    """Points as they are, if they have as many columns as a fit had."""
+    if points.shape[1] != model.n_features_in_:
+        raise DataError(
+            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
+            " as input: give those of the fit, in their order."
+        )
+    return points
+
+
 def _unknown_in_fit(name: str) -> Exception:
     """Say why a fit does not take something."""
     if name != "sample_weight":
@@ -734,9 +822,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
-        points = validate_columns(X, self._found.columns)
-        if points.shape[1] != self.n_features_in_:
-            raise DataError(f"X has {points.shape[1]} features, but the model was fitted to {self.n_features_in_}.")
+        points = _of_width(self, validate_columns(X, self._found.columns))
         task = self._found.plan.task
         assert isinstance(task, NaiveBayes)
         bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])

@@ -33,7 +33,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     array = _as_array(points)
     if array.ndim != 2:
         raise DataError(
-            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
+            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
             "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
         )
     if n_features is not None and array.shape[1] != n_features:
@@ -42,7 +42,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
             "give the same features in the same order as before."
         )
     if array.shape[1] == 0:
-        raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
+        raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
     labels = list(getattr(points, "columns", range(array.shape[1])))
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     bad_rows = ~np.isfinite(values).all(axis=1)
@@ -155,8 +155,9 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind != "O":
+        which = "Complex data not supported: " if array.dtype.kind == "c" else ""
         raise DataError(
-            f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
+            f"{which}the points have dtype {array.dtype}, but they must be real numbers: convert them with "
             "points.astype('float64')."
         )
     for label, column in zip(labels, array.T, strict=True):

@@ -231,6 +231,13 @@ class Tables:
         return cls(parts, orders[0], len(set(orders)) == 1, parties)
 
     @classmethod
+    def alone(cls, X: Any) -> Tables:
+        """One party's table; sums are made as of several, and the others' are empty."""
+        points, names = validate_points(X), frame_columns(X)
+        rows = np.arange(len(points))
+        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]))
+
+    @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str) -> Tables:
         """One table whose rows belong to the parties that `groups`, (n,), names."""
         import pandas as pd
