@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +19,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes
+from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes, estimator
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.sums.statement import Step
 
 SIZES = {"ward 7": 120, "ward 9": 80, "out-patients": 100}
 NAMES = ["age", "height"]
@@ -210,3 +215,46 @@ def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
     with pytest.warns(PrivacyWarning) as caught:
         model().fit(tables())
     assert {one.filename for one in caught} == {__file__}
+
+
+# -- what a person looks at ---------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+STEP = Step(3, 10, 0, "sums", 2, 0.5, (("sums", 1.0),), None, None)
+
+
+@pytest.mark.parametrize(
+    ("stream", "slow", "shown"), [(Terminal, True, True), (Terminal, False, False), (io.StringIO, True, False)]
+)
+def test_a_bar_is_shown_in_a_terminal_when_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], slow: bool, shown: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := stream())
+    monkeypatch.setattr(estimator, "_SECONDS_BEFORE_BAR", 0.0 if slow else 60.0)
+    monkeypatch.setenv("TERM", "xterm")
+    with estimator._progress_bar() as on_step:
+        on_step(STEP)
+        time.sleep(0.3)
+    assert ("30%" in screen.getvalue()) is shown
+
+
+def test_a_notebook_shows_small_tables_and_a_line_is_short() -> None:
+    report = model(noise="secure").fit(tables()).privacy_
+    report = replace(report, warnings=("a < b",))
+    forecast = FederatedKMeans(3).plan(2_000, 2, 3, seeds=2, algorithms="glloyd")
+    for one, words in (
+        (report, ["cost", "guarantee", "a &lt; b", "counts"]),
+        (forecast, ["glloyd", "messages", "Note: "]),
+    ):
+        page = one._repr_html_()
+        assert [word for word in words if word not in page] == []
+        assert "<script" not in page
+        assert page.count("<tr>") == page.count("</tr>") > 5
+        assert "\n" not in repr(one)
+        assert len(repr(one)) < 150
+    assert [word for word in ("glloyd", "messages") if word not in str(forecast)] == []
