@@ -1,4 +1,4 @@
-"""All commands: ``flwr-dpkmeans plan | ledger | identity | node | options``, or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans plan | run | ledger | identity | node | options``, as ``python -m flwr_dpkmeans``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flwr_dpkmeans.errors import DPKMeansError
 
 COMMANDS = {
     "plan": ("flwr_dpkmeans.planner.cli", "main"),
+    "run": ("flwr_dpkmeans.flower.run_command", "run"),
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
     "node": ("flwr_dpkmeans.flower.node_command", "node"),

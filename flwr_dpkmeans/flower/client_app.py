@@ -422,7 +422,7 @@ def load_client(context: Context) -> KMeansClient:
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
-        table = _own_part(source, run, node)
+        table = simulated_part(source, run, node)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -442,7 +442,7 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
+def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
     """The rows of one virtual node; all of them where nothing says that there are others."""
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
