@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,7 +38,6 @@ from flwr_dpkmeans.options import (
     Cohort,
     Evaluation,
     ExactEvaluation,
-    PrivateBounds,
     PrivateCount,
     flat_options,
     moved,
@@ -170,10 +168,8 @@ class _PrivateClustering(
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _fitted(self, tables: Tables, y: Any, ignored: Iterable[str]) -> Self:
-        """Fit to tables that were looked at; what `fit` was given besides is refused by its name."""
-        for name in ignored:
-            raise _unknown_in_fit(name)
+    def _fit(self, tables: Tables, y: Any) -> None:
+        """Fit to tables that were looked at."""
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
@@ -182,7 +178,6 @@ class _PrivateClustering(
             with _progress_bar() as on_step:
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
             self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
-        return self
 
     def _in_box(self, X: ArrayLike) -> Array:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
@@ -339,7 +334,8 @@ class DPKMeans(_PrivateClustering):
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
-        self._fitted(Tables.alone(X), y, unknown)
+        _require_no_others(unknown)
+        self._fit(Tables.alone(X), y)
         _warn(self.privacy_)
         publishable = tuple(sentence for sentence in self.privacy_.warnings if not sentence.startswith(LOCAL))
         self.privacy_ = replace(self.privacy_, n_clients=1, warnings=publishable)
@@ -515,7 +511,8 @@ class FederatedKMeans(_PrivateClustering):
         ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
-        self._fitted(Tables.of(X, groups=groups), y, unknown)
+        _require_no_others(unknown)
+        self._fit(Tables.of(X, groups=groups), y)
         _warn(self.privacy_)
         return self
 
@@ -656,14 +653,15 @@ def _of_width(model: Any, points: Array) -> Array:
     return points
 
 
-def _unknown_in_fit(name: str) -> Exception:
-    """Say why a fit does not take something."""
-    if name != "sample_weight":
-        return TypeError(f"fit() got an unexpected keyword argument {name!r}")
-    return ConfigurationError(
-        "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far its "
-        "row can move a sum: leave it out."
-    )
+def _require_no_others(given: Iterable[str]) -> None:
+    """Refuse what a fit does not take, and say why there are no weights."""
+    if "sample_weight" in given:
+        raise ConfigurationError(
+            "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
+            "its row can move a sum: leave it out."
+        )
+    for name in given:
+        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
 
 @contextmanager
@@ -832,7 +830,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Bounds as given, with those that follow from the categories."""
         categories = options.categories or ()
         lacking = self.bounds is None and not all(categories)
-        if not any(categories) or lacking or isinstance(self.bounds, str | Path | PrivateBounds):
+        if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
             return self.bounds
         lower, upper = (0.0, 1.0) if self.bounds is None else self.bounds
         n = np.asarray(categories)

@@ -222,7 +222,7 @@ class Tables:
                 "none, but columns are matched by name: give data frames only, or arrays only."
             )
         if not any(orders):
-            _require_same_labels(given, parties, argument)
+            _require_same_labels(dict(zip(parties, given, strict=True)), argument)
         checked = zip(parties, given, strict=True)
         parts = [_of_party(argument, party, validate_columns, table, orders[0]) for party, table in checked]
         widths = sorted({part.shape[1] for part in parts})
@@ -327,10 +327,9 @@ def _of_party(what: str, party: str, check: Callable[..., CheckedT], *values: An
         raise DataError(f"{what}[{party}]: {error}") from error
 
 
-def _require_same_labels(tables: Sequence[ArrayLike], parties: Sequence[str], argument: str) -> None:
+def _require_same_labels(tables: Mapping[str, ArrayLike], argument: str) -> None:
     """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
-    framed = [(party, table) for party, table in zip(parties, tables, strict=True) if hasattr(table, "columns")]
-    labels = {party: list(table.columns) for party, table in framed}
+    labels = {party: list(table.columns) for party, table in tables.items() if hasattr(table, "columns")}
     first = next(iter(labels), "")
     for party, own in labels.items():
         if len(own) == len(labels[first]) and own != labels[first]:

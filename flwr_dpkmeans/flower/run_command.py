@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,10 +24,8 @@ from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
-_STARTED = re.compile(r"started run (\d+)")
+_STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
 _LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
-_SECONDS_TO_END = 20.0
-"""In which a run that streams no more is to have a status."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -68,7 +65,8 @@ def check(given: argparse.Namespace) -> None:
     except (click.ClickException, OSError, KeyError, ValueError):
         return  # Flower has sentences for files of its own
     require_known(stated)
-    checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=simulated)
+    if simulated:  # of another SuperLink nobody knows here whether it simulates
+        checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=True)
 
 
 def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
@@ -82,7 +80,7 @@ def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
             found = _STARTED.search(line)
             run_id = found.group(1) if found else run_id
     if flower.returncode or not run_id:
-        return flower.returncode
+        return flower.returncode or 1
     status, details = _status(superlink, run_id)
     if status == "finished:completed":
         return 0
@@ -91,12 +89,7 @@ def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
 
 
 def _status(superlink: str | None, run_id: str) -> tuple[str, str]:
-    """Status of a run and its details, as soon as it has ended."""
+    """Status and details of a run, which has ended when its stream has."""
     command = [*_FLWR, "list", *([superlink] if superlink else []), "--run-id", run_id, "--format", "json"]
-    for _ in range(int(_SECONDS_TO_END)):
-        listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        (one,) = json.loads(listed)["runs"]
-        if one["status"].startswith("finished"):
-            break
-        time.sleep(1.0)
+    (one,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["runs"]
     return one["status"], one["status-details"]

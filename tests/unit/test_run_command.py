@@ -134,9 +134,9 @@ def test_other_apps_and_deployments_are_left_to_flower(
     (home / "flwr").mkdir(exist_ok=True)
     (home / "flwr" / "config.toml").write_text('[superlink]\ndefault = "far"\n[superlink.far]\naddress = "far:9093"\n')
     config = "data='/on/the/nodes.csv' bounds='0,1' n-clusters=3"
-    assert main(["run", str(PROJECT), "--run-config", config]) == 1
-    assert "num-clients is 'auto', but outside a simulation" in capsys.readouterr().err
-    assert main(["run", str(PROJECT), "--run-config", config + " num-clients=3"]) == 0
+    assert main(["run", str(PROJECT), "--run-config", config]) == 0
+    assert main(["run", str(PROJECT), "--run-config", config + " num-client=3"]) == 1
+    assert "did you mean 'num-clients'?" in capsys.readouterr().err
 
 
 def test_the_checks_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
