@@ -204,7 +204,7 @@ class _PrivateClustering(
         algorithm, k, takes_total = given["algorithm"], given["n_clusters"], _takes_total(given)
         if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
             raise DataError(
-                f"all clients together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
+                f"all tables together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
             )
         require_engine(self.engine)
