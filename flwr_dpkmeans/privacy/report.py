@@ -167,7 +167,7 @@ class PrivacyReport:
         releases = [(f"{one.round_index}/{one.attempt} {one.array}", *_numbers(one)) for one in self.releases]
         heads = ("round/attempt, array", "sensitivity", "noise", "epsilon so far")
         folded = f"<details><summary>{len(releases)} releases</summary>{html_table([heads, *releases])}</details>"
-        return html_table([("", self._head), *self._facts()]) + folded
+        return html_table([("run", self._head), *self._facts()]) + folded
 
     @property
     def _head(self) -> str:
