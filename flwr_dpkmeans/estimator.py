@@ -142,18 +142,18 @@ class _PrivateClustering(
 
     @property
     def labels_(self) -> NDArray[np.int64]:
-        """Does not exist: one exact label for each private row would be in the model, and travel with it."""
+        """Does not exist."""
         raise AttributeError(
-            f"{type(self).__name__} keeps no labels_, which would carry every private row's cluster along with the "
-            "model: call predict on rows of your own."
+            "there are no labels_, which would carry every private row's cluster along with the model: call predict on "
+            "rows of your own."
         )
 
     @property
     def inertia_(self) -> float:
-        """Does not exist: it is an exact sum over private rows."""
+        """Does not exist."""
         raise AttributeError(
-            f"{type(self).__name__} has no inertia_, which is an exact sum over private rows: see evaluation_ after a "
-            "fit with evaluation='private', or minus the score of rows of your own."
+            "there is no inertia_, which is an exact sum over private rows: see evaluation_ after a fit with "
+            "evaluation='private', or minus the score of rows of your own."
         )
 
     @property
@@ -208,11 +208,6 @@ class _PrivateClustering(
                 "clusters or add data."
             )
         require_engine(self.engine)
-        if not given.get("masking", True) and self.engine != "direct":
-            raise ConfigurationError(
-                f"masking is {given['masking']!r}, but engine {self.engine!r} always masks: use engine='direct' for "
-                "experiments without masks."
-            )
         kind, has_server_data = task_kind(algorithm), self.server_data is not None
         federated = algorithm not in NOT_FEDERATED
         if federated:
@@ -281,15 +276,13 @@ class DPKMeans(_PrivateClustering):
     Parameters
     ----------
     n_clusters, epsilon, bounds, delta, algorithm, noise, random_state, max_iter, server_data, n_examples, evaluation
-        As in `FederatedKMeans`. Bounds are never computed from the table: give ``(0, 100)``, one range for each column
-        by position or name, or ``"private"``. ``n_clusters="auto"`` chooses k within the budget. The number of rows is
-        taken as public unless ``n_examples`` says otherwise.
+        As in `FederatedKMeans`. Bounds are never computed from the table: state them, or choose ``"private"``. The
+        number of rows is taken as public unless ``n_examples`` says otherwise.
 
-    Attributes
-    ----------
-    cluster_centers_, cluster_counts_, privacy_, bounds_, n_iter_, n_features_in_, feature_names_in_ and others
-        As in `FederatedKMeans`. What exact rows say against the result is a Python warning and not in `privacy_`: a
-        fitted model holds nothing that may not be published.
+    Notes
+    -----
+    Attributes are those of `FederatedKMeans`, and all of them may be published: what exact rows say against the result
+    is a Python warning only.
 
     Examples
     --------
@@ -364,10 +357,9 @@ class FederatedKMeans(_PrivateClustering):
         20, or as ``Auto(12)`` says.
     algorithm : str or one of the ``*Options``
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
-        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
-        baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, in a copy of the project: ``"max_cover"`` (private),
-        ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
+        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
+        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows together, in a copy of the project:
+        ``"max_cover"``, ``"k_fed"`` and ``"optimal"`` (the latter two not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.

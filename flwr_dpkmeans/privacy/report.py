@@ -163,11 +163,10 @@ class PrivacyReport:
         return f"{type(self).__name__}({self._head}, epsilon {_show(self.epsilon)} at delta {self.delta:.3g})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same as a page for people, releases folded."""
-        releases = [(f"{one.round_index}/{one.attempt} {one.array}", *_numbers(one)) for one in self.releases]
-        heads = ("round/attempt, array", "sensitivity", "noise", "epsilon so far")
-        folded = f"<details><summary>{len(releases)} releases</summary>{html_table([heads, *releases])}</details>"
-        return html_table([("run", self._head), *self._facts()]) + folded
+        """What a notebook shows: the page for people without its releases."""
+        return html_table(
+            [("run", self._head), *self._facts(), ("releases", f"{len(self.releases)}: print the report")]
+        )
 
     @property
     def _head(self) -> str:
@@ -177,20 +176,14 @@ class PrivacyReport:
 
     def _facts(self) -> list[tuple[str, str]]:
         """Everything but the releases, with a word for each."""
+        asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
-        known = self.n_examples if self.n_examples is not None else "unknown"
+        cohort, known = f"{self.n_clients} clients, {self.n_attempts} aggregations", self.n_examples or "unknown"
         return [
-            (
-                "cost",
-                f"{cost} (asked for {_show(self.epsilon_requested)}; with all retries "
-                f"{_show(self.epsilon_worst_case)})",
-            ),
+            ("cost", f"{cost} (asked for {asked}; with all retries {most})"),
             ("unit", f"one {self.unit}: {self.neighbours}"),
             ("guarantee", self.guarantee),
-            (
-                "cohort",
-                f"{self.n_clients} clients, {self.n_attempts} aggregations, N = {known} ({self.n_examples_source})",
-            ),
+            ("cohort", f"{cohort}, N = {known} ({self.n_examples_source})"),
             *([] if self.provenance is None else [("from", str(self.provenance))]),
             *(("WARNING", warning) for warning in self.warnings),
             *(("assumes", assumption) for assumption in self.assumptions),
@@ -201,16 +194,12 @@ class PrivacyReport:
         lines = [self._head, *(f"  {word:<11} {text}" for word, text in self._facts())]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")
         for line in self.releases:
-            sensitivity, noise, so_far = _numbers(line)
-            place = f"{line.round_index}/{line.attempt}"
-            lines.append(f"              {place:<13}  {line.array:<18}  {sensitivity:<14}  {noise:<19}  {so_far}")
+            noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
+            lines.append(
+                f"              {f'{line.round_index}/{line.attempt}':<13}  {line.array:<18}  "
+                f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
+            )
         return "\n".join(lines)
-
-
-def _numbers(line: ReleaseLine) -> tuple[str, str, str]:
-    """Sensitivity, noise and cost so far of a release."""
-    noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
-    return f"{line.norm} {line.sensitivity:.4g}", noise, _show(line.epsilon_so_far)
 
 
 def html_table(rows: Iterable[Sequence[str]]) -> str:
