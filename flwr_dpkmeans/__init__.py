@@ -5,7 +5,7 @@ An algorithm is a list of private sums, a trust model decides who may read a sum
 ==============  ========================================================================
 room            what it does
 ==============  ========================================================================
-``estimator``   `FederatedKMeans`: scikit-learn conventions, no Flower knowledge needed
+``estimator``   `FederatedKMeans`, and `DPKMeans` for one table: scikit-learn conventions
 ``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
 ``planner``     what to expect of a run, before any data are touched
 ``results``     files and picture of a run
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
     from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
     from flwr_dpkmeans.data.schema import Schema as Schema
+    from flwr_dpkmeans.estimator import DPKMeans as DPKMeans
     from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
     from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
     from flwr_dpkmeans.flower.client_app import client_app as client_app
@@ -74,7 +75,7 @@ _EXPORTS = {
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "data.schema": "Schema",
-    "estimator": "FederatedKMeans FederatedNaiveBayes",
+    "estimator": "DPKMeans FederatedKMeans FederatedNaiveBayes",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app secure_aggregation_mod",
     "flower.engines": "federate",

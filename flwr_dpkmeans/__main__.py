@@ -11,6 +11,7 @@ from flwr_dpkmeans.errors import DPKMeansError
 COMMANDS = {
     "plan": ("flwr_dpkmeans.planner.cli", "main"),
     "predict": ("flwr_dpkmeans.results.model", "predict"),
+    "run": ("flwr_dpkmeans.flower.run_command", "run"),
     "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
     "identity": ("flwr_dpkmeans.node.commands", "identity"),
     "schema": ("flwr_dpkmeans.node.commands", "schema"),

@@ -1,17 +1,25 @@
-"""`FederatedKMeans`: the whole federation in one process, with scikit-learn's conventions."""
+"""`FederatedKMeans`: the whole federation in one process, and `DPKMeans`: one table, by scikit-learn's conventions."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
@@ -19,11 +27,12 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
-from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns, validate_points
+from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, listed_tables, require_engine
+from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, require_engine
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     DEFAULT_ALGORITHM,
     Auto,
@@ -31,7 +40,6 @@ from flwr_dpkmeans.options import (
     Cohort,
     Evaluation,
     ExactEvaluation,
-    PrivateBounds,
     PrivateCount,
     flat_options,
     moved,
@@ -48,16 +56,344 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import Step, local_cautions
+from flwr_dpkmeans.sums.statement import LOCAL, Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
 
+logger = placed_logger("flwr_dpkmeans.estimator")
+
+_SECONDS_BEFORE_BAR = 2.0
+_CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
+"""Settings of a run over one table."""
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
-class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class _EachParty:
+    """What follows a fit for each party's table; no mixin of scikit-learn wraps what it returns."""
+
+    def fit_predict(self, X: Any, y: Any = None, **given: Any) -> Any:
+        """Fit and predict: labels of each table, listed or named as the tables are; of one table with groups, of it."""
+        X = list(X) if isinstance(X, Iterator) else X
+        return self.fit(X, y, **given)._of_each(X, self.predict, given)  # type: ignore[attr-defined]
+
+    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Any:
+        """Fit and transform, as `fit_predict`."""
+        X = list(X) if isinstance(X, Iterator) else X
+        return self.fit(X, y, **given)._of_each(X, self.transform, given)  # type: ignore[attr-defined]
+
+
+class _PrivateClustering(
+    _EachParty,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """A fit by one of the engines, and what scikit-learn's estimators do with centroids."""
+
+    bounds: Any
+    engine: str
+    noise: str
+    random_state: int | None
+    server_data: ArrayLike | None
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
+        nested = {name: value for name, value in params.items() if "__" in name}
+        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        for name, value in nested.items():
+            argument, _, option = name.partition("__")
+            if argument not in self._get_param_names():
+                super().set_params(**{argument: value})  # scikit-learn's own sentence
+            setattr(self, argument, object_of(argument, getattr(self, argument)).set_params(**{option: value}))
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Index of the nearest centroid of each row; local, costs no privacy.
+
+        Rows, (n_examples, n_features), are seen as in the clustering: clipped to the box `bounds_`, scaled to
+        [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
+        bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
+        """
+        rows = self._encoded(X)
+        labels = np.asarray(nearest_centroids(self._in_box(rows), self._scaled_centers)[0], dtype=np.int64)
+        return rows.spread(labels, -1) if isinstance(rows, Encoded) else labels
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Euclidean distance of each row to each centroid; local, costs no privacy.
+
+        In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
+        its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
+        """
+        rows = self._encoded(X)
+        points = self._in_box(rows)
+        columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
+        distances = np.asarray(np.stack(columns, axis=1))
+        return rows.spread(distances, np.nan) if isinstance(rows, Encoded) else distances
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
+
+        Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table or,
+        as a search over parties gives them, a list of tables.
+        """
+        del y
+        tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
+        cost = 0.0
+        for own in tables:
+            _, squared_distances = nearest_centroids(self._in_box(own), self._scaled_centers)
+            cost += float(squared_distances.sum())
+        return -cost
+
+    @property
+    def labels_(self) -> NDArray[np.int64]:
+        """Does not exist."""
+        raise AttributeError(
+            "there are no labels_, which would carry every private row's cluster along with the model: call predict on "
+            "rows of your own."
+        )
+
+    @property
+    def inertia_(self) -> float:
+        """Does not exist."""
+        raise AttributeError(
+            "there is no inertia_, which is an exact sum over private rows: see evaluation_ after a fit with "
+            "evaluation='private', or minus the score of rows of your own."
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns that `transform` makes, which `get_feature_names_out` names."""
+        return len(self.cluster_centers_)
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn may expect of it."""
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.noise != "seeded" or self.random_state is None
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _fit(self, tables: Tables, y: Any) -> None:
+        """Fit to tables that were looked at."""
+        config, server_points = self._config(self._given(), tables)
+        labels = self._labels(y, tables, config)
+        if config.algorithm in NOT_FEDERATED:
+            self._take(config, tables, *fit_in_one_place(config, tables.parts))
+        else:
+            with _progress_bar() as on_step:
+                found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
+            self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
+
+    @property
+    def model_(self) -> Model:
+        """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
+        check_is_fitted(self)
+        names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
+        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `model_` as JSON, whole or not at all; returns its absolute path."""
+        return self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
+
+        Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
+        ``history_``, ``cost_curve_`` and ``evaluation_`` are not in the file. A `DataError` says what is wrong with it.
+        """
+        model, known = Model.load(path), cls._get_param_names()
+        told = ("algorithm", "unit", "trust", "noise")
+        given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
+        box = model.bounds.lower, model.bounds.upper
+        given["bounds"] = model.schema or box
+        fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
+        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
+        fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
+        fitted.privacy_, fitted.schema_ = model.privacy, model.schema
+        _name_columns(fitted, model.feature_names)
+        return fitted
+
+    def profile(self, X: Any) -> Any:
+        """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
+        return self.model_.profile(X)
+
+    def _encoded(self, X: ArrayLike) -> Any:
+        """Rows as a schema encodes them, if there is one."""
+        check_is_fitted(self)
+        return X if self.schema_ is None else self.schema_.encode(X)
+
+    def _in_box(self, X: ArrayLike) -> Array:
+        """Rows as the clustering saw them: clipped, scaled, on the grid."""
+        rows = self._checked(self._encoded(X))
+        return round_to_grid(Bounds(*self.bounds_).scale(rows))
+
+    def _checked(self, X: Any) -> Array:
+        """Rows with the fitted columns: a data frame's are put in order by name, or encoded by the schema."""
+        if isinstance(X, Encoded):
+            return X.points
+        fitted = tuple(getattr(self, "feature_names_in_", ()))
+        if bool(frame_columns(X)) != bool(fitted):
+            # scikit-learn's own sentences.
+            has, was = ("does not have valid", "with") if fitted else ("has", "without")
+            told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
+            warnings.warn(told, UserWarning, stacklevel=4)
+        return _of_width(self, validate_columns(X, fitted))
+
+    def _given(self) -> dict[str, Any]:
+        """What the constructor was given for the run, by flat names."""
+        own = self.get_params(deep=False)
+        return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
+
+    def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
+        """The validated configuration of this fit, and the server's points."""
+        algorithm, k, takes_total = given["algorithm"], given["n_clusters"], _takes_total(given)
+        if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
+            raise DataError(
+                f"all tables together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
+                "clusters or add data."
+            )
+        require_engine(self.engine)
+        kind, has_server_data = task_kind(algorithm), self.server_data is not None
+        federated = algorithm not in NOT_FEDERATED
+        if federated:
+            require_server_data(kind, has_server_data=has_server_data)
+        elif has_server_data:
+            raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
+        declared = given["n_examples"]
+        if isinstance(declared, str) and not is_private(declared):
+            raise ConfigurationError(
+                f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
+            )
+        given = {**given, "n_examples": tables.total if takes_total else declared}
+        config, points = tables.run(given, self.server_data)
+        if federated:
+            require_supported(config, has_server_data=has_server_data)
+        return config, points
+
+    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
+        """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
+        if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
+            return None
+        if y is None:
+            raise DataError(
+                f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
+                "leave n_classes out."
+            )
+        if config.n_classes == 0:
+            raise ConfigurationError(
+                "labels were given for the evaluation, but n_classes does not say how many classes there are, which "
+                "must be public: give n_classes=3, or leave y out."
+            )
+        return tables.labels(y, config.n_classes)
+
+    def _take(
+        self,
+        config: Run,
+        tables: Tables,
+        state: State,
+        box: Box,
+        report: PrivacyReport,
+        steps: Sequence[Step] = (),
+        evaluation: EvaluationResult | None = None,
+    ) -> None:
+        """Set the fitted attributes."""
+        self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
+        self.cluster_counts_: Array = state.counts
+        # With what the rows say against it: whoever calls this holds all of them.
+        local = local_cautions(config, report.delta, box, tables.parts)
+        self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
+        self.bounds_: Box = box
+        self.schema_ = tables.encoded[0].schema if tables.encoded else None
+        # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
+        self._scaled_centers = state.centroids
+        self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
+        self.n_features_in_ = int(state.centroids.shape[1])
+        self.n_iter_ = len(state.movements)
+        self.evaluation_: EvaluationResult | None = evaluation
+        self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)
+        _name_columns(self, tables.names)
+
+
+class DPKMeans(_PrivateClustering):
+    """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
+
+    The algorithms, proofs and report of `FederatedKMeans` under the trust model ``curator``, without Flower and masks.
+
+    Parameters
+    ----------
+    n_clusters, epsilon, bounds, delta, algorithm, noise, random_state, max_iter, server_data, n_examples, evaluation
+        As in `FederatedKMeans`. Bounds are never computed from the table: state them, or choose ``"private"``. The
+        number of rows is taken as public unless ``n_examples`` says otherwise.
+
+    Notes
+    -----
+    Attributes are those of `FederatedKMeans`, and all of them may be published: what exact rows say against the result
+    is a Python warning only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ages_and_weights = np.random.default_rng(0).normal([[20, 60], [70, 80]], 5, (1000, 2, 2)).reshape(-1, 2)
+    >>> model = DPKMeans(n_clusters=2, epsilon=1.0, bounds=(0, 100)).fit(ages_and_weights)
+    >>> np.sort(model.cluster_centers_.round(-1), axis=0)
+    array([[20., 60.],
+           [70., 80.]])
+    >>> model.privacy_.trust, model.privacy_.epsilon <= 1.0
+    ('curator', True)
+    """
+
+    engine = "direct"
+
+    def __init__(
+        self,
+        n_clusters: int | str | Auto = 8,
+        *,
+        epsilon: float = 1.0,
+        bounds: Any = None,
+        delta: float | None = None,
+        algorithm: str | Options = DEFAULT_ALGORITHM,
+        noise: str = "secure",
+        random_state: int | None = None,
+        max_iter: int | None = None,
+        server_data: ArrayLike | None = None,
+        n_examples: int | str | PrivateCount | None = None,
+        evaluation: str | Evaluation | ExactEvaluation | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.bounds = bounds
+        self.delta = delta
+        self.algorithm = algorithm
+        self.noise = noise
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.server_data = server_data
+        self.n_examples = n_examples
+        self.evaluation = evaluation
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
+        """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
+        _require_no_others(unknown)
+        self._fit(Tables.alone(X, schema_of(self.bounds)), y)
+        _warn(self.privacy_)
+        publishable = tuple(sentence for sentence in self.privacy_.warnings if not sentence.startswith(LOCAL))
+        self.privacy_ = replace(self.privacy_, n_clients=1, warnings=publishable)
+        return self
+
+    def _given(self) -> dict[str, Any]:
+        """As the same run of several parties says it."""
+        given = super()._given()
+        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
+
+    def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
+        """There is one table."""
+        return method(X)
+
+
+class FederatedKMeans(_PrivateClustering):
     """Differentially private k-means over several parties' data, simulated in this process.
 
     Strategy, ClientApp, secure-aggregation mod, masks and noise are those of a deployment. An option that differs from
@@ -70,10 +406,9 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         20, or as ``Auto(12)`` says.
     algorithm : str or one of the ``*Options``
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
-        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its
-        baselines ``"server_kmeans++"``, ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, in a copy of the project: ``"max_cover"`` (private),
-        ``"k_fed"`` and ``"optimal"`` (not private). With options of its own:
+        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
+        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows together, in a copy of the project:
+        ``"max_cover"``, ``"k_fed"`` and ``"optimal"`` (the latter two not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.
@@ -85,13 +420,12 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
     trust : str, optional
         ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
         ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
-    bounds : pair, Schema, "private" or PrivateBounds, optional
-        Public bounds of the data: numbers, one sequence of lower and one of upper bounds in the order of the columns,
-        or a file, whose names are matched with those of the columns. A `Schema`, or the path of one, also says what
-        becomes of text, dates and missing cells. Never computed from clients' data. None: a cube
-        around the server's points; without server data bounds must be given. ``"private"``: found by two private
-        histograms, for which nobody needs to know anything of the columns, as
-        ``PrivateBounds(share=0.1, domain=None)``.
+    bounds : pair, mapping, data frame, path, Schema, "private" or PrivateBounds, optional
+        Public bounds, never computed from clients' data: numbers, sequences in the order of the columns, or a pair for
+        each column's name as a mapping, data frame or file. A `Schema`, or the path of one, also says what becomes of
+        text, dates and missing cells. None: a cube around the server's points, which must then
+        be given. ``"private"``, or ``PrivateBounds(share=0.1, domain=None)``: found by two private histograms, for
+        which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
     random_state : int, optional
@@ -195,42 +529,34 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         self.evaluation = evaluation
         self.cohort = cohort
 
-    def set_params(self, **params: Any) -> FederatedKMeans:
-        """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
-        nested = {name: value for name, value in params.items() if "__" in name}
-        super().set_params(**{name: value for name, value in params.items() if name not in nested})
-        for name, value in nested.items():
-            argument, _, option = name.partition("__")
-            if argument not in self._get_param_names():
-                super().set_params(**{argument: value})  # scikit-learn's own sentence
-            setattr(self, argument, object_of(argument, getattr(self, argument)).set_params(**{option: value}))
-        return self
-
-    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None) -> FederatedKMeans:
+    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any) -> FederatedKMeans:
         """Cluster the parties' data together.
 
         Parameters
         ----------
-        X : sequence of array-like
-            One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty.
-            Data frames have the same columns, in any order: they are put in the first one's, and bounds that differ by
-            column are then given by name.
-        y : sequence of array-like of int, optional
-            One array of labels for each client, (n_i,), from 0 to ``n_classes - 1``; used by an evaluation only.
+        X : sequence or mapping of array-like, or array-like
+            One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty. In a
+            mapping they have names, which are in sentences about them. Data frames have the same columns, in any
+            order: they are put in the first one's, and bounds that differ by column are then given by name. With
+            `groups` one table of all rows, (n, n_features), as a pipeline has it.
+        y : sequence or mapping of array-like of int, or array-like of int, optional
+            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only.
+        groups : array-like, (n,), optional
+            The party of each row.
 
         Raises
         ------
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
+
+        Notes
+        -----
+        In a search each fit costs epsilon of its own, and its scores are exact. scikit-learn splits rows: with
+        ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
+        ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
-        tables = Tables.of(X, schema=schema_of(self.bounds))
-        config, server_points = self._config(self._given(), tables)
-        labels = self._labels(y, tables, config)
-        if config.algorithm in NOT_FEDERATED:
-            self._take(config, tables, *fit_in_one_place(config, tables.parts))
-        else:
-            found = ENGINES[self.engine](config, tables.parts, server_points, labels)
-            self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
+        _require_no_others(unknown)
+        self._fit(Tables.of(X, groups=groups, schema=schema_of(self.bounds)), y)
         _warn(self.privacy_)
         return self
 
@@ -327,188 +653,11 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: i
         }
         return make_forecast(PlanningRequest(*shape, options, algorithms=candidates, **goals))
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Index of the nearest centroid of each row; local, costs no privacy.
-
-        Rows, (n_examples, n_features), are seen as in the clustering: clipped to the box `bounds_`, scaled to
-        [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
-        bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
-        """
-        rows = self._encoded(X)
-        labels = np.asarray(nearest_centroids(self._in_box(rows), self._scaled_centers)[0], dtype=np.int64)
-        return rows.spread(labels, -1) if isinstance(rows, Encoded) else labels
-
-    def fit_predict(
-        self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any
-    ) -> list[NDArray[np.int64]]:
-        """Fit and predict: one array of labels for each client."""
-        del kwargs
-        parts = listed_tables(X)
-        self.fit(parts, y)
-        return [self.predict(part) for part in parts]
-
-    def transform(self, X: ArrayLike) -> Array:
-        """Euclidean distance of each row to each centroid; local, costs no privacy.
-
-        In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
-        its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
-        """
-        rows = self._encoded(X)
-        points = self._in_box(rows)
-        columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
-        distances = np.asarray(np.stack(columns, axis=1))
-        return rows.spread(distances, np.nan) if isinstance(rows, Encoded) else distances
-
-    def fit_transform(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike] | None = None, **kwargs: Any) -> list[Array]:
-        """Fit and transform: one array of distances for each client."""
-        del kwargs
-        parts = listed_tables(X)
-        self.fit(parts, y)
-        return [self.transform(part) for part in parts]
-
-    def score(self, X: ArrayLike, y: object = None) -> float:
-        """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
-
-        Distances are those of `transform`, so this is minus the cost that the clustering minimises.
-        """
-        del y
-        _, squared_distances = nearest_centroids(self._in_box(X), self._scaled_centers)
-        return -float(squared_distances.sum())
-
-    @property
-    def model_(self) -> Model:
-        """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
-        check_is_fitted(self)
-        names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
-        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
-
-    def save(self, path: str | Path) -> Path:
-        """Write `model_` as JSON, whole or not at all; returns its absolute path."""
-        return self.model_.save(path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
-
-        Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
-        ``history_``, ``cost_curve_`` and ``evaluation_`` are not in the file. A `DataError` says what is wrong with it.
-        """
-        model, known = Model.load(path), cls._get_param_names()
-        told = ("algorithm", "unit", "trust", "noise")
-        given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
-        box = model.bounds.lower, model.bounds.upper
-        given["bounds"] = model.schema or box
-        fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
-        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
-        fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
-        fitted.privacy_, fitted.schema_ = model.privacy, model.schema
-        _name_columns(fitted, model.feature_names)
-        return fitted
-
-    def profile(self, X: Any) -> Any:
-        """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
-        return self.model_.profile(X)
-
-    def _encoded(self, X: ArrayLike) -> Any:
-        """Rows as a schema encodes them, if there is one."""
-        check_is_fitted(self)
-        return X if self.schema_ is None else self.schema_.encode(X)
-
-    def _in_box(self, X: ArrayLike) -> Array:
-        """Rows as the clustering saw them: clipped, scaled, on the grid."""
-        rows = self._checked(self._encoded(X))
-        return round_to_grid(Bounds(*self.bounds_).scale(rows))
-
-    def _checked(self, X: Any) -> Array:
-        """Rows with the fitted columns: a data frame's are put in order by name, or encoded by the schema."""
-        if isinstance(X, Encoded):
-            return X.points
-        fitted = tuple(getattr(self, "feature_names_in_", ()))
-        if bool(frame_columns(X)) != bool(fitted):
-            # scikit-learn's own sentences.
-            has, was = ("does not have valid", "with") if fitted else ("has", "without")
-            told = f"X {has} feature names, but FederatedKMeans was fitted {was} feature names"
-            warnings.warn(told, UserWarning, stacklevel=4)
-        return validate_points(validate_columns(X, fitted), self.n_features_in_)
-
-    def _given(self) -> dict[str, Any]:
-        """What the constructor was given for the run, by flat names."""
-        own = self.get_params(deep=False)
-        return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
-
-    def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
-        """The validated configuration of this fit, and the server's points."""
-        algorithm, k, takes_total = given["algorithm"], given["n_clusters"], _takes_total(given)
-        if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
-            raise DataError(
-                f"all clients together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
-                "clusters or add data."
-            )
-        require_engine(self.engine)
-        if not given.get("masking", True) and self.engine != "direct":
-            raise ConfigurationError(
-                f"masking is {given['masking']!r}, but engine {self.engine!r} always masks: use engine='direct' for "
-                "experiments without masks."
-            )
-        kind, has_server_data = task_kind(algorithm), self.server_data is not None
-        federated = algorithm not in NOT_FEDERATED
-        if federated:
-            require_server_data(kind, has_server_data=has_server_data)
-        elif has_server_data:
-            raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
-        declared = given["n_examples"]
-        if isinstance(declared, str) and not is_private(declared):
-            raise ConfigurationError(
-                f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
-            )
-        given = {**given, "n_examples": tables.total if takes_total else declared}
-        config, points = tables.run(given, self.server_data)
-        if federated:
-            require_supported(config, has_server_data=has_server_data)
-        return config, points
-
-    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
-        """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
-        if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
-            return None
-        if y is None:
-            raise DataError(
-                f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
-                "leave n_classes out."
-            )
-        if config.n_classes == 0:
-            raise ConfigurationError(
-                "labels were given for the evaluation, but n_classes does not say how many classes there are, which "
-                "must be public: give n_classes=3, or leave y out."
-            )
-        return tables.labels(y, config.n_classes)
-
-    def _take(
-        self,
-        config: Run,
-        tables: Tables,
-        state: State,
-        box: Box,
-        report: PrivacyReport,
-        steps: Sequence[Step] = (),
-        evaluation: EvaluationResult | None = None,
-    ) -> None:
-        """Set the fitted attributes."""
-        self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
-        self.cluster_counts_: Array = state.counts
-        # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.parts)
-        self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
-        self.bounds_: Box = box
-        self.schema_ = tables.encoded[0].schema if tables.encoded else None
-        # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
-        self._scaled_centers = state.centroids
-        self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_features_in_ = int(state.centroids.shape[1])
-        self.n_iter_ = len(state.movements)
-        self.evaluation_: EvaluationResult | None = evaluation
-        self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)
-        _name_columns(self, tables.names)
+    def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+        """Apply a method to every party's table."""
+        if given.get("groups") is not None:
+            return method(X)
+        return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
 
 
 def _history(steps: Sequence[Step], movements: tuple[float, ...]) -> list[dict[str, Any]]:
@@ -536,6 +685,51 @@ def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         model.feature_names_in_ = np.array(names, dtype=object)
     elif hasattr(model, "feature_names_in_"):
         del model.feature_names_in_
+
+
+def _of_width(model: Any, points: Array) -> Array:
+    """Points as they are, if they have as many columns as a fit had."""
+    if points.shape[1] != model.n_features_in_:
+        raise DataError(
+            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
+            " as input: give those of the fit, in their order."
+        )
+    return points
+
+
+def _require_no_others(given: Iterable[str]) -> None:
+    """Refuse what a fit does not take, and say why there are no weights."""
+    if "sample_weight" in given:
+        raise ConfigurationError(
+            "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
+            "its row can move a sum: leave it out."
+        )
+    for name in given:
+        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[Step], None]]:
+    """What is told of each step: a bar, after two seconds, where somebody looks on (a terminal or a notebook)."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield logger.debug
+        return
+    bar = Progress(console=console, transient=True)
+    task = bar.add_task("clustering", total=None)
+    timer = Timer(_SECONDS_BEFORE_BAR, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda step: bar.update(task, completed=max(0, step.round_index), total=step.n_rounds or None)
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _warn(report: PrivacyReport) -> None:
@@ -670,9 +864,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
-        points = validate_columns(X, self._found.columns)
-        if points.shape[1] != self.n_features_in_:
-            raise DataError(f"X has {points.shape[1]} features, but the model was fitted to {self.n_features_in_}.")
+        points = _of_width(self, validate_columns(X, self._found.columns))
         task = self._found.plan.task
         assert isinstance(task, NaiveBayes)
         bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
@@ -682,7 +874,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Bounds as given, with those that follow from the categories."""
         categories = options.categories or ()
         lacking = self.bounds is None and not all(categories)
-        if not any(categories) or lacking or isinstance(self.bounds, str | Path | PrivateBounds):
+        if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
             return self.bounds
         lower, upper = (0.0, 1.0) if self.bounds is None else self.bounds
         n = np.asarray(categories)

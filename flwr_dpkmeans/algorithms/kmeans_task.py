@@ -45,7 +45,7 @@ from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
 from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, Task
-from flwr_dpkmeans.sums.trust import TrustModel
+from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
 PROJECTED_CENTERS = "projected_centers"
@@ -122,7 +122,7 @@ def is_table(array: Array, most_rows: int, width: int) -> bool:
 # it with the final plan.
 
 PRELIMINARY_TRUST = "distributed"
-"""What steers the plan must be seen by everybody: its noise comes from the clients."""
+"""What steers the plan must be seen by everybody: its noise comes from the clients, where there are several."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
 """Names of the released arrays."""
 MAGNITUDES_PART = 0.8
@@ -227,9 +227,10 @@ class KMeansTask(Task):
         if settings.preliminary_share(counts=counts) == 0.0:
             return ()
         entire = whole_multiplier(config, delta)
+        trust = settings.trust if trust_model(settings.trust).alone else PRELIMINARY_TRUST
         count = [_count_block(config, entire / math.sqrt(settings.count_share))] if counted else []
         if not settings.private_bounds:
-            return (PlannedRound(COUNT, PRELIMINARY_TRUST, tuple(count)),)
+            return (PlannedRound(COUNT, trust, tuple(count)),)
 
         if settings.standard_columns:
             blocks = () if n_features is None else moment_blocks(settings, n_features, entire)
@@ -243,7 +244,7 @@ class KMeansTask(Task):
         first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
         second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
         name = " and ".join([COUNT] * counted + [MAGNITUDES])
-        return PlannedRound(name, PRELIMINARY_TRUST, first), PlannedRound(RANGES, PRELIMINARY_TRUST, second)
+        return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
     def preliminary_statistic(self, plan: Plan, index: int, points: Array, found: Found) -> list[Array]:
         """One client's exact part of it, from its rows, (n_points, n_features), in the data's units, on the grid.

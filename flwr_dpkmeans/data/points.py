@@ -33,7 +33,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     array = as_array(points)
     if array.ndim != 2:
         raise DataError(
-            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features): use "
+            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
             "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
         )
     if n_features is not None and array.shape[1] != n_features:
@@ -42,7 +42,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
             "give the same features in the same order as before."
         )
     if array.shape[1] == 0:
-        raise DataError("the points have 0 features, but at least 1 is needed: add a column.")
+        raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
     labels = list(getattr(points, "columns", range(array.shape[1])))
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     bad_rows = ~np.isfinite(values).all(axis=1)
@@ -155,8 +155,9 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind != "O":
+        which = "Complex data not supported: " if array.dtype.kind == "c" else ""
         raise DataError(
-            f"the points have dtype {array.dtype}, but they must be real numbers: convert them with "
+            f"{which}the points have dtype {array.dtype}, but they must be real numbers: convert them with "
             "points.astype('float64')."
         )
     for label, column in zip(labels, array.T, strict=True):
@@ -249,6 +250,7 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     * a ``Bounds``;
     * a pair ``(lower, upper)``, each part one number for all features or a sequence of one number per feature;
     * text such as ``"0,100"``, one range for all features;
+    * a mapping of each feature's name to its pair, or a data frame with what a .csv file has (names also as its index);
     * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
       ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
       have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
@@ -259,8 +261,8 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     """
     if isinstance(value, Bounds):
         bounds = value
-    elif _is_bounds_file(value):
-        ranges = read_bounds_file(str(value))
+    elif _is_named(value):
+        ranges = _read_ranges(value)
         matched = ranges if feature_names is None else ranges.matched(feature_names)
         check_ranges(matched.lower, matched.upper, matched.names)
         bounds = Bounds(matched.lower, matched.upper)
@@ -276,9 +278,31 @@ def _is_bounds_file(value: object) -> bool:
     return isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
 
 
+def _is_named(value: object) -> bool:
+    """Whether bounds are given in a form that may name their features."""
+    return _is_bounds_file(value) or isinstance(value, Mapping) or hasattr(value, "columns")
+
+
 def bounds_feature_names(value: object) -> tuple[str, ...]:
-    """Return the feature names in a bounds file, in its order; empty for any other form of bounds."""
-    return read_bounds_file(str(value)).names if _is_bounds_file(value) else ()
+    """Return the feature names in a bounds file, mapping or data frame, in its order; empty for other bounds."""
+    return _read_ranges(value).names if _is_named(value) else ()
+
+
+def _read_ranges(value: Any) -> NamedRanges:
+    """Read a form of bounds that may name its features."""
+    if hasattr(value, "columns"):
+        columns: dict[str, object] = {str(name): np.asarray(value[name]) for name in value.columns}
+        index = list(getattr(value, "index", ()))
+        if "feature" not in columns and any(isinstance(name, str) for name in index):
+            columns["feature"] = index
+        return _to_ranges(columns, "the data frame of bounds")
+    if not isinstance(value, Mapping):
+        return read_bounds_file(str(value))
+    for name, pair in value.items():
+        if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+            raise ConfigurationError(f"the bounds of {name!r} are {pair!r}, but they must be a pair: give (0, 100).")
+    ends = {side: [pair[place] for pair in value.values()] for place, side in enumerate(("lower", "upper"))}
+    return _to_ranges(ends | {"feature": list(value)}, "the mapping of bounds")
 
 
 def _parse_text(text: str) -> Bounds:
@@ -370,7 +394,8 @@ class NamedRanges:
     lower: tuple[float, ...]
     upper: tuple[float, ...]
     names: tuple[str, ...]
-    path: Path
+    source: str
+    """As a sentence calls it."""
 
     def matched(self, feature_names: Sequence[str]) -> NamedRanges:
         """Return the ranges in the order of `feature_names`; ranges without names stay as they are."""
@@ -379,12 +404,12 @@ class NamedRanges:
         for name in feature_names:
             if name not in self.names:
                 raise ConfigurationError(
-                    f"feature {name!r} has no row in the bounds file {str(self.path)!r}, but every feature needs a "
-                    f"range: {nearest(name, self.names)}"
+                    f"feature {name!r} has no row in {self.source}, but every feature needs a range: "
+                    f"{nearest(name, self.names)}"
                 )
         order = [self.names.index(name) for name in feature_names]
         lower, upper = tuple(self.lower[i] for i in order), tuple(self.upper[i] for i in order)
-        return NamedRanges(lower, upper, tuple(feature_names), self.path)
+        return NamedRanges(lower, upper, tuple(feature_names), self.source)
 
 
 def read_bounds_file(path: str | Path) -> NamedRanges:
@@ -399,37 +424,37 @@ def read_bounds_file(path: str | Path) -> NamedRanges:
             f"the bounds file {str(located)!r} cannot be read as {located.suffix.lower()} ({error}), but its content "
             "must match its suffix: correct the file."
         ) from error
-    return _to_ranges(content, located)
+    return _to_ranges(content, f"the bounds file {str(located)!r}")
 
 
-def _to_ranges(content: object, path: Path) -> NamedRanges:
+def _to_ranges(content: object, source: str) -> NamedRanges:
     """Check the keys, the names and the lengths of what was read."""
     keys = list(content) if isinstance(content, Mapping) else []
     missing = [key for key in ("lower", "upper") if key not in keys]
     if missing or not isinstance(content, Mapping):
         raise ConfigurationError(
-            f"the bounds file {str(path)!r} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
+            f"{source} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
             "the first row of a .csv file or as keys in the other formats."
         )
     lower, upper = broadcast(to_floats(content["lower"], "lower"), to_floats(content["upper"], "upper"))
     if "feature" not in keys:
-        return NamedRanges(lower, upper, (), path)
+        return NamedRanges(lower, upper, (), source)
     given = content["feature"]
     names = tuple(str(name) for name in (given if isinstance(given, Sequence | np.ndarray) else [given]))
     if len(lower) == len(upper) == 1:
         lower, upper = lower * len(names), upper * len(names)
     if not len(names) == len(lower) == len(upper):
         raise ConfigurationError(
-            f"the bounds file {str(path)!r} has {len(names)} features, {len(lower)} lower and {len(upper)} upper "
+            f"{source} has {len(names)} features, {len(lower)} lower and {len(upper)} upper "
             "values, but each feature needs one of both: make the three equally long."
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(
-            f"the bounds file {str(path)!r} has {names.count(twice[0])} rows for the feature {twice[0]!r}, but it must "
+            f"{source} has {names.count(twice[0])} rows for the feature {twice[0]!r}, but it must "
             "have one: remove the others."
         )
-    return NamedRanges(lower, upper, names, path)
+    return NamedRanges(lower, upper, names, source)
 
 
 def _read_csv(path: Path) -> Mapping[str, object]:

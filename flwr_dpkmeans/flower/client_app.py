@@ -434,7 +434,7 @@ def load_client(context: Context) -> KMeansClient:
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
     elif simulated or described is not None:
-        table = _own_part(source, run, node)
+        table = simulated_part(source, run, node)
         if described is None:
             whole = partial(whole_frame, source, parse_header(run.get("header", AUTO)), rows=table.rows)
     else:
@@ -458,7 +458,7 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
     return MixtureClients(run_config.get("partition-seed", 0), run_config.get("mixture-rows-per-client", 50))
 
 
-def _own_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
+def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
     """The rows of one virtual node; all of them where nothing says that there are others."""
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))

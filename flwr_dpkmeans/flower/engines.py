@@ -15,17 +15,25 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
-from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, frame_columns, validate_columns, validate_labels
+from flwr_dpkmeans.data.points import (
+    Bounds,
+    bounds_feature_names,
+    frame_columns,
+    validate_columns,
+    validate_labels,
+    validate_points,
+)
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
@@ -89,15 +97,19 @@ class Federated:
 
 
 def play_inprocess(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
     `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
-    them. The result is that of one of the clients: under ``oblivious`` the server has none.
+    them; `on_step` is told of each aggregation. The result is one client's: under ``oblivious`` the server has none.
     """
     clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=labels and labels[i])
+        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
         for i, part in enumerate(parts)
     ]
     for client in clients:  # all parts were encoded by one schema, if any
@@ -106,7 +118,7 @@ def play_inprocess(
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,
-        on_step=logger.debug,
+        on_step=on_step,
         # The result says it, and Python's warnings show it once, not once for each fit in a loop.
         on_warning=logger.debug,
     )
@@ -119,7 +131,11 @@ def play_inprocess(
 
 
 def play_directly(
-    config: Run, parts: Sequence[Array], server_points: Array | None, labels: Sequence[Labels] | None = None
+    config: Run,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -132,7 +148,7 @@ def play_directly(
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
-        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels)
+        found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
     report = replace(report, provenance=_provenance(started))
@@ -185,21 +201,29 @@ class Tables:
     """Of the columns, where all tables have some."""
     one_order: bool
     """Whether all had them in this order."""
+    parties: tuple[str, ...]
+    """What sentences call them by: their places in the list, or the names that the caller gave."""
+    rows: tuple[NDArray[np.int64], ...] = field(default=(), repr=False)
+    """Of one table, those of each party, where groups divide it."""
     encoded: tuple[Encoded, ...] = ()
-    """What a schema made of each, where there is one."""
+    """What a schema made of each table, where there is one."""
 
     @classmethod
-    def of(cls, X: Any, argument: str = "X", schema: Schema | None = None) -> Tables:
+    def of(cls, X: Any, argument: str = "X", groups: Any = None, schema: Schema | None = None) -> Tables:
         """Check what a caller gives: a DataError names the table, or what is wrong with their list."""
+        if groups is not None:
+            return cls._grouped(X, groups, argument, schema)
         given = listed_tables(X, argument)
+        parties = tuple(map(repr, X)) if isinstance(X, Mapping) else tuple(map(str, range(len(given))))
         if len(given) < 2:
             raise DataError(
                 f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
                 "more clients."
             )
         if schema is not None:
-            encoded = tuple(_of_party(argument, index, schema.encode, table) for index, table in enumerate(given))
-            return cls([one.points for one in encoded], schema.feature_names, True, encoded)
+            pairs = zip(parties, given, strict=True)
+            encoded = tuple(_of_party(argument, party, schema.encode, table) for party, table in pairs)
+            return cls([one.points for one in encoded], schema.feature_names, True, parties, encoded=encoded)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -207,12 +231,41 @@ class Tables:
                 "none, but columns are matched by name: give data frames only, or arrays only."
             )
         if not any(orders):
-            _require_same_labels(given, argument)
-        parts = [_of_party(argument, index, validate_columns, table, orders[0]) for index, table in enumerate(given)]
+            _require_same_labels(dict(zip(parties, given, strict=True)), argument)
+        checked = zip(parties, given, strict=True)
+        parts = [_of_party(argument, party, validate_columns, table, orders[0]) for party, table in checked]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        return cls(parts, orders[0], len(set(orders)) == 1)
+        return cls(parts, orders[0], len(set(orders)) == 1, parties)
+
+    @classmethod
+    def alone(cls, X: Any, schema: Schema | None = None) -> Tables:
+        """One party's table; sums are made as of several, and the others' are empty."""
+        points, names, encoded = _one_table(X, schema)
+        rows = np.arange(len(points))
+        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded)
+
+    @classmethod
+    def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:
+        """One table whose rows belong to the parties that `groups`, (n,), names."""
+        import pandas as pd
+
+        points, names, encoded = _one_table(X, schema)
+        given, n_rows = np.asarray(groups, dtype=object), encoded[0].n_rows if encoded else len(points)
+        if given.shape != (n_rows,):
+            raise DataError(
+                f"groups has shape {given.shape}, but {argument} has {n_rows} rows: give one party for each row."
+            )
+        codes, parties = pd.factorize(given)
+        if len(parties) < 2 or codes.min() < 0:
+            told = f"names {len(parties)} parties" + (
+                " and leaves rows without one" if codes.min(initial=0) < 0 else ""
+            )
+            raise DataError(f"groups {told}, but there must be at least 2 and each row needs one: name all of them.")
+        codes = codes[encoded[0].rows] if encoded else codes
+        rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
+        return cls([points[own] for own in rows], names, True, tuple(map(repr, parties)), tuple(rows), encoded)
 
     @property
     def total(self) -> int:
@@ -243,15 +296,30 @@ class Tables:
 
     def labels(self, y: Any, n_classes: int) -> list[Labels]:
         """Labels of all rows, one array for each party."""
-        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes | Mapping)
+        if self.rows:
+            whole = validate_labels(y, self.total, n_classes)
+            whole = whole[self.encoded[0].rows] if self.encoded else whole
+            return [whole[own] for own in self.rows]
+        if isinstance(y, Mapping):
+            named = {repr(party): own for party, own in y.items()}
+            y = [named[party] for party in self.parties] if set(named) == set(self.parties) else None
+        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes)
         if wrong or len(given := list(y)) != len(self.parts):
             raise DataError(
-                f"y must have one array of labels for each of the {len(self.parts)} clients: pass a list of arrays."
+                f"y must have one array of labels for each of the {len(self.parts)} clients: pass them as the tables."
             )
         n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
-        pairs = zip(given, n_rows, strict=True)
-        classes = [_of_party("y", i, validate_labels, own, n, n_classes) for i, (own, n) in enumerate(pairs)]
+        triples = zip(self.parties, given, n_rows, strict=True)
+        classes = [_of_party("y", party, validate_labels, own, n, n_classes) for party, own, n in triples]
         return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
+
+
+def _one_table(X: Any, schema: Schema | None) -> tuple[Array, tuple[str, ...], tuple[Encoded, ...]]:
+    """The points of a table of all rows, its columns' names, and what a schema made of it."""
+    if schema is None:
+        return validate_points(X), frame_columns(X), ()
+    encoded = schema.encode(X)
+    return encoded.points, schema.feature_names, (encoded,)
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
@@ -260,32 +328,34 @@ def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
     if len(shape) == 2:
         raise DataError(
             f"{argument} is one table of shape {tuple(shape)}, but there must be one for each client: pass a list such "
-            "as [X_a, X_b]."
+            "as [X_a, X_b], name each row's party by groups, or use DPKMeans if one party holds all rows."
         )
-    if isinstance(X, Mapping) or not isinstance(X, Iterable) or isinstance(X, str | bytes):
-        mend = f"list({argument}.values())" if isinstance(X, Mapping) else "a list such as [X_a, X_b]"
+    if isinstance(X, Mapping):
+        return list(X.values())
+    if not isinstance(X, Iterable) or isinstance(X, str | bytes):
         raise DataError(
-            f"{argument} is of type {type(X).__name__}, but there must be one table for each client: pass {mend}."
+            f"{argument} is of type {type(X).__name__}, but there must be one table for each client: pass a list such "
+            "as [X_a, X_b]."
         )
     return list(X)
 
 
-def _of_party(what: str, index: int, check: Callable[..., CheckedT], *values: Any) -> CheckedT:
-    """Check what one party gives; a sentence about it begins with its place in the list."""
+def _of_party(what: str, party: str, check: Callable[..., CheckedT], *values: Any) -> CheckedT:
+    """Check what one party gives; a sentence about it begins with its place in the list, or its name."""
     try:
         return check(*values)
     except DataError as error:
-        raise DataError(f"{what}[{index}]: {error}") from error
+        raise DataError(f"{what}[{party}]: {error}") from error
 
 
-def _require_same_labels(tables: Sequence[ArrayLike], argument: str) -> None:
+def _require_same_labels(tables: Mapping[str, ArrayLike], argument: str) -> None:
     """Refuse frames whose columns are labelled, but not by text, in different ways: positions would be wrong."""
-    labels = {index: list(table.columns) for index, table in enumerate(tables) if hasattr(table, "columns")}
-    first = min(labels, default=0)
-    for index, own in labels.items():
+    labels = {party: list(table.columns) for party, table in tables.items() if hasattr(table, "columns")}
+    first = next(iter(labels), "")
+    for party, own in labels.items():
         if len(own) == len(labels[first]) and own != labels[first]:
             raise DataError(
-                f"{argument}[{index}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
+                f"{argument}[{party}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
                 f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
                 "frame.columns.astype(str)."
             )
@@ -338,7 +408,7 @@ def federate(
     """
     require_engine(engine)
     schema = schema_of(bounds)
-    tables = Tables.of(parts, "parts", schema)
+    tables = Tables.of(parts, "parts", schema=schema)
     standard = schema is not None and bool(schema.standard_columns)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
         what = "no bounds were given" if bounds is None else "bounds, or the schema's scale, are private"

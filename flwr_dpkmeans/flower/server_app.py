@@ -27,7 +27,7 @@ from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, 
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
-from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder
+from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
@@ -51,7 +51,7 @@ def main(grid: Grid, context: Context) -> None:
         show_logs()
         try:
             show_logs(server_log_options(context.run_config))
-            strategy = strategy_from_run_config(context.run_config)
+            strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
             result = strategy.start(grid=grid)
             folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
             report_result(strategy, result, folder, context.run_config)
@@ -60,6 +60,9 @@ def main(grid: Grid, context: Context) -> None:
             if is_deployed(grid):
                 # A plain exit would skip the upload of this line, and the run would count as running for a minute.
                 flwr_exit(ExitCode.SERVERAPP_EXCEPTION, "The run ended with the sentence above.")
+            if is_simulated_server():
+                # Flower's simulation takes an exit for the end of a run that succeeded.
+                raise error.with_traceback(None) from None
             raise SystemExit(1) from error
 
 
@@ -107,6 +110,8 @@ def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
 
 # -- the run configuration ---------------------------------------------------------------------------------------------
 
+_SIMULATED = "(simulated)"
+"""Beside the keys: whether the run is a simulation."""
 COHORT = "cohort"
 """Table of the cohort's options."""
 
@@ -249,7 +254,27 @@ def list_options(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def strategy_from_run_config(run_config: Mapping[str, Any], *, server_points: Array | None = None) -> PrivateKMeans:
+def checked_strategy(run_config: Mapping[str, Any], n_nodes: int, *, simulated: bool | None = None) -> PrivateKMeans:
+    """Build the strategy, and refuse at once what simulated nodes, so many (0: not known), would refuse after a minute.
+
+    Their table (file, columns, cells, split) and the plan for it are looked at as they look at them. `simulated` is
+    whether this will be a simulation, if not this process is one.
+    """
+    simulated = is_simulated_server() if simulated is None else simulated
+    strategy = strategy_from_run_config(run_config, simulated=simulated)
+    source = str({**_DEFAULTS, **run_config}["data"])
+    if simulated and source != MIXTURE:
+        node = {"partition-id": 0, "num-partitions": n_nodes} if n_nodes else {}
+        table = simulated_part(source, run_config, node)
+        n_clients = strategy.config.n_clients or n_nodes
+        if n_clients:
+            strategy.rehearse(n_clients, table.points.shape[1], table.names, has_labels=table.labels is not None)
+    return strategy
+
+
+def strategy_from_run_config(
+    run_config: Mapping[str, Any], *, server_points: Array | None = None, simulated: bool | None = None
+) -> PrivateKMeans:
     """Build the strategy from Flower's run configuration; a file of server data is read here.
 
     Keys are those of `run_keys`; ``"auto"`` leaves an option to the run. `server_points` (n_server, d) are the server's
@@ -260,12 +285,12 @@ def strategy_from_run_config(run_config: Mapping[str, Any], *, server_points: Ar
     makes_clusters = "n_clusters" in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
     if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
-    given = {**_DEFAULTS, **run_config}
+    given = {**_DEFAULTS, **run_config, _SIMULATED: is_simulated_server() if simulated is None else simulated}
     for key in ("data", "server-data"):
         _require_source(key, str(given[key]))
     _require_partition(given)
     _require_one_of("output-files", given["output-files"], OutputFiles)
-    if given.get("evaluation") == EvaluationKind.EXACT.value and not is_simulated_server():
+    if given.get("evaluation") == EvaluationKind.EXACT.value and not given[_SIMULATED]:
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
             "evaluation='private'."
@@ -322,7 +347,7 @@ def _unless_auto(given: Mapping[str, Any], key: str) -> Any:
 def _n_clients(given: Mapping[str, Any]) -> Any:
     """The cohort to wait for; only a simulation knows it by itself."""
     stated = _unless_auto(given, "num-clients")
-    if stated is None and not is_simulated_server():
+    if stated is None and not given[_SIMULATED]:
         raise ConfigurationError(
             "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
             "number that must take part, such as num-clients=3."
@@ -332,7 +357,7 @@ def _n_clients(given: Mapping[str, Any]) -> Any:
 
 def _simulated_source(given: Mapping[str, Any]) -> str:
     """What `data` names in a simulation; deployed nodes bring their own files, so nothing is known of them."""
-    return str(given["data"]) if is_simulated_server() else ""
+    return str(given["data"]) if given[_SIMULATED] else ""
 
 
 def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:

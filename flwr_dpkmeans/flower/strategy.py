@@ -25,8 +25,15 @@ from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, require_server_data, require_supported, worst_case
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
+from flwr_dpkmeans.sums.plan import (
+    SECONDS_PER_ROUND_TRIP,
+    Plan,
+    require_columns,
+    require_labels,
+    require_width,
+    round_trips,
+)
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
@@ -321,11 +328,25 @@ class PrivateKMeans(Strategy):
             result.evaluate_metrics_clientapp[index] = confirmed
         return self._reported(result)
 
+    def rehearse(self, n_clients: int, n_features: int, names: tuple[str, ...], *, has_labels: bool) -> None:
+        """Refuse what so many simulated clients with such tables would refuse once they are asked; nothing is sent."""
+        self._undisturbed()
+        plan, _ = first_plan(self.config, self._server_points, run_id=1, n_clients=n_clients)
+        require_width(plan, n_features)
+        require_labels(plan, has_labels=has_labels)
+        require_columns(plan, names)
+        if plan.n_features is None:
+            redraft_plan(plan, n_features=n_features)
+
+    def _undisturbed(self) -> None:
+        """Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing."""
+        if self.config.dropout is None:
+            self.config = self.config.changed(dropout=Dropout.undisturbed())
+
     def _open(self, grid: Grid) -> Server:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""
-        if self.config.dropout is None and not is_deployed(grid):
-            # Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing.
-            self.config = self.config.changed(dropout=Dropout.undisturbed())
+        if not is_deployed(grid):
+            self._undisturbed()
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)

@@ -250,10 +250,18 @@ class Forecast:
 
         return write_whole(Path(path), draw_forecast(self))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.recommended!r} of {len(self.algorithms)})"
+
     def __str__(self) -> str:
         from flwr_dpkmeans.planner.present import as_text
 
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from flwr_dpkmeans.planner.present import as_html
+
+        return as_html(self)
 
 
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from flwr_dpkmeans.planner.request import MOST_CLUSTERS
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.privacy.report import html_table
 from flwr_dpkmeans.results.picture import new_figure, png_of
 
 if TYPE_CHECKING:
@@ -35,34 +37,50 @@ def as_text(forecast: Forecast) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
+def as_html(forecast: Forecast) -> str:
+    """The same for a notebook."""
+    below = "".join(f"<p>{escape(line)}</p>" for line in _below(forecast))
+    return f"<p>{escape(_title(forecast))}</p>{html_table(_rows(forecast))}{below}"
+
+
 def renderable(forecast: Forecast) -> RenderableType:
     """Table, answer and notes, to be printed with rich."""
+    table = Table(title=_title(forecast), title_justify="left")
+    (_, *heads), *rows = _rows(forecast)
+    table.add_column("")
+    for head in heads:
+        table.add_column(head, justify="right")
+    for label, *cells in rows:
+        table.add_row(label, *cells)
+    return Group(table, *map(Text, _below(forecast)))
+
+
+def _title(forecast: Forecast) -> str:
+    """What was asked."""
     request = forecast.request
-    title = (
+    return (
         f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "
         f"epsilon {request.epsilon:g} per {request.unit.value}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for one in forecast.algorithms:
-        mark = " (best)" if one.algorithm == forecast.recommended and len(forecast.algorithms) > 1 else ""
-        table.add_column(one.algorithm + mark, justify="right")
-    for label, *cells in _rows(forecast):
-        table.add_row(label, *cells)
-    lines = [_answer(forecast), *(f"Left out: {name}: {reason}" for name, reason in forecast.left_out)]
-    lines += [f"Note: {note}" for note in forecast.notes]
-    return Group(table, *(Text(line) for line in lines))
+
+
+def _below(forecast: Forecast) -> list[str]:
+    """Answer and notes."""
+    left_out = [f"Left out: {name}: {reason}" for name, reason in forecast.left_out]
+    return [_answer(forecast), *left_out, *(f"Note: {note}" for note in forecast.notes)]
 
 
 def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Label and one cell per algorithm."""
+    """Label and one cell per algorithm; first their names."""
     request = forecast.request
     things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
     average = f"{request.units_per_cluster():,.0f} {things}"
     found = forecast.algorithms
     deployments = [one.deployment for one in found]
     retries = found[0].max_retries
+    best = " (best)" if len(found) > 1 else ""
     return [
+        ("", *(one.algorithm + (best if one.algorithm == forecast.recommended else "") for one in found)),
         ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
         ("  of which noise of the last release", *(_noise_part(one) for one in found)),
         (

@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -158,21 +159,39 @@ class PrivacyReport:
         """Indented JSON of `to_dict`."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._head}, epsilon {_show(self.epsilon)} at delta {self.delta:.3g})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page for people without its releases."""
+        return html_table(
+            [("run", self._head), *self._facts(), ("releases", f"{len(self.releases)}: print the report")]
+        )
+
+    @property
+    def _head(self) -> str:
+        """Whether it is private, and what ran."""
+        head = "PRIVATE" if self.is_private else "NOT PRIVATE"
+        return f"{head}: {self.algorithm}, trust model {self.trust!r}, {self.noise} noise"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Everything but the releases, with a word for each."""
+        asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
+        cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
+        cohort, known = f"{self.n_clients} clients, {self.n_attempts} aggregations", self.n_examples or "unknown"
+        return [
+            ("cost", f"{cost} (asked for {asked}; with all retries {most})"),
+            ("unit", f"one {self.unit}: {self.neighbours}"),
+            ("guarantee", self.guarantee),
+            ("cohort", f"{cohort}, N = {known} ({self.n_examples_source})"),
+            *([] if self.provenance is None else [("from", str(self.provenance))]),
+            *(("WARNING", warning) for warning in self.warnings),
+            *(("assumes", assumption) for assumption in self.assumptions),
+        ]
+
     def __str__(self) -> str:
         """A page for people."""
-        head = "PRIVATE" if self.is_private else "NOT PRIVATE"
-        lines = [
-            f"{head}: {self.algorithm}, trust model {self.trust!r}, {self.noise} noise",
-            f"  cost        epsilon {_show(self.epsilon)} at delta {self.delta:.3g} "
-            f"(asked for {_show(self.epsilon_requested)}; with all retries {_show(self.epsilon_worst_case)})",
-            f"  unit        one {self.unit}: {self.neighbours}",
-            f"  guarantee   {self.guarantee}",
-            f"  cohort      {self.n_clients} clients, {self.n_attempts} aggregations, "
-            f"N = {self.n_examples if self.n_examples is not None else 'unknown'} ({self.n_examples_source})",
-        ]
-        lines += [] if self.provenance is None else [f"  from        {self.provenance}"]
-        lines += [f"  WARNING     {warning}" for warning in self.warnings]
-        lines += [f"  assumes     {assumption}" for assumption in self.assumptions]
+        lines = [self._head, *(f"  {word:<11} {text}" for word, text in self._facts())]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")
         for line in self.releases:
             noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
@@ -181,6 +200,15 @@ class PrivacyReport:
                 f"{line.norm} {line.sensitivity:<11.4g}  {noise:<19}  {_show(line.epsilon_so_far)}"
             )
         return "\n".join(lines)
+
+
+def html_table(rows: Iterable[Sequence[str]]) -> str:
+    """A small table for a notebook; the first cell of each row is its head."""
+    lines = []
+    for head, *cells in rows:
+        others = "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in cells)
+        lines.append(f'<tr><th scope="row" style="text-align: left">{escape(head)}</th>{others}</tr>')
+    return f"<table>{''.join(lines)}</table>"
 
 
 def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: PrivacyReport) -> tuple[int, ...]:

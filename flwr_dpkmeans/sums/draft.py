@@ -433,6 +433,11 @@ def check_plan(plan: Plan) -> None:
     """Refuse a delta that is too large, numbers that sums cannot be recovered with, and rounds that cannot be run."""
     settings = plan.settings
     plan.model.require_stated(plan.shares)
+    if plan.model.alone and settings.masking:
+        raise PlanError(
+            f"trust is {settings.trust!r}, where one party holds all rows, but the run masks several parties' sums: "
+            "use DPKMeans for one table, or choose trust='central'."
+        )
     plan.aggregator.check(plan)
     if plan.seed < 0:
         raise PlanError(

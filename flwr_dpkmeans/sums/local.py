@@ -80,7 +80,7 @@ class LocalRun(Server):
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking`` decides on masks. `scale` puts a
     table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
-    does not hold them. `labels` are one array for each client.
+    does not hold them. `labels` are one array for each client; `on_step` is told of each aggregation.
 
     Raises `PlanError` if the plan waits for something that no round of its own finds, or is for another number of
     clients.
@@ -94,6 +94,7 @@ class LocalRun(Server):
         scale: Callable[[Plan, Array], Array] = lambda _, points: points,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
+        on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
             raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
@@ -103,6 +104,7 @@ class LocalRun(Server):
         for node, (place, part) in enumerate(enumerate(parts), start=FIRST_NODE_ID):
             self.clients[node] = Virtual(plan, node, part, scale, None if labels is None else labels[place])
         super().__init__(plan, node_ids=tuple(self.clients), own_points=server_points)
+        self._on_step = on_step
         self.steps: list[Step] = []
         """One for each aggregation."""
 
@@ -113,7 +115,7 @@ class LocalRun(Server):
             step = self.take((node, self.ask(node, request)) for node, request in self.requests())
             if step is not None:
                 self.steps.append(step)
-                logger.debug("%s", step)
+                self._on_step(step)
         return self
 
     def ask(self, node: int, request: Request) -> Answer:

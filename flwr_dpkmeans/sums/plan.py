@@ -305,11 +305,16 @@ class Plan:
         return _ByIndex(enumerate(rates, start=self.first_round))
 
     @cached_property
+    def is_bare(self) -> bool:
+        """Whether whoever runs it sees statistics of others, as there are no masks."""
+        return not (self.settings.masking or self.model.alone)
+
+    @cached_property
     def is_private(self) -> bool:
         """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its task."""
         exact = self.task.noise is NoiseShape.NONE or self.settings.evaluation is Evaluation.EXACT
         exact = exact or any(isinstance(event, ExactRelease) for event in self.events())
-        return self.settings.noise is NoiseKind.SECURE and self.settings.masking and not exact
+        return self.settings.noise is NoiseKind.SECURE and not (self.is_bare or exact)
 
     @cached_property
     def epsilon(self) -> float:

@@ -32,6 +32,13 @@ NEIGHBOURS = {
 UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""
+_OF_MESSAGES = (
+    "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
+    "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them can "
+    "add the masked vectors up as the server does.",
+    "Nobody who sees releases can silence a client; against whoever can, the worst case with all retries holds, which "
+    "each client's ledger is charged and a run with a repeated aggregation reports [C5].",
+)
 _WEAK_EPSILON = 10.0
 _FEW_CLIENTS = 10
 _SPENT = 0.985
@@ -306,16 +313,9 @@ def _n_source(plan: Plan) -> str:
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
     settings = plan.settings
-    sentences = [
-        _bounds_sentence(plan.settings),
-        _columns_sentence(plan),
-        "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
-        "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them "
-        "can add the masked vectors up as the server does.",
-        "Nobody who sees releases can silence a client; against whoever can, the worst case with all retries holds, "
-        "which each client's ledger is charged and a run with a repeated aggregation reports [C5].",
-        identities,
-    ]
+    sentences = [_bounds_sentence(plan.settings)]
+    if not plan.model.alone:
+        sentences += [_columns_sentence(plan), *_OF_MESSAGES, identities]
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if (rate := settings.client_sampling_rate) < 1.0:
@@ -398,7 +398,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
         if plan.settings.client_sampling_rate < 1.0:
             sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
-    if not plan.settings.masking:
+    if plan.is_bare:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if plan.settings.evaluation is Evaluation.EXACT:
         sentences.append("The evaluation is exact: sums over all rows are released without noise.")

@@ -111,6 +111,8 @@ class TrustModel(ABC):
     """Whether the server learns the released sums."""
     shared_noise: bool
     """Whether clients add the noise in shares."""
+    alone: bool = False
+    """Whether one holder of all rows runs it, so that nothing travels and nothing is masked."""
     proofs: str = ""
     """Where the guarantee is proved, for the report: a page and its rows. No plan is drafted without it."""
 
@@ -246,6 +248,22 @@ class Central(TrustModel):
         )
 
 
+class Curator(Central):
+    """One party holds all rows and draws the noise once; nothing travels, so there is nothing to mask."""
+
+    name = "curator"
+    alone = True
+    proofs = f"{PROOF_PAGE}, row T6"
+
+    def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
+        return "Whoever holds the rows adds the noise and publishes the result. Holds against everyone else."
+
+    def publishes(self) -> bool:
+        """See `TrustModel.publishes`: who knows the noise has the rows besides."""
+        return True
+
+
 class Distributed(TrustModel):
     """Shares of variance sigma^2/(M - max(1, t)): those of the honest clients already carry the planned noise.
 
@@ -286,7 +304,7 @@ def register_trust(model: TrustModel) -> TrustModel:
     return model
 
 
-for _model in (Oblivious(), Central(), Distributed()):
+for _model in (Oblivious(), Central(), Distributed(), Curator()):
     register_trust(_model)
 
 

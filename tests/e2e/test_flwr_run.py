@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,3 +158,15 @@ def test_a_wrong_value_ends_with_one_sentence(superlink: LocalSuperLink, tmp_pat
     assert "did you mean 'fastlloyd'?" in completed.stdout
     assert "Traceback" not in completed.stdout
     assert not (tmp_path / "out").exists()
+
+
+def test_the_packages_own_command_tells_how_a_run_ended(superlink: LocalSuperLink) -> None:
+    own = (sys.executable, "-m", "flwr_dpkmeans")
+    failed = superlink.run("data='iris' n-clusters=3 num-clients=7 join-timeout=0.001", nodes=2, program=own)
+    assert failed.returncode == 1, failed.stdout + failed.stderr
+    assert "2 of 7 clients joined within 0.001 s" in failed.stderr
+    output = superlink.home / "own"
+    config = f"data='iris' n-clusters=3 output='{output}' output-files='first'"
+    completed = superlink.run(config, nodes=2, program=own)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert str(run_folder(output)) in completed.stdout

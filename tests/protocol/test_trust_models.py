@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import OF_PARTIES
 from support.protocol_federation import (
     Federation,
     Words,
@@ -26,12 +27,12 @@ from flwr_dpkmeans.algorithms import ALGORITHMS
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import NoiseShape, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.trust import TRUST_MODELS, trust_model
+from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 0, 60, 40)
 LLOYD_FAMILY = ("fastlloyd", "glloyd", "sulloyd", "lloyd")
 LAPLACE = [name for name, entry in ALGORITHMS.items() if entry.noise is NoiseShape.LAPLACE]
-COMBINATIONS = list(itertools.product(LLOYD_FAMILY, TRUST_MODELS))
+COMBINATIONS = list(itertools.product(LLOYD_FAMILY, OF_PARTIES))
 UNSUPPORTED = [(algorithm, "distributed") for algorithm in LAPLACE]
 SUPPORTED = [pair for pair in COMBINATIONS if pair not in UNSUPPORTED]
 
@@ -104,7 +105,7 @@ def test_no_noise_is_plain_lloyd(monkeypatch: pytest.MonkeyPatch, algorithm: str
         assert np.array_equal(own_counts, counts)
 
 
-@pytest.mark.parametrize("trust", TRUST_MODELS)
+@pytest.mark.parametrize("trust", OF_PARTIES)
 def test_lloyd_needs_no_patch_to_be_plain(trust: str) -> None:
     """Nothing is replaced here: the plan itself has no noise, and says that nobody is protected."""
     parts = grid_parts((90, 110), n_features=4, seed=5)

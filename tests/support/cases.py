@@ -6,6 +6,11 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
+
+OF_PARTIES = tuple(name for name, trust in TRUST_MODELS.items() if not trust.alone)
+"""Trust models of runs with several parties."""
+
 
 def pairs(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Some of all combinations, so that every value of one parameter meets every value of each other one.

@@ -39,10 +39,16 @@ class LocalSuperLink:
             return cls(home, probe.getsockname()[1])
 
     def run(
-        self, run_config: str = "", *, nodes: int, app: Path = PROJECT, paths: Sequence[Path] = ()
+        self,
+        run_config: str = "",
+        *,
+        nodes: int,
+        app: Path = PROJECT,
+        paths: Sequence[Path] = (),
+        program: Sequence[str] = (str(Path(sys.executable).with_name("flwr")),),
     ) -> subprocess.CompletedProcess[str]:
         """Type `flwr run . --stream ...` in the folder of an app, with packages from other folders."""
-        command = [str(Path(sys.executable).with_name("flwr")), "run", ".", "--stream"]
+        command = [*program, "run", ".", "--stream"]
         command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
         if run_config:
             command += ["--run-config", run_config]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.cases import OF_PARTIES
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import ALGORITHMS
@@ -22,7 +23,6 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 EPSILON = 3.0
@@ -63,7 +63,7 @@ FEDDP_FAMILY = ("feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_llo
 SERVER_DATA = {"feddp_kmeans": True, "feddp_choose_k": True, "server_kmeans++": True, "server_lloyd": True}
 CASES: list[Case] = [
     (algorithm, trust, unit, kind)
-    for algorithm, trust, unit in itertools.product(ALGORITHMS, TRUST_MODELS, ("record", "client"))
+    for algorithm, trust, unit in itertools.product(ALGORITHMS, OF_PARTIES, ("record", "client"))
     for kind in (("gaussian", "paper") if algorithm in FEDDP_FAMILY else ("gaussian",))
 ]
 FITS = [case for case in CASES if case[1] in SUPPORTED.get((case[0], case[2], case[3]), ())]
@@ -114,7 +114,7 @@ def known(case: Case) -> FederatedKMeans:
 
 def test_the_table_speaks_of_every_algorithm() -> None:
     assert {algorithm for algorithm, _, _ in SUPPORTED} == set(ALGORITHMS)
-    assert set(ANY) == set(TRUST_MODELS)
+    assert set(ANY) == set(OF_PARTIES)
     assert {unit.value for unit in PrivacyUnit} == {"record", "client"}
     assert len(FITS) == sum(map(len, SUPPORTED.values()))
     assert len(FITS) + len(REFUSED) == len(CASES)
@@ -223,7 +223,7 @@ def proposals(mend: str) -> list[dict[str, str]]:
     found = [{name: value} for name, value in re.findall(r"(\w+)='(\w+)'", mend)]
     rest = re.sub(r"\w+='\w+'", "", mend)
     for quoted in re.findall(r"'([^']+)'", rest):
-        if quoted in TRUST_MODELS:
+        if quoted in OF_PARTIES:
             found.append({"trust": quoted})
         elif quoted in ALGORITHMS:
             found.append({"algorithm": quoted})

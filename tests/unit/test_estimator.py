@@ -525,7 +525,7 @@ DATA = [
     ([], ["X has 0 client(s), but masks need at least 2"]),
     (blobs()[0], ["one table of shape (300, 2)", "pass a list such as [X_a, X_b]"]),
     ([[0.0, 1.0], [1.0, 2.0]], ["X[0]: the points have 1 dimensions, but they must have 2"]),
-    ([blobs()[0], np.zeros((5, 0))], ["X[1]: ", "0 features"]),
+    ([blobs()[0], np.zeros((5, 0))], ["X[1]: ", "0 feature"]),
     ([blobs()[0], [["a", "b"]]], ["real numbers"]),
     ([blobs()[0], [[1.0, 2.0], [3.0]]], ["rows of different lengths"]),
     (None, ["NoneType", "pass a list such as [X_a, X_b]"]),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
-from support.cases import pairs
+from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
@@ -56,7 +56,6 @@ from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
-from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
@@ -663,10 +662,10 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
 @pytest.mark.parametrize(
     ("trust", "unit", "kind", "rate"),
     [
-        *itertools.product(TRUST_MODELS, ["record"], ["gaussian"], [1.0]),
+        *itertools.product(OF_PARTIES, ["record"], ["gaussian"], [1.0]),
         ("central", "record", "paper", 1.0),
         ("oblivious", "client", "paper", 1.0),
-        *itertools.product(TRUST_MODELS, ["client"], ["gaussian"], [0.6]),
+        *itertools.product(OF_PARTIES, ["client"], ["gaussian"], [0.6]),
     ],
 )
 def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
@@ -837,7 +836,7 @@ def test_a_projection_onto_all_directions_gives_the_points_away_and_the_report_s
 
 def test_a_policy_can_refuse_server_data() -> None:
     drawn = mixture(0, 3, 40)
-    for trust in TRUST_MODELS:
+    for trust in OF_PARTIES:
         with pytest.raises(RefusalError, match="server"):
             wire_of(drawn, ClientPolicy(max_delta=0.5, allow_server_data=False), trust=trust, n_clusters=5)
     federation = make_federation(drawn.clients, policy=ClientPolicy(max_delta=0.5, allow_server_data=False))

@@ -80,10 +80,11 @@ def test_methods_of_one_place_refuse_server_data_without_offering_another(algori
 def test_frames_of_equal_or_of_other_numbers_of_labels_are_not_refused_for_their_labels() -> None:
     """Those of another width are refused later, for that."""
     tables: list[Any] = [SimpleNamespace(columns=[0, 1]), np.zeros((3, 2)), SimpleNamespace(columns=[0, 1])]
-    _require_same_labels(tables, "X")
-    _require_same_labels([*tables, SimpleNamespace(columns=[0, 1, 2])], "X")
+    named = dict(zip("0123", tables, strict=False))
+    _require_same_labels(named, "X")
+    _require_same_labels(named | {"3": SimpleNamespace(columns=[0, 1, 2])}, "X")
     with pytest.raises(DataError, match=r"X\[3\]: the columns are 1, 0, but those of X\[0\] are 0, 1"):
-        _require_same_labels([*tables, cast(Any, SimpleNamespace(columns=[1, 0]))], "X")
+        _require_same_labels(named | {"3": cast(Any, SimpleNamespace(columns=[1, 0]))}, "X")
 
 
 def test_of_many_wide_clients_twenty_rows_each_are_simulated() -> None:

@@ -50,8 +50,8 @@ def test_no_rows_are_fine() -> None:
 
 def test_dimensions() -> None:
     assert failure([1.0, 2.0]) == (
-        "the points have 1 dimensions, but they must have 2 (rows and features): use points.reshape(-1, 1) for a "
-        "single feature or points.reshape(1, -1) for a single row."
+        "the points have 1 dimensions, but they must have 2 (rows and features). Reshape your data: "
+        "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
     )
     assert "the points have 0 dimensions" in failure(None)
 
@@ -60,7 +60,9 @@ def test_width() -> None:
     assert failure([[1.0, 2.0]], 3) == (
         "the points have 2 features, but 3 are needed: give the same features in the same order as before."
     )
-    assert failure(np.empty((3, 0))) == "the points have 0 features, but at least 1 is needed: add a column."
+    assert failure(np.empty((3, 0))) == (
+        "X has 0 feature(s) (shape=(3, 0)) while a minimum of 1 is required: add a column."
+    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -1,0 +1,95 @@
+"""``flwr-dpkmeans run``: `flwr run --stream`, after the checks that its ServerApp makes, and with a true exit code.
+
+Flower's own command takes a minute until a user reads what is wrong with a file, says of a misspelt key that the
+configuration is invalid, and ends with 0 however a run ends. All of its arguments are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY
+from flwr.cli.flower_config import read_superlink_connection
+from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
+
+from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+
+_FLWR = (sys.executable, "-m", "flwr.cli.app")
+_OWN_APP = f"{checked_strategy.__module__}:app"
+_STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
+_LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check, run and stream; the code is 0 only if the run completed.
+
+    Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
+    """
+    given, _ = _parser().parse_known_intermixed_args(arguments)
+    check(given)
+    return _streamed(given.superlink, arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """What the checks need of Flower's arguments."""
+    about = "Check the configuration and the table, run `flwr run --stream`, and return how the run ended."
+    prog, others = "python -m flwr_dpkmeans run", "Every argument of `flwr run` will do: see flwr run --help."
+    parser = argparse.ArgumentParser(prog=prog, description=about, epilog=others, allow_abbrev=False)
+    parser.add_argument("app", nargs="?", default=".")
+    parser.add_argument("superlink", nargs="?")
+    parser.add_argument("--run-config", "-c", action="append")
+    parser.add_argument("--federation-config", action="append")
+    for flag in ("--federation", "--format"):
+        parser.add_argument(flag)
+    return parser
+
+
+def check(given: argparse.Namespace) -> None:
+    """Make the checks of this package's own app, whose configuration they know; other apps have checks of their own."""
+    folder = Path(given.app).expanduser()
+    try:
+        components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
+        if given.app.startswith("@") or components["serverapp"] != _OWN_APP:
+            return
+        stated = parse_config_args(given.run_config)
+        n_nodes = int(parse_config_args(given.federation_config).get("num-supernodes", 0))
+        simulated = read_superlink_connection(given.superlink).address in _LOCAL
+    except (click.ClickException, OSError, KeyError, ValueError):
+        return  # Flower has sentences for files of its own
+    require_known(stated)
+    if simulated:  # of another SuperLink nobody knows here whether it simulates
+        checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=True)
+
+
+def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
+    """Show what Flower shows, then ask how the run ended."""
+    command = [*_FLWR, "run", *(one for one in arguments if one != "--stream"), "--stream"]
+    environment, run_id = os.environ | {"PYTHONUNBUFFERED": "1"}, ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as flower:
+        assert flower.stdout is not None
+        for line in flower.stdout:
+            print(line, end="", flush=True)
+            found = _STARTED.search(line)
+            run_id = found.group(1) if found else run_id
+    if flower.returncode or not run_id:
+        return flower.returncode or 1
+    status, details = _status(superlink, run_id)
+    if status == "finished:completed":
+        return 0
+    print(f"run {run_id} is {status}: {details}", file=sys.stderr)
+    return 1
+
+
+def _status(superlink: str | None, run_id: str) -> tuple[str, str]:
+    """Status and details of a run, which has ended when its stream has."""
+    command = [*_FLWR, "list", *([superlink] if superlink else []), "--run-id", run_id, "--format", "json"]
+    (one,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["runs"]
+    return one["status"], one["status-details"]

@@ -1,0 +1,155 @@
+"""`flwr-dpkmeans run`: the ServerApp's own sentences before anything starts, and how the run ended."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.flower import client_app, run_command, server_app
+
+PROJECT = Path(__file__).parents[2]
+FLOWER = """
+import json, sys
+with open({log!r}, "a") as log: print(json.dumps(sys.argv[1:]), file=log)
+if sys.argv[1] == "list":
+    print(json.dumps({{"success": True, "runs": [{{"status": {status!r}, "status-details": "said so"}}]}}))
+else:
+    print("Successfully started run 1234" if {code} == 0 else "Flower's own sentence")
+    print("a streamed line")
+    sys.exit({code})
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Flower keeps its configuration there."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    return tmp_path
+
+
+def play(monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: int = 0) -> Path:
+    """Put a program in Flower's place that says how a run ended."""
+    program, log = folder / "flower.py", folder / "log"
+    program.write_text(FLOWER.format(log=str(log), status=status, code=code))
+    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(program)))
+    return log
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = np.random.default_rng(0).uniform(0, 100, (30, 2)).round(3)
+    path = tmp_path / "table.csv"
+    path.write_text("age,height,ward\n" + "\n".join(f"{a},{h},north" for a, h in rows) + "\n")
+    return path
+
+
+def stated(table: Path, **changed: Any) -> str:
+    own = {"data": str(table), "bounds": "0,100", "n-clusters": 3, "n-examples": 30} | changed
+    return " ".join(f"{key}={value!r}" for key, value in own.items())
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"n-clusterz": 3}, "there is no run-config key 'n-clusterz': did you mean 'n-clusters'?"),
+        ({"fastlloyd.alpa": 1}, "there is no run-config key 'fastlloyd.alpa': did you mean"),
+        ({"epsilon": -1}, "epsilon is -1.0, but it must be a finite number greater than 0"),
+        ({"data": "/nowhere/at/all.csv"}, "the table '/nowhere/at/all.csv' does not exist"),
+        ({"label-column": "wards"}, "label_column is 'wards'"),
+        ({"columns": "age,hight"}, "columns is 'hight'"),
+        ({"partition": "by_value", "partition-column": "town"}, "partition_column is 'town'"),
+        ({"partition": "fixed_sizes", "partition-sizes": "10,10,30"}, "the sizes add up to 50, but there are 30 rows"),
+        ({"bounds": "bounds.csv"}, "the plan names 2 columns, of which this client's table of 2 lacks 1"),
+        ({"n-clusters": 31}, "n_examples is 30, but 31 clusters need at least as many rows"),
+        ({"evaluation": "private", "n-classes": 2}, "label"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    table: Path,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, Any],
+    sentence: str,
+) -> None:
+    log = play(monkeypatch, table.parent)
+    monkeypatch.chdir(table.parent)
+    Path("bounds.csv").write_text("feature,lower,upper\nage,0,100\nweight,0,100\n")
+    asked = ["--federation-config", "num-supernodes=3", "--run-config", stated(table, **changed)]
+    assert main(["run", str(PROJECT), *asked]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not log.exists()
+
+
+def test_missing_cells_are_named(
+    monkeypatch: pytest.MonkeyPatch, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = play(monkeypatch, table.parent)
+    table.write_text("age,height\n1,2\n3,\n")
+    assert main(["run", str(PROJECT), "-c", stated(table)]) == 1
+    told = capsys.readouterr().err
+    assert "'height'" in told
+    assert "missing or infinite" in told
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"), [("finished:completed", 0, 0), ("finished:failed", 0, 1), ("", 2, 2)]
+)
+def test_the_code_is_how_the_run_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    table: Path,
+    capsys: pytest.CaptureFixture[str],
+    status: str,
+    code: int,
+    expected: int,
+) -> None:
+    log = play(monkeypatch, table.parent, status, code)
+    asked = [
+        str(PROJECT),
+        "--stream",
+        "--run-config",
+        stated(table),
+        "--federation-config",
+        "num-supernodes=3",
+    ]
+    assert main(["run", *asked]) == expected
+    told = capsys.readouterr()
+    assert "a streamed line" in told.out
+    assert ("run 1234 is finished:failed: said so" in told.err) is (status == "finished:failed")
+    assert log.read_text().count("--stream") == 1
+    assert ("1234" in log.read_text()) is (code == 0)
+
+
+def test_other_apps_and_deployments_are_left_to_flower(
+    monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, home, "finished:completed")
+    assert main(["run", str(home), "--run-config", "anything=1"]) == 0
+    assert main(["run", "@somebody/app"]) == 0
+    (home / "flwr").mkdir(exist_ok=True)
+    (home / "flwr" / "config.toml").write_text('[superlink]\ndefault = "far"\n[superlink.far]\naddress = "far:9093"\n')
+    config = "data='/on/the/nodes.csv' bounds='0,1' n-clusters=3"
+    assert main(["run", str(PROJECT), "--run-config", config]) == 0
+    assert main(["run", str(PROJECT), "--run-config", config + " num-client=3"]) == 1
+    assert "did you mean 'num-clients'?" in capsys.readouterr().err
+
+
+def test_the_checks_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
+    """One function reads the table for a node, for the ServerApp and here."""
+    assert server_app.simulated_part is client_app.simulated_part
+    read: list[Any] = []
+
+    def part(*given: Any) -> Any:
+        read.append(given)
+        return client_app.simulated_part(*given)
+
+    monkeypatch.setattr(server_app, "simulated_part", part)
+    play(monkeypatch, table.parent, "finished:completed")
+    assert main(["run", str(PROJECT), "--federation-config", "num-supernodes=4", "-c", stated(table)]) == 0
+    ((source, _, node),) = read
+    assert (source, node) == (str(table), {"partition-id": 0, "num-partitions": 4})
