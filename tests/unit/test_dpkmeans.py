@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
-from flwr_dpkmeans.errors import PlanError, PrivacyWarning
+from flwr_dpkmeans.errors import PlanError, PrivacyWarning, RefusalError
 from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 
@@ -95,6 +99,19 @@ def test_many_parties_under_a_curator_are_refused() -> None:
     unmasked = {"engine": "direct", "cohort": Cohort(masking=False)}
     fitted = FederatedKMeans(3, bounds=(0, 1), trust="central", **unmasked).fit([table(), table()])
     assert not fitted.privacy_.is_private
+
+
+@pytest.mark.parametrize(("masking", "sentence"), [(False, "turns masks off"), (True, "one party holds all rows")])
+def test_no_client_of_a_flower_run_answers_a_curators_plan(masking: bool, sentence: str) -> None:
+    """Whatever a server makes of a plan that is otherwise sound."""
+    central = parse_config(n_clusters=3, bounds=((0,), (1,)), trust="central", n_examples=100)
+    plan = draft_plan(central, run_id=1, n_clients=5, seed=1, n_features=2)
+    guard = NodeGuard(NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True), 1, 2, 2, 0.0)
+    guard.require_approved(plan, b"digest")
+    rounds = tuple(replace(one, trust="curator") for one in plan.rounds)
+    curated = replace(plan, config=central.changed(trust="curator", masking=masking), rounds=rounds)
+    with pytest.raises(RefusalError, match=sentence):
+        guard.require_approved(curated, b"digest")
 
 
 # -- nothing exact stays in the model -----------------------------------------------------------------------------
