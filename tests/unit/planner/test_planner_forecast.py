@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
@@ -12,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rich.console
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
-from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
+from flwr_dpkmeans.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
 from flwr_dpkmeans.planner import forecast as forecasts
 from flwr_dpkmeans.planner.cli import main
 from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Deployment, _plain, centroid_noise, notes_on
@@ -565,3 +567,65 @@ def test_the_search_for_epsilon_asks_as_little_as_it_needs() -> None:
     found, trials = asked((1.0, 2.0), 16.0)
     assert found == 16.0
     assert (trials[:3], len(trials)) == ([16.0, pytest.approx(2**2.5), pytest.approx(2**3.25)], 7)
+
+
+def test_the_options_of_the_command_and_their_defaults() -> None:
+    plain = vars(cli._parser().parse_args(["--n", "900", "--d", "4"]))
+    named = {"n_examples": 900, "n_features": 4, "n_clusters": 10, "n_clients": 2, "epsilon": 1.0, "algorithm": []}
+    named |= {"target_excess": 0.1, "spread": 0.15, "seeds": 20, "quick": False, "json": False, "private_count": False}
+    assert {name: value for name, value in plain.items() if value is not None} == named
+    unset = {"delta", "unit", "trust", "bounds", "bounds_domain", "evaluation", "output", "max_iter", "max_silent"}
+    assert plain.keys() - named == unset | {"max_retries", "examples_per_client", "random_state"}
+    switched = vars(cli._parser().parse_args(["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]))
+    assert [switched[name] for name in ("quick", "json", "private_count")] == [True] * 3
+    for missing in (["--n", "900"], ["--d", "4"]):
+        with pytest.raises(SystemExit):
+            cli._parser().parse_args(missing)
+
+
+@pytest.mark.parametrize(
+    ("more", "seeds"), [((), 20), (("--seeds", "7"), 7), (("--quick",), 5), (("--quick", "--seeds", "3"), 3)]
+)
+def test_a_quick_forecast_has_five_data_sets_at_most(
+    more: tuple[str, ...], seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[PlanningRequest] = []
+    monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
+    arguments = ["--n", "900", "--d", "4", "--k", "3", "--spread", "0.25", "--target-excess", "0.2", "--private-count"]
+    cli._forecast(cli._parser().parse_args([*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
+    (request,) = asked
+    assert (request.n_examples, request.n_features, request.n_clients, request.n_clusters) == (900, 4, 2, 3)
+    assert (request.seeds, request.spread, request.target_excess, request.private_count) == (seeds, 0.25, 0.2, True)
+    assert (request.algorithms, request.epsilon) == (("glloyd",), 2.0)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
+    terminal: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Screen(rich.console.Console):
+        def __init__(self, **options: Any) -> None:
+            width = options.pop("width", None)
+            super().__init__(file=io.StringIO(), width=width or 150, force_terminal=terminal)
+            opened.append((width, options))
+
+        def print(self, *things: Any, **options: Any) -> None:
+            printed.append(self.width)
+
+    opened: list[Any] = []
+    printed: list[int] = []
+    given: list[int] = []
+
+    def made(request: PlanningRequest, *on_step: Any) -> Forecast:
+        given.append(len(on_step))
+        for step in on_step:
+            step(1, 2)
+        return forecast
+
+    monkeypatch.setattr("rich.console.Console", Screen)
+    monkeypatch.setattr(cli, "make_forecast", made)
+    assert main(list(SMALL)) == 0
+    assert opened[0] == (None, {"stderr": True})
+    assert printed[-1] == (150 if terminal else 110)
+    assert given == [1 if terminal else 0]
+    assert (None, {}) in opened
