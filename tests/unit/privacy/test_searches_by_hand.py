@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import accounting, calibration, losses
-from flwr_dpkmeans.privacy.release import GaussianRelease, SampledGaussianRelease, dominating_release
+from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, SampledGaussianRelease, dominating_release
 
 OCTAVE = 2**20
 
@@ -232,3 +236,231 @@ def test_golden_sections_ask_once_for_each_step() -> None:
     assert asked[:4] == pytest.approx([1.0 - golden, golden, golden - golden**2, 1.0 - golden - golden**3])
     assert found == pytest.approx(0.2, abs=1e-7)
     assert len(asked) == 2 + math.ceil(math.log(0.2e-7) / math.log(golden))
+    for low, high in ((0.125, 1.0), (0.125, 0.25)):
+        asked.clear()
+        found = accounting._lowest_point(lambda x: asked.append(x) or (x - 0.2) ** 2, low, high)
+        assert found == min(asked, key=lambda x: (x - 0.2) ** 2)
+        assert asked[:2] == pytest.approx([high - golden * (high - low), low + golden * (high - low)])
+
+
+def test_where_a_search_halves_its_bracket() -> None:
+    """A price e times the budget would be reached 1.4 octaves further, beyond the bracket: its last scale is tried."""
+    for widths, index in (((4, 3, 2), 99), ((4, 3, 3), 50), ((4, 3), 99)):
+        bracket = calibration._Bracket(low=0, high=100, latest=(10, 1.0), widths=widths)
+        assert bracket.next_index() == index
+    assert calibration._Bracket(low=0, high=100, latest=(10, math.inf)).next_index() == 50
+    falling = calibration._Bracket(low=0, high=100, latest=(50, -1e-6), before=(40, 1e-6))
+    assert falling.next_index() == 45
+
+
+def test_a_price_beside_the_budget_has_the_sign_of_the_comparison() -> None:
+    above = math.nextafter(1000.0, math.inf)
+    assert 0.0 < calibration._log_excess(above, 1000.0) < 1e-12
+    assert calibration._log_excess(1000.0, 1000.0) == 0.0
+    assert calibration._log_excess(math.nextafter(1000.0, 0.0), 1000.0) <= 0.0
+    assert calibration._log_excess(math.e, 1.0) == 1.0
+    assert [calibration._log_excess(price, 2.0) for price in (0.0, -1.0, math.inf)] == [-math.inf, -math.inf, math.inf]
+
+
+def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the better of two values of mu that are surely private."""
+    asked: list[tuple[float, ...]] = []
+    refine = calibration._refine_mu
+    monkeypatch.setattr(calibration, "_refine_mu", lambda *at: asked.append(at) or refine(*at))
+    shade = 1.0 - 2.0**-41
+    calibration.gaussian_noise_multiplier(1.0, math.exp(-8.0))  # the tail is 4
+    assert asked.pop() == (shade, math.exp(-8.0) * shade, pytest.approx(2.0 / (4.0 + math.sqrt(18.0))))
+    calibration.gaussian_noise_multiplier(1e-9, 0.1)
+    assert asked.pop()[2] == pytest.approx(0.1 * math.sqrt(2.0 * math.pi))
+
+
+def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
+    for log_ratio, found in ((calibration.CALIBRATION_SHADE, False), (0.9, True)):
+        if found:
+            assert calibration.calibrate_gaussian(1.0, 1e-3, lambda sigma: Closeness(0.0, log_ratio)) > 0.0  # noqa: B023
+        else:
+            with pytest.raises(PlanError, match="no noise multiplier up to 1e100"):
+                calibration.calibrate_gaussian(1.0, 1e-3, lambda sigma: Closeness(0.0, log_ratio))  # noqa: B023
+
+
+# -- what a list adds up to, and its prices with slack -------------------------------------------------------------
+
+
+def test_rates_are_priced_within_their_range() -> None:
+    """Below 1e-9 as 1e-9, above 1 - 1e-6 as everybody."""
+    for rate, priced in ((1e-12, 1e-9), (1e-9, 1e-9), (0.5, 0.5), (1.0 - 1e-6, 1.0 - 1e-6)):
+        totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, rate)])
+        assert ([event.sampling_rate for event in totals.sampled], totals.multipliers) == ([priced], ())
+    totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, 1.0 - 5e-7)])
+    assert (totals.sampled, totals.multipliers, totals.mu) == ((), (2.0,), 0.5)
+
+
+def test_releases_that_are_not_sampled_are_merged() -> None:
+    """Multipliers of 3 and 4 are one of 2.4: (1/3)^2 + (1/4)^2 = (1/2.4)^2."""
+    totals = accounting.add_up([GaussianRelease("a", 3.0), GaussianRelease("b", 4.0), PureRelease("c", 0.5)])
+    assert totals.merged().multipliers == pytest.approx((2.4,))
+    assert totals.merged().pure_epsilons == (0.5,)
+    alone = accounting.add_up([GaussianRelease("a", 3.0)])
+    assert alone.merged() is alone
+
+
+def test_delta_of_noise_as_drawn() -> None:
+    """exp(a) times that of the analysed noise at epsilon - a - b; below 0, 1 - exp(e) + exp(e) delta at e = -1/2."""
+    totals = accounting.Totals(1.0, Closeness(0.25, 0.5))
+    assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: at) == pytest.approx(0.25 * math.exp(0.25))
+    assert accounting.delta_as_drawn(totals, 0.75, lambda given, at: 0.5 + at) == pytest.approx(0.5 * math.exp(0.25))
+    left = 1.0 - math.exp(-0.5) + math.exp(-0.5) * 0.125 * math.exp(0.25)
+    assert accounting.delta_as_drawn(totals, 0.25, lambda given, at: 0.125 + at) == pytest.approx(left)
+    assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: 0.9) == 1.0
+    far = accounting.Totals(1.0, Closeness(705.0))
+    assert accounting.delta_as_drawn(far, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    assert accounting.epsilon_as_drawn(totals, 0.5, lambda given, at: at) == pytest.approx(0.5 * math.exp(-0.25) + 0.75)
+    assert accounting.epsilon_as_drawn(far, 5e-324, lambda given, at: at) == math.inf
+
+
+def test_gaussian_prices_with_slack_by_hand() -> None:
+    """At a Gaussian part of 1 and a pure 1/2, tau = 1e-3 costs (1 + e^1.5) 1e-3; it is cheapest at mu (y - mu/2)."""
+    totals = accounting.Totals(1.0, Closeness(additive=1e-3), (0.25, 0.25))
+    delta = losses.gaussian_delta_bound(1.0, 1.0) + (1.0 + math.exp(1.5)) * 1e-3
+    assert accounting.gdp_delta(totals, 1.0) == pytest.approx(delta, rel=1e-14)
+    assert accounting.gdp_epsilon(totals, delta) == pytest.approx(1.5, rel=1e-11)
+    turning = accounting._turning_epsilon(1.0, 0.5, 1e-3)
+    assert 0.5 * math.erfc((turning + 0.5) / math.sqrt(2.0)) == pytest.approx(1e-3 * math.exp(0.5))
+    assert accounting.gdp_delta(totals, 50.0) == accounting.gdp_delta(totals, turning)
+    assert accounting._turning_epsilon(2.0, 0.0, 0.1) == pytest.approx(2.0 * (1.2815515655446 - 1.0))
+    assert accounting._turning_epsilon(0.5, 0.0, 0.1) == pytest.approx(0.5 * (1.2815515655446 - 0.25))
+    assert [accounting._turning_epsilon(1.0, 0.0, tau) for tau in (0.0, 0.45, 0.6)] == [math.inf, 0.0, 0.0]
+    assert accounting.gdp_epsilon(totals, 1e-3) == math.inf
+
+
+def test_the_range_in_which_the_price_of_a_mixture_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the sum of the pure epsilons and mu (sqrt(-2 log delta) + mu/2); down to 0 from where slack turns."""
+    ranges: list[tuple[float, float]] = []
+
+    def noted(holds: Callable[[float], bool], low: float, high: float) -> float:
+        ranges.append((low, high))
+        return losses.smallest_true(holds, low, high)
+
+    monkeypatch.setattr(accounting, "smallest_true", noted)
+    accounting._mixture_epsilon(accounting.Totals(0.5, SAME, (0.25, 0.5)), math.exp(-8.0))
+    assert ranges == [(0.0, pytest.approx(0.75 + 0.5 * (4.0 + 0.25)))]
+    fake: Any = SimpleNamespace(absent_tail=lambda epsilon: 1.0 if epsilon < 0.5 else 0.0)
+    assert accounting._mixture_turning_epsilon(fake, 0.0, 3.0) == 3.0
+    assert accounting._mixture_turning_epsilon(fake, 0.25, 3.0) == pytest.approx(0.5)
+    assert accounting._mixture_turning_epsilon(fake, 0.25, 0.4) == 0.4
+
+
+def test_the_price_of_a_mixture_pays_its_slack() -> None:
+    totals = accounting.Totals(0.5, Closeness(additive=1e-4), (0.25, 0.5))
+    mixture = losses.mixture_of(0.5, (0.25, 0.5))
+    delta = mixture.delta(1.0) + (1.0 + math.e) * 1e-4
+    assert accounting._mixture_epsilon(totals, delta) == pytest.approx(1.0, rel=1e-11)
+    # Four sums of losses: -0.75, -0.25, 0.25 and 0.75.
+    assert mixture.losses.tolist() == [-0.75, -0.25, 0.25, 0.75]
+    plus, minus = (1.0 / (1.0 + math.exp(-sign * 0.25)) for sign in (1.0, -1.0))
+    more, less = (1.0 / (1.0 + math.exp(-sign * 0.5)) for sign in (1.0, -1.0))
+    assert mixture.probabilities == pytest.approx([minus * less, plus * less, minus * more, plus * more])
+
+
+@pytest.mark.parametrize(
+    ("tau", "first", "expected", "asked"),
+    [
+        (0.0, 2.25, 2.25, 0),
+        (1e-3, math.inf, math.inf, 0),
+        (1e-3, 3.0, 3.0, 1),  # 0.0498 + 0.0211 is at most 0.1 there
+        (1e-3, math.log(10.0), 2.4352, None),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
+        (1e-3, 4.6, math.inf, 1),  # beyond log(99) slack alone is more than 0.1
+        (0.05, 0.5, math.inf, 1),
+        (0.01, 2.0, math.inf, None),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+    ],
+)
+def test_a_numerical_price_with_slack_by_hand(
+    tau: float, first: float, expected: float, asked: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of losses whose delta is exp(-epsilon), at a delta of 0.1."""
+    trials: list[float] = []
+    fake = SimpleNamespace(epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-trial))
+    monkeypatch.setattr(accounting, "_losses_of", lambda totals: fake)
+    totals = accounting.Totals(1.0, Closeness(additive=tau))
+    assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(expected, rel=1e-4)
+    assert asked is None or len(trials) == asked
+    assert accounting.numerical_epsilon(totals, 1e-13) == math.inf
+
+
+def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
+    one, two = SampledGaussianRelease("a", 2.0, 0.5), SampledGaussianRelease("a", 3.0, 0.5)
+    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
+    assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
+    assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
+    assert len(asked) == 1
+    accounting._losses_of(accounting.Totals(100.5, SAME, (), (), (4.0,)))
+    assert len(asked) == 2
+
+
+# -- losses --------------------------------------------------------------------------------------------------------
+
+
+def test_the_allowance_of_a_mixture_by_hand() -> None:
+    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and of a size of 110.01."""
+    mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
+    plain = float(losses._gaussian_deltas(np.array([0.6 - 0.5]), 0.01)[0])
+    allowance = 4e-12 + 2.0**-53 * (8.0 * 110.01 * 12.0 + 2.0)
+    assert mixture.delta(0.6) / plain - 1.0 == pytest.approx(allowance, rel=1e-3)
+    assert mixture.absent_tail(0.51) == pytest.approx(0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0)))
+
+
+def test_atoms_are_split_over_two_points_of_a_grid() -> None:
+    """1.5 steps of 1 become one and two steps, with shares that keep the mean of exp(-loss)."""
+    share = math.expm1(-0.5) / math.expm1(-1.0)
+    found = losses._on_grid(np.array([-1.5, 1.5]), np.array([0.25, 0.75]), 1.0)
+    expected = [0.25 * (1.0 - share), 0.25 * share, 0.0, 0.75 * (1.0 - share), 0.75 * share]
+    assert found == pytest.approx(expected)
+    assert losses._on_grid(np.array([-2.0, 2.0]), np.array([0.25, 0.75]), 1.0) == pytest.approx(
+        [0.0, 0.25, 0.0, 0.0, 0.0, 0.75, 0.0]
+    )
+
+
+def test_what_transforms_round_off_is_on_top() -> None:
+    whole = SimpleNamespace(get_delta_for_epsilon=lambda epsilon: 0.25, get_epsilon_for_delta=lambda delta: delta)
+    numerical = losses.NumericalLosses(whole)
+    assert (numerical.delta(1.0), numerical.epsilon(0.5)) == (0.25 + 1e-13, 0.5 - 1e-13)
+
+
+def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    made: list[tuple[float, float]] = []
+    real = pld.from_gaussian_mechanism
+
+    def noted(multiplier: float, *, sampling_prob: float, **step: float) -> Any:
+        made.append((multiplier, sampling_prob))
+        return real(multiplier, sampling_prob=sampling_prob, **step)
+
+    monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
+    four = losses.numerical_losses({(20.0, 1.0): 4}, ())
+    assert made == [(10.0, 1.0)]
+    assert four.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    losses.numerical_losses({(20.0, 0.5): 4}, ())
+    assert made[1:] == [(20.0, 0.5)]
+
+
+def test_steps_of_grids_of_losses_by_hand() -> None:
+    """0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15."""
+    assert losses._grid_step({(1.0, 1.0): 1}, ()) == 2.0**-5
+    assert losses._grid_step({(1.0, 1.0): 9}, ()) == 2.0**-5
+    assert losses._grid_step({}, (1.0, 1.0)) == 2.0**-5
+    assert losses._grid_step({(1e30, 1.0): 1}, ()) == 2.0**-50
+    # The variance of a sampled one is mu^2 times rate^2 (e^(mu^2) - 1) / mu^2: (0.1)^2 (e - 1) for mu = 1.
+    step = 0.04 * math.sqrt(0.01 * math.expm1(1.0))
+    assert losses._grid_step({(1.0, 0.1): 1}, ()) == 2.0 ** math.floor(math.log2(step))
+
+
+def test_a_response_of_a_huge_epsilon_never_denies() -> None:
+    plus = losses._randomized_response(720.0, 1.0)
+    assert plus.get_delta_for_epsilon(0.0) == pytest.approx(1.0)
+    small = losses._randomized_response(1.5, 1.0)
+    # At most what the response itself has: it is rounded to the private side.
+    exact = (math.exp(1.5) - math.exp(0.5)) / (1.0 + math.exp(1.5))
+    assert exact <= small.get_delta_for_epsilon(0.5) + 1e-15 <= exact + 0.2
