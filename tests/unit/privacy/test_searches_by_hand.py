@@ -236,10 +236,10 @@ def test_golden_sections_ask_once_for_each_step() -> None:
     assert asked[:4] == pytest.approx([1.0 - golden, golden, golden - golden**2, 1.0 - golden - golden**3])
     assert found == pytest.approx(0.2, abs=1e-7)
     assert len(asked) == 2 + math.ceil(math.log(0.2e-7) / math.log(golden))
-    for low, high in ((0.125, 1.0), (0.125, 0.25)):
+    for place, low, high in ((0.2, 0.125, 1.0), (0.2, 0.125, 0.25), (0.15, 0.125, 0.25), (0.22, 0.1, 0.25)):
         asked.clear()
-        found = accounting._lowest_point(lambda x: asked.append(x) or (x - 0.2) ** 2, low, high)
-        assert found == min(asked, key=lambda x: (x - 0.2) ** 2)
+        found = accounting._lowest_point(lambda x, at=place: asked.append(x) or abs(x - at), low, high)  # type: ignore[misc]
+        assert found == min(asked, key=lambda x, at=place: abs(x - at))  # type: ignore[misc]
         assert asked[:2] == pytest.approx([high - golden * (high - low), low + golden * (high - low)])
 
 
@@ -268,8 +268,8 @@ def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatc
     refine = calibration._refine_mu
     monkeypatch.setattr(calibration, "_refine_mu", lambda *at: asked.append(at) or refine(*at))
     shade = 1.0 - 2.0**-41
-    calibration.gaussian_noise_multiplier(1.0, math.exp(-8.0))  # the tail is 4
-    assert asked.pop() == (shade, math.exp(-8.0) * shade, pytest.approx(2.0 / (4.0 + math.sqrt(18.0))))
+    calibration.gaussian_noise_multiplier(2.0, math.exp(-8.0))  # the tail is 4
+    assert asked.pop() == (2.0 * shade, math.exp(-8.0) * shade, pytest.approx(4.0 / (4.0 + math.sqrt(20.0))))
     calibration.gaussian_noise_multiplier(1e-9, 0.1)
     assert asked.pop()[2] == pytest.approx(0.1 * math.sqrt(2.0 * math.pi))
 
@@ -459,7 +459,7 @@ def test_steps_of_grids_of_losses_by_hand() -> None:
 
 def test_a_response_of_a_huge_epsilon_never_denies() -> None:
     plus = losses._randomized_response(720.0, 1.0)
-    assert plus.get_delta_for_epsilon(0.0) == pytest.approx(1.0)
+    assert [plus.get_delta_for_epsilon(epsilon) for epsilon in (0.0, -730.0)] == pytest.approx([1.0, 1.0])
     small = losses._randomized_response(1.5, 1.0)
     # At most what the response itself has: it is rounded to the private side.
     exact = (math.exp(1.5) - math.exp(0.5)) / (1.0 + math.exp(1.5))
