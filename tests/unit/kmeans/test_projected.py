@@ -329,3 +329,9 @@ def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(monkeypat
     for exact in (0.5, 1.0, 4.0):
         monkeypatch.setattr(projected, "_EXACT_SUM", exact)
         assert projected.outer_product_triangle(rows).tolist() == expected.tolist()
+
+
+def test_huge_matrices_do_not_overflow_on_the_way_to_their_leading_axes() -> None:
+    matrix = np.diag(np.arange(100.0, 0.0, -1.0)) * 1e200
+    basis = projected._leading_range(matrix)
+    assert basis == pytest.approx(projected._leading_range(matrix / 1e200))
