@@ -17,9 +17,9 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft
+from flwr_dpkmeans.sums import client, draft, neighbours
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import Packet
@@ -198,3 +198,49 @@ def test_a_billionth_more_than_a_budget_is_allowed(
         plan.events = lambda: (ExactRelease("sums"),)
         if limit is None:  # what releases a sum as it is has no budget to keep
             draft.check_budget(plan, charged)
+
+
+def test_a_plan_is_for_so_many_clients_at_most() -> None:
+    plan = final_plan()
+    assert replace(plan, n_clients=MAX_CLIENTS).n_clients == MAX_CLIENTS
+    with pytest.raises(PlanError, match=f"at most {MAX_CLIENTS} can take part"):
+        replace(plan, n_clients=MAX_CLIENTS + 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "by_position"),
+    [
+        ({}, False),
+        ({"bounds": ((-1.0, 0.0), (1.0, 1.0))}, True),
+        ({"bounds": ((-1.0, 0.0), (1.0, 1.0)), "feature_names": ("a", "b")}, False),
+        ({"allow_unnamed": True}, True),
+    ],
+)
+def test_what_is_said_for_each_column_needs_their_order(values: dict[str, Any], by_position: bool) -> None:
+    settings = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd", "n_examples": 1_000}
+    plan = draft.draft_plan(parse_config(**settings | values), run_id=1, n_clients=3, seed=0, n_features=2)
+    assert plan.by_position is by_position
+
+
+def test_tables_that_sensitivities_are_tried_on() -> None:
+    anywhere, corners, middle, alike = neighbours._tables(40, 3, np.random.default_rng(5))
+    generator = np.random.default_rng(5)
+    uniform = generator.uniform(-1.0, 1.0, (40, 3))
+    assert np.abs(anywhere - uniform).max() <= 2.0**-17
+    assert np.unique(corners).tolist() == [-1.0, 1.0]
+    assert (np.unique(middle) * 2.0**16).tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
+    assert (alike == corners[0]).all()
+    assert all(np.array_equal(table * 2.0**16, np.rint(table * 2.0**16)) for table in (anywhere, middle))
+    assert {table.shape for table in (anywhere, corners, middle, alike)} == {(40, 3)}
+
+
+def test_the_count_of_a_run_is_the_round_that_releases_it() -> None:
+    """Private bounds find it in one round with the magnitudes."""
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd")
+    plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
+    assert plan.count is not None
+    assert (plan.count.name, [block.name for block in plan.count.blocks]) == (
+        "count and magnitudes",
+        ["count", "magnitudes"],
+    )
+    assert final_plan().count is None
