@@ -464,3 +464,13 @@ def test_a_response_of_a_huge_epsilon_never_denies() -> None:
     # At most what the response itself has: it is rounded to the private side.
     exact = (math.exp(1.5) - math.exp(0.5)) / (1.0 + math.exp(1.5))
     assert exact <= small.get_delta_for_epsilon(0.5) + 1e-15 <= exact + 0.2
+
+
+@pytest.mark.parametrize(
+    ("rate", "denied"), [(0.5, math.log(2.0)), (0.25, math.log(4.0 / 3.0)), (1.0, math.log(100.0))]
+)
+def test_the_reach_of_sampled_losses_to_the_other_side(rate: float, denied: float) -> None:
+    """A loss of a unit that is not there is at least log(1 - rate), of everybody log(1 / 100): see the grid's step."""
+    root = math.sqrt(2.0**23 + 100.0 - denied) - 10.0
+    for mu, step in ((root - 2e-5, 2.0**6), (root + 2e-5, 2.0**7)):
+        assert losses._grid_step({(1.0 / mu, rate): 1}, ()) == step
