@@ -389,3 +389,21 @@ def test_everything_in_a_forecast(forecast: Forecast, monkeypatch: pytest.Monkey
     assert (right.get_xticks().tolist(), [tick.get_text() for tick in right.get_xticklabels()]) == ([3], ["3"])
     formatters = (left.xaxis.get_major_formatter(), left.yaxis.get_major_formatter(), left.yaxis.get_minor_formatter())
     assert [formatter(0.25, 0) for formatter in formatters] == ["0.25"] * 3
+
+
+def test_two_clear_centroids_make_the_axes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They differ along one line; the third, which is mostly noise, lies beside it."""
+    centroids = [[0.8, 0.0, 0.0], [-0.8, 0.0, 0.0], [0.0, 0.0, 0.75]]
+    axis = axis_named(figure_of(result_of(centroids, [9000.0, 9000.0, 0.0]), monkeypatch), "Centroids, area")
+    assert axis.get_xlabel() == "principal axis 1 of the centroids (100%)"
+    places = np.asarray(axis.collections[0].get_offsets())
+    assert np.abs(places[:, 0]).tolist() == pytest.approx([0.8, 0.8, 0.0])
+
+
+def test_metrics_stand_below_the_title_in_lines_of_130_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting = " ".join(["word"] * 25 + ["words"])
+    assert len(fitting) == 130
+    for told, lines in ((fitting, [fitting]), (fitting + ".", [fitting.removesuffix(" words"), "words."])):
+        result = replace(result_of(*THREE), evaluation=told)  # type: ignore[arg-type]
+        title = figure_of(result, monkeypatch)._suptitle.get_text()
+        assert title.splitlines()[1:] == lines
